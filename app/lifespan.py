@@ -303,7 +303,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
-    reflection = ReflectionJobs(tools)
+    reflection = ReflectionJobs(tools, llm)
     predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     handlers: dict[str, JobHandler] = {

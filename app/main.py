@@ -58,6 +58,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     profiles.users_router,
     forgetting.users_router,
     profiles.agents_router,
+    context.agents_router,
     findings.router,
     reflection.router,
     reflection.findings_router,

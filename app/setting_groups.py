@@ -223,6 +223,18 @@ class ReflectionSettings(SettingGroup):
         "trust decide, they are applied, which can be undone. `off`: the daily job does not run.",
     )
     findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")
+    insight_calls: int = Field(
+        5,
+        ge=0,
+        le=100,
+        description="Most groups of related memories that a run asks the language model about. 0: insights are not "
+        "looked for.",
+    )
+    unconfirmed_days: float = Field(
+        180,
+        gt=0,
+        description="A learned memory of little trust that nobody confirmed, used or said again for so long is stale.",
+    )
 
 
 class TrustSettings(SettingGroup):

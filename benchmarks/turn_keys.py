@@ -2,7 +2,8 @@
 
 Each set's conversations are split in two halves, in their order. A variant is chosen by the first half and judged on
 the second. Ranking and index are the service's own code, with the weights that it has; with --refit also with weights
-that are fitted for no keys and for each variant: those of one half's questions on the other halves of all sets.
+that are fitted for no keys and for each variant: those of one half's questions on the other halves of all sets. With
+--ideal N instead: keys that an ideal extractor would give, which shows what any model could gain at most.
 docs/decisions/0020-keys-of-a-turn.md has the figures.
 """
 
@@ -10,7 +11,7 @@ import argparse
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from app.retrieval.ranking import Weights, rank, top
 from benchmarks.evaluation.measures import METRICS, Floats, interval, retrieval
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
-from benchmarks.evaluation.sets import Item, World, answerable, load
+from benchmarks.evaluation.sets import Item, Question, World, answerable, load
 from benchmarks.evaluation.turn_keys import RULES, keys_of
 from benchmarks.harness import Row, Section
 from scripts.fit_ranking import RankingData, odds_of, weights_of
@@ -182,15 +183,64 @@ def _cpu_ms(work: Callable[[], object]) -> float:
     return (time.process_time() - start) * 1000
 
 
+# --- Keys as an ideal extractor would give them -----------------------------------------------------------------------
+
+
+def ideal(worlds: Sequence[World], embed: Embedder, most: int) -> Iterator[Row]:
+    """recall with keys that only somebody who knows the set's questions could give. The key of a turn that answers
+    questions is those questions; other turns have the questions that rules make. `others`: all questions of the turn
+    but the one that is asked, as an extractor that foresees everything else. `the same`: with it, the ceiling."""
+    asked = [(world, question) for world in worlds for question in answerable(world).questions]
+    some = [asked[at * len(asked) // most] for at in range(min(most, len(asked)))]
+    plain = np.array([_ideal(*each, embed, None) for each in some])
+    variants = [(own, place) for own in ("others", "the same") for place in PLACES]
+    yield {"keys": NONE, "questions": str(len(some)), "recall@10": f"{plain[:, METRICS.index('recall@10')].mean():.3f}"}
+    for own, place in variants:
+        found = np.array([_ideal(*each, embed, (own == "the same", place)) for each in some])
+        row: Row = {"keys": own, "as": place, "questions": str(len(some))}
+        for name in SHOWN:
+            at = METRICS.index(name)
+            row |= {name: f"{found[:, at].mean():.3f}", f"± {name}": difference(found[:, at], plain[:, at])}
+        yield row
+
+
+def _ideal(world: World, asked: Question, embed: Embedder, how: tuple[bool, str] | None) -> tuple[float, ...]:
+    keys = None if how is None else _foreseen(world, asked, *how)
+    alone = replace(world, questions=(asked,))
+    (case,) = build_cases("", [alone], embed, 1, keys)
+    return _found(case)
+
+
+def _foreseen(world: World, asked: Question, same: bool, place: str) -> Keys:
+    words, vectors = PLACES[place]
+    answers: dict[str, list[str]] = {}
+    for question in world.questions:
+        if same or question.query != asked.query:
+            for content in question.evidence:
+                answers.setdefault(content, []).append(question.query)
+
+    def keys(item: Item) -> tuple[Sequence[str], Sequence[str]]:
+        found = answers.get(item.content) or spoken(item, "questions")
+        return found if words else (), found if vectors else ()
+
+    return keys
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, nargs="+", required=True, help="sets, benchmarks/evaluation/sets.py")
     parser.add_argument("--refit", action="store_true", help="with weights fitted for keys, too")
+    parser.add_argument("--ideal", type=int, help="only ideal keys, by so many questions of each set")
     parser.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     embed = Embedder(options.vectors)
     sets = {path.stem: load(path) for path in options.data}
+    if options.ideal:
+        for name, worlds in sets.items():
+            yield Section(f"{name}: ideal keys", [*ideal(worlds, embed, options.ideal)])
+            embed.save()
+        return
     for name, worlds in sets.items():
         outcomes = {variant: measured(worlds, embed, keys) for variant, keys in variants().items()}
         embed.save()

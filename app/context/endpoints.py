@@ -1,13 +1,22 @@
-"""The endpoint `POST /v1/context`: one call before each model call."""
+"""The endpoints of prompts: `POST /v1/context`, one call before each model call, and the experience prompt."""
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import answer
 from app.auth.dependencies import get_caller
 from app.context import schemas
+from app.context.marking import marked_memories
 from app.context.service import ContextService
+from app.core.clock import rfc3339
+from app.core.schemas import Identifier
+from app.facts.repository import FactRepository
+from app.profiles.endpoints import AgentId, Agents
+from app.profiles.schemas import Prompt
+from app.storage.schema import Doc
 
 
 def context_of(request: Request) -> ContextService:
@@ -24,3 +33,25 @@ async def assemble_context(body: schemas.ContextRequest, request: Request) -> Re
     """Get the right few things for the next prompt, inside a token budget. The answer says what was put in, what was
     left out and why. What is packed counts as accessed."""
     return answer(await context_of(request).assemble(body))
+
+
+agents_router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=StrictRoute)
+
+
+@agents_router.get("/{agent_id}/experience-prompt", response_model=Prompt, responses=problems(404))
+async def get_experience_prompt(
+    agent_id: AgentId,
+    agents: Agents,
+    request: Request,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None,
+) -> Response:
+    """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget. Behind a
+    memory that states an earlier value of a fact stands what holds, and since when."""
+    resources, principal = get_caller(request)
+    facts = FactRepository(resources.store, principal.scope)
+
+    async def marks(profile: Doc, memories: list[Doc]) -> list[Doc]:
+        return await marked_memories(facts, agent_id, profile, memories, rfc3339(resources.clock.now()))
+
+    return answer(await agents.prompt(agent_id, user_id, max_tokens, marks))

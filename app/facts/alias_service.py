@@ -15,6 +15,7 @@ from app.facts.aliases import (
     alias_id,
     contained,
     new_alias,
+    states_of,
     untitled,
 )
 from app.facts.conflict_resolution import Statement, contend
@@ -90,7 +91,7 @@ class AliasService:
             raise NotFound("These names are not aliases of each other here, and no rule proposes them.")
         direct = alias_id(*_ids(owner), key, other)
         mine = [doc for doc in aliases.active if _owner(doc) == owner]
-        self._put(edit, aliases, new_alias(owner, name, alias, "stated", now) | {"status": "dismissed"})
+        self._put(edit, aliases, _dismissed(new_alias(owner, name, alias, "stated", now)))
         if _joined(aliases, edit, key, other):  # by further names
             ends = [doc for doc in mine if other in (doc["name_key"], doc["alias_key"]) and doc["alias_id"] != direct]
             for doc in ends:
@@ -111,8 +112,9 @@ class AliasService:
         else:
             kept = {} if doc["status"] == "dismissed" else {name: doc[name] for name in ("name", "alias", "rule")}
             kept |= {f"{side}_key": key_of(kept[side]) for side in ("name", "alias") if side in kept}
-            fields = {"status": doc["status"], **kept}
-            before = {name: old[name] for name in fields}
+            states = [*states_of(old), {"status": doc["status"], "from": doc["updated_at"]}]
+            before = {name: old[name] for name in ("status", *kept)} | {"states": states_of(old)}
+            fields = {"status": doc["status"], **kept, "states": states}
             edit.changes.append(self._aliases.update(old, fields, now=doc["updated_at"]))
             edit.undo.append({"alias_id": doc["alias_id"], "version": old["version"] + 1, "before": before})
             doc = old | fields
@@ -231,6 +233,11 @@ def _listed(name: str, aliases: AliasMap) -> Doc:
 def shown(doc: Doc) -> Doc:
     """Returns the fields of `EntityAlias`, in its order."""
     return {name: doc[name] for name in _SHOWN}
+
+
+def _dismissed(new: Doc) -> Doc:
+    status = "dismissed"
+    return new | {"status": status, "states": [{"status": status, "from": new["created_at"]}]}
 
 
 def _owner(doc: Doc) -> Partition:

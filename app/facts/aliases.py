@@ -2,11 +2,12 @@
 
 Names are one entity if a chain of active aliases joins them. Aliases belong to an owner (agent, user), as facts do, and
 are used only where the facts of that owner are read or asserted. A dismissed alias joins nothing. It is kept, so that
-no rule makes or proposes it again.
+no rule makes or proposes it again. Two names are of one entity at all times or never, so an alias has no valid time; it
+has a known time, as facts do.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -39,10 +40,12 @@ ENTITY_ALIASES = Collection(
         "created_at": "time",
     },
     indexes=(("user_id", "agent_id"), ("user_id",)),
+    opaque=("states",),
     internal=frozenset({"name_key", "alias_key"}),
 )
 """The id is a hash of the owner and of both keys, so that a pair of names has one record for each owner. `rule` says
-who made it: `stated` (a caller) or `title` (the rule for titles)."""
+who made it: `stated` (a caller) or `title` (the rule for titles). `states` has each status with the time from which it
+was known; an earlier version stored none."""
 
 FACT_COLLECTIONS = (FACTS, FACT_GROUPS, ENTITY_ALIASES)
 
@@ -101,10 +104,25 @@ def new_alias(owner: Partition, name: str, alias: str, rule: str, now: str) -> D
         "alias_key": keys[1],
         "status": "active",
         "rule": rule,
+        "states": [{"status": "active", "from": now}],
         "version": 1,
         "created_at": now,
         "updated_at": now,
     }
+
+
+def states_of(doc: Doc) -> list[Doc]:
+    """Returns each status of an alias with the time from which it was known, in order. One that an earlier version
+    stored has had its status since it was made."""
+    return doc.get("states") or [{"status": doc["status"], "from": doc["created_at"]}]
+
+
+def known_then(docs: Iterable[Doc], known_at: str) -> Iterator[Doc]:
+    """Yields the aliases that were known at a time, each with the status that it had."""
+    for doc in docs:
+        then = [one["status"] for one in states_of(doc) if one["from"] <= known_at]
+        if then:
+            yield doc | {"status": then[-1]}
 
 
 class AliasMap:
@@ -198,10 +216,11 @@ class AliasRepository(Repository):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, ENTITY_ALIASES)
 
-    async def of_pairs(self, pairs: Sequence[Partition]) -> AliasMap:
-        """Returns the aliases of partitions: of each user the latest `MAX_READ`."""
+    async def of_pairs(self, pairs: Sequence[Partition], known_at: str | None = None) -> AliasMap:
+        """Returns the aliases of partitions, as they were known then: of each user the latest `MAX_READ`."""
         found = [await self.find(both(one), limit=MAX_READ) for one in of_pairs(pairs)]
-        return AliasMap(doc for docs in found for doc in docs)
+        every = (doc for docs in found for doc in docs)
+        return AliasMap(every if known_at is None else known_then(every, known_at))
 
     async def of_owner(self, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases that hold for facts of exactly this owner: its own, the agent's and the user's."""

@@ -290,7 +290,7 @@ class GraphService:
         pairs = self._facts.scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
         view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
         every = self._facts.scope.pairs(sight.agent_id, sight.user_id, include_shared=True)
-        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(every)
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(every, sight.known_at)
         return Graph(self._facts, pairs, view, None if predicate is None else along(predicate), aliases)
 
 

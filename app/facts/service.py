@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.errors import Conflict, NotFound, invalid
-from app.facts.about_user import field_of, states, value_of
+from app.errors import Conflict, Forbidden, NotFound, invalid
+from app.facts.about_user import field_of, settled, states, value_of
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
 from app.facts.drafts import assertion_of, draft_of, least_start, require_single, respell
@@ -79,7 +79,7 @@ class FactService:
         bodies, sources = [require_single(body) for body in bodies], list(sources)
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
-            self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
+            self._require_write(draft)
         earlier = await self._users.earlier(drafts)
         old = [draft_of(body, {**SOURCE}) for body in earlier]
         said = await self._say([*earlier, *bodies], [*old, *drafts])
@@ -148,6 +148,17 @@ class FactService:
         changes = [change for ledger in each for change in await self._changes(ledger)]
         hold = [doc for ledger in each for doc in ledger.holding()]
         return [*changes, *said.titles], {name: value_of(name, fact["object"]) for name, fact in states(hold).items()}
+
+    def _require_write(self, draft: Doc) -> None:
+        """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is
+        bound to agents would change what all agents see."""
+        field, agents = field_of(draft), self._facts.scope.agents
+        if field is not None and agents is not None:
+            raise Forbidden(
+                f"{draft['subject']} {draft['predicate']} is the {field} of the user's profile, which all agents see. "
+                "A key that is bound to agents reads it and may not change it."
+            )
+        self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
 
     def _source(self, body: FactCreate, derived: Doc) -> Doc:
         said = {} if body.source is None else body.source.stated()
@@ -285,7 +296,8 @@ class FactService:
         alias of one user is used for the facts of another. Shared aliases hold even where shared facts are left out."""
         if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
             return AliasMap()
-        return await self._aliases.of_pairs(self._facts.scope.pairs(agent, user, include_shared=True))
+        pairs = self._facts.scope.pairs(agent, user, include_shared=True)
+        return await self._aliases.of_pairs(pairs, named.get("known_at"))
 
     def _listed(self, filters: Mapping[str, Any], aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
@@ -306,7 +318,7 @@ class FactService:
     async def search(self, body: FactSearch) -> Doc:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        named = {"subject": body.subject}
+        named = {"subject": body.subject, "known_at": body.known_at}
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
         wanted = RetrievalQuery(
             body.query,

@@ -74,6 +74,8 @@ class FindingRepository(Repository):
         fields: Doc = {"status": status, "settled_by": by, "settled_at": now}
         if operation_id is not None:
             fields["operation_id"] = operation_id
+        if status == "settled":  # what a model wrote of evidence that is gone goes with it
+            fields |= {"reason": GONE, "proposal": {**doc["proposal"], "details": {}}}
         return self.update(doc, fields, now=now)
 
     async def render(self, docs: Sequence[Doc], now: str) -> list[Doc]:

@@ -202,6 +202,12 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
     return None
 
 
+def term_share(text: str, said: str) -> float:
+    """Returns the share of a text's terms, generic ones aside, that occur in what was said; 1 if it has none."""
+    told = _terms(text) - _generic_terms()
+    return len(told & _terms(said)) / len(told) if told else 1.0
+
+
 def only_said(sentence: str, said: str) -> bool:
     """Returns whether the names and numbers of a sentence, and a third of its other terms, occur in a text.
 

@@ -266,6 +266,18 @@ class RevisedSteps(Shape):
     revised_steps: Annotated[list[ReplyLine], Field(max_length=30)]
 
 
+class InsightSource(_Quoted):
+    number: int
+
+
+class FoundInsight(Shape):
+    """What several memories show together, with those that show it; null if they show nothing."""
+
+    answer_tokens = 1000
+    sources: Annotated[list[Annotated[InsightSource, LENIENT]], Field(max_length=20)]
+    insight: ReplyLine | None
+
+
 class DayText(Shape):
     answer_tokens, cheap = 500, True
     text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]

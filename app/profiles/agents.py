@@ -5,9 +5,11 @@ Lessons are ranked by words alone, so that a request embeds nothing for them.
 
 import math
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from typing import TypeAlias
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.errors import AlreadyExists, Forbidden, invalid
@@ -37,6 +39,10 @@ from app.writes.executor import IfMatch, WriteResult, changed, etag
 PROMPT_MEMORIES = 100
 """The limit of memories in a prompt."""
 READ_AT_ONCE = 500
+
+
+Marker: TypeAlias = Callable[[Doc, list[Doc]], Awaitable[list[Doc]]]
+"""Takes the id and name of a user, and memories. Returns the memories, marked where a fact says otherwise."""
 
 
 class AgentService:
@@ -127,11 +133,15 @@ class AgentService:
             )
         return doc["experience"], doc
 
-    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None) -> Doc:
-        """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user."""
+    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> Doc:
+        """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user, which
+        `marks` has marked."""
         agent = await self._agents.get(agent_id)
         user = None if user_id is None else await self._users.find(user_id)
-        memories = [] if user_id is None else await self._known_of(agent, user_id)
+        memories: list[Doc] = []
+        if user_id is not None:
+            known = {"user_id": user_id, "name": None if user is None else user.profile.get("name")}
+            memories = await marks(known, await self._known_of(agent, user_id))
         text, size = prompt.compose(agent["experience"], None if user is None else user.profile, memories, max_tokens)
         return {"text": text, "tokens": size}
 

@@ -217,14 +217,3 @@ async def copy_experience(
 ) -> Response:
     """Copy what another agent has learned: lessons that this agent does not have, and paragraphs of its knowledge."""
     return await write(lambda: agents.copy_experience(agent_id, body.from_agent_id, if_match))
-
-
-@agents_router.get("/{agent_id}/experience-prompt", response_model=schemas.Prompt, responses=problems(404))
-async def get_experience_prompt(
-    agent_id: AgentId,
-    agents: Agents,
-    user_id: Annotated[Identifier | None, Query()] = None,
-    max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None,
-) -> Response:
-    """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
-    return answer(await agents.prompt(agent_id, user_id, max_tokens))

@@ -1,6 +1,6 @@
 """Applies the proposal of a finding. Nothing is deleted: records are superseded, closed or end being valid."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.core.clock import rfc3339
 from app.errors import Conflict
@@ -8,12 +8,15 @@ from app.facts.about_user import field_of
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.findings.evidence import EvidenceReader, EvidenceRecord
+from app.findings.evidence import EvidenceReader, EvidenceRecord, Name, whole
 from app.findings.schemas import evidence_names
 from app.learning.dependencies import ALWAYS, Tools
+from app.memories.create import MemoryWriter
+from app.memories.decay_settings import Decays
 from app.memories.indexing import Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair
+from app.memories.schemas import MemoryCreate
 from app.procedures.repository import ProcedureRepository
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureService
@@ -49,6 +52,8 @@ class Applier:
             case "end":
                 until = proposal["details"].get("valid_until", now)
                 return [change for one in retired for change in self._end(one, until, now)]
+            case "store":
+                return await self._remember(finding, records)
             case "revise":
                 return await self._revise(retired, proposal["details"])
         return []
@@ -74,6 +79,30 @@ class Applier:
                 raise Conflict(f"A record of the kind {one.kind} cannot be replaced by this finding.")
         if superseded:
             changes += self._memories.revise(keep.doc, {"supersedes": [*keep.doc["supersedes"], *superseded]}, now)
+        return changes
+
+    async def _remember(self, finding: Doc, records: Mapping[Name, EvidenceRecord]) -> list[Change]:
+        """Returns the changes that store an insight as a memory, as far trusted as the least of its sources."""
+        if not whole(finding, dict(records)):
+            raise Conflict("A record that this finding is about has changed meanwhile.")
+        details, held = finding["proposal"]["details"], self._tools
+        body = MemoryCreate(
+            agent_id=finding["agent_id"],
+            user_id=finding["user_id"],
+            content=details["content"],
+            memory_type=details["memory_type"],
+            trust=min(one.trust for one in records.values()),
+        )
+        source = {
+            "origin": "consolidation",
+            "memory_ids": [one["id"] for one in finding["evidence"]],
+            "quote": " … ".join(one["quote"] for one in details["quotes"]),
+            "model": details["model"],
+            "prompt_version": details["prompt_version"],
+        }
+        decays = Decays(held.agents, self._scope.tenant)
+        writer = MemoryWriter(self._memories, Embeddings(held.embedder), decays, held.clock.now(), ALWAYS)
+        _, changes, _ = await writer.plan([body], "", [source])
         return changes
 
     def _end(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:

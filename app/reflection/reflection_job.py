@@ -12,7 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple
 
-from app.core.clock import rfc3339
+from app.core.clock import parse_rfc3339, rfc3339
 from app.core.process import in_turn
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
@@ -26,18 +26,22 @@ from app.jobs.runner import Done, Run
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
 from app.learning.words import fold
+from app.llm.base import LLM
 from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.repository import of_pair, true_at
 from app.profiles.reader import ProfileReader
 from app.reflection.applying import Applier
 from app.reflection.comparing import Contradiction, conflicts
+from app.reflection.insights import KIND as INSIGHT
+from app.reflection.insights import InsightFinder
 from app.reflection.plans import PastPlan, plans
 from app.reflection.sentences import sentences
+from app.reflection.unconfirmed import crossed, unconfirmed
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.filters import Absent, Eq, Filter, Not, Or, Range, both
 from app.storage.repository import Repository, anything, pages, unexpired
 from app.storage.schema import Doc
-from app.storage.scope import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Partition, Scope
 
 MOST_MEMORIES = 2_000
 """The limit of memories, and of facts, that a run compares in one partition, the latest ones."""
@@ -63,10 +67,11 @@ MAX_PAUSE_SECONDS = 1.0
 
 
 class ReflectionJobs:
-    """Runs reflection jobs."""
+    """Runs reflection jobs. `llm`: says what several memories show together."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, llm: LLM | None = None) -> None:
         self._tools, self._settings = tools, tools.settings.reflection
+        self._insights = InsightFinder(tools, llm)
 
     async def handle(self, run: Run) -> Done:
         """Runs a job for a tenant or for one agent or user; a scheduled run starts operations for those that need
@@ -79,6 +84,7 @@ class ReflectionJobs:
         counts = {"found": 0, "applied": 0, "settled": 0}
         ids = list[str]()
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
+        insights = await self._insights.run(run, scope, _partitions(owners), payload.get("focus"), dry_run=dry_run)
         for number, owner in enumerate(owners, start=1):
             new = await self.found(scope, owner, payload.get("focus"))
             room = self._settings.findings_per_run - counts["found"]
@@ -89,10 +95,17 @@ class ReflectionJobs:
                     await self._store(run, scope, finding)
                     counts["applied"] += await self._apply(run, scope, finding, conflict)
             await run.progress(number, len(owners))
+        for finding in insights.found:
+            counts["found"] += 1
+            ids.append(finding["finding_id"])
+            counts["applied"] += await self._apply(run, scope, finding, None)
         if not dry_run:
             counts["settled"] = await self._settle(run, scope, wanted)
+        if insights.failed and not run.lease.last_attempt:
+            raise insights.failed
         undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
-        return Done({"dry_run": dry_run, **counts, "items": ids[:SHOWN]}, undo)
+        result = {"dry_run": dry_run, **counts, "items": ids[:SHOWN], "insights": insights.shown()}
+        return Done(result, undo, "partial" if insights.failed else "succeeded")
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
@@ -111,6 +124,9 @@ class ReflectionJobs:
             for one in compared
             if _of_owner(one, owner) and _touches(one, focus)
         ]
+        days = self._settings.unconfirmed_days
+        aged = await in_turn(lambda: list(unconfirmed(records, now, days)))
+        docs += [(_aged(owner, one, days, rfc3339(now)), None) for one in aged if _is_about(one, owner, focus)]
         by_id = {doc["finding_id"]: (doc, one) for doc, one in docs}
         known = await FindingRepository(self._tools.store, scope).get_many(list(by_id))
         new = [pair for finding_id, pair in by_id.items() if finding_id not in known]
@@ -147,7 +163,8 @@ class ReflectionJobs:
 
     async def _apply(self, run: Run, scope: Scope, finding: Doc, conflict: Contradiction | None) -> bool:
         """Applies a finding if the policy says so and time and trust decide. Returns whether it was applied."""
-        if self._settings.policy != "auto" or conflict is None or not _decided(conflict):
+        decided = finding["kind"] == INSIGHT if conflict is None else _decided(conflict)
+        if self._settings.policy != "auto" or not decided:
             return False
         findings, applier = FindingRepository(self._tools.store, scope), Applier(self._tools, scope)
         finding_id = finding["finding_id"]
@@ -183,19 +200,27 @@ class ReflectionJobs:
         """Returns True if a scheduled run may find something: records are new, or findings are open. Only reads."""
         if self._settings.policy == "off":
             return False
-        news = _news(await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION))
-        return await anything(self._tools.store, [(MEMORIES, news), (FACTS, news)])
+        schedule = await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION)
+        news, aged = _news(schedule), self._aged_since(schedule)
+        return await anything(self._tools.store, [(MEMORIES, news), (FACTS, news), (MEMORIES, aged)])
+
+    def _aged_since(self, schedule: Doc | None) -> Filter:
+        """Filters memories that may have become unconfirmed since the previous run."""
+        since = (schedule or {}).get("looked_at")
+        earlier = None if since is None else parse_rfc3339(since)
+        return crossed(earlier, self._tools.clock.now(), self._settings.unconfirmed_days)
 
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition with something new to find or to settle."""
         looked_at = self._tools.clock.now()
-        news = _news(await run.store.get(SCHEDULES, SYSTEM, REFLECTION))
+        schedule = await run.store.get(SCHEDULES, SYSTEM, REFLECTION)
         started = 0
-        for owner in await self._owners(None, news):
-            if await self.found(Scope(owner.tenant), owner):
+        for owner in await self._owners(None, _news(schedule), self._aged_since(schedule)):
+            scope = Scope(owner.tenant)
+            if await self.found(scope, owner) or await self._insights.wanted(scope, *_partitions([owner])):
                 of = {"agent_id": owner.agent, "user_id": owner.user}
                 _, changes = queue.start(
-                    Scope(owner.tenant), REFLECTION, {"dry_run": False, "pair": of}, self._tools.clock.now(), **of
+                    scope, REFLECTION, {"dry_run": False, "pair": of}, self._tools.clock.now(), **of
                 )
                 await run.commit(changes)
                 started += 1
@@ -204,11 +229,11 @@ class ReflectionJobs:
             await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=seen)])
         return Done({"operations": started})
 
-    async def _owners(self, tenant: str | None, where: Filter) -> list[Owner]:
-        """Returns the partitions with memories, facts or open findings that match."""
+    async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:
+        """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""
         found: dict[Owner, None] = {}
-        open_ones = both(where, Eq("status", "open"))
-        for collection, wanted in ((MEMORIES, where), (FACTS, where), (FINDINGS, open_ones)):
+        searched = [(MEMORIES, where), (FACTS, where), (FINDINGS, both(where, Eq("status", "open")))]
+        for collection, wanted in [*searched, *([] if memories is None else [(MEMORIES, memories)])]:
             async for docs in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
                 found |= {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None for doc in docs}
         return list(found)
@@ -226,6 +251,13 @@ def _finding(owner: Owner, one: Contradiction | PastPlan, now: str) -> Doc:
     kind = "stale" if one.changed and one.keep is one.later else "contradiction"
     evidence = [one.earlier, one.later]
     return new_finding(owner.agent, owner.user, kind, one.reason, evidence, proposal, one.confidence, now)
+
+
+def _aged(owner: Owner, one: EvidenceRecord, days: float, now: str) -> Doc:
+    named = {"kind": one.kind, "id": one.id}
+    proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": {"valid_until": now}}
+    reason = f"It was learned with little trust, and nothing has confirmed it for {days:g} days."
+    return new_finding(owner.agent, owner.user, "stale", reason, [one], proposal, 0.5, now)
 
 
 def _decided(conflict: Contradiction) -> bool:
@@ -248,11 +280,22 @@ def _of_owner(one: Contradiction | PastPlan, owner: Owner) -> bool:
 
 def _touches(one: Contradiction | PastPlan, focus: str | None) -> bool:
     """Returns whether a finding has a word of the focus."""
+    return _speak_of([one.record] if isinstance(one, PastPlan) else [one.earlier, one.later], focus)
+
+
+def _is_about(one: EvidenceRecord, owner: Owner, focus: str | None) -> bool:
+    return (one.agent_id, one.user_id) == (owner.agent, owner.user) and _speak_of([one], focus)
+
+
+def _speak_of(records: Sequence[EvidenceRecord], focus: str | None) -> bool:
     if focus is None:
         return True
-    records = [one.record] if isinstance(one, PastPlan) else [one.earlier, one.later]
     said = {token.word for record in records for sentence in sentences(record.text) for token in sentence.tokens}
     return bool(said & {token.word for sentence in sentences(focus) for token in sentence.tokens})
+
+
+def _partitions(owners: Sequence[Owner]) -> list[Partition]:
+    return [Partition(owner.agent, owner.user) for owner in owners]
 
 
 def _said_by_user(doc: Doc) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 
 from app.actions.schemas import ACTIONS
 from app.actions.service import compared, shown_once
-from app.facts.aliases import ENTITY_ALIASES
+from app.core.clock import parse_rfc3339
+from app.facts.aliases import ENTITY_ALIASES, states_of
 from app.facts.drafts import computed
 from app.facts.keys import key_of
 from app.facts.schemas import FACTS
@@ -71,8 +72,12 @@ def _fact(doc: Doc) -> Doc:
 
 
 def _alias(doc: Doc) -> Doc:
-    """Returns the keys, and the fields that joining names needs. Raises ValueError for a status that no alias has."""
-    if doc["status"] not in ("active", "dismissed"):
+    """Returns the keys, and the fields that joining names needs. Raises ValueError for a status that no alias has, and
+    for states that do not end with it."""
+    states = states_of(doc)
+    if any(one["status"] not in ("active", "dismissed") or parse_rfc3339(one["from"]) is None for one in states):
+        raise ValueError("states")
+    if doc["status"] != states[-1]["status"]:
         raise ValueError(doc["status"])
     needed = {name: doc[name] for name in ("alias_id", "rule", "version", "created_at")}
     return needed | {f"{side}_key": key_of(doc[side]) for side in ("name", "alias")}

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,7 @@ class Embedder:
 
     def __init__(self, cache: Path | None, model: str = DEFAULT_MODEL) -> None:
         self._cache, self._known, self._model = cache, dict[str, Floats](), load_model(model)
+        self._split: dict[str, list[str]] = {}
         if cache and cache.exists():
             with np.load(cache, allow_pickle=True) as stored:
                 self._known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
@@ -60,7 +62,9 @@ class Embedder:
         return self._model.name
 
     def windows(self, text: str) -> list[str]:
-        return self._model.split(text)
+        if text not in self._split:
+            self._split[text] = self._model.split(text)
+        return self._split[text]
 
     def passages(self, texts: Sequence[str]) -> Floats:
         """(n, dim)"""
@@ -115,7 +119,7 @@ class ItemKeys:
 def build_scope(items: Sequence[Item], embed: Embedder, keys: ItemKeys | None = None) -> Scope:
     n = len(items)
     more = keys or ItemKeys([()] * n, [()] * n)
-    indexed = [index_text(item.content, None, item.time, key) for item, key in zip(items, more.text, strict=True)]
+    indexed = [_indexed(item.content, item.time, tuple(key)) for item, key in zip(items, more.text, strict=True)]
     codes: dict[str, int] = {}
     session = np.array([-1 if i.session is None else codes.setdefault(i.session, len(codes)) for i in items])
     previous, following = links(session)
@@ -145,6 +149,12 @@ def build_scope(items: Sequence[Item], embed: Embedder, keys: ItemKeys | None = 
     windows = [[*embed.windows(item.content), *key] for item, key in zip(items, more.vectors, strict=True)]
     first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
     return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
+
+
+@lru_cache(maxsize=20_000)
+def _indexed(content: str, time: datetime | None, keys: tuple[str, ...]) -> IndexedText:
+    """Items are indexed anew for each question if its keys differ: most have the same."""
+    return index_text(content, None, time, keys)
 
 
 def _keys(items: Sequence[Item], keys: Callable[[Item], tuple[Sequence[str], Sequence[str]]]) -> ItemKeys:

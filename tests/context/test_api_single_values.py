@@ -82,3 +82,40 @@ async def test_a_query_that_names_the_user_walks_from_the_user(api: httpx.AsyncC
     text = (await context(api, query, min_score=0.04))["text"]
     assert "The user has boss Grace" in text
     assert "Grace stays at Quonset 7b" in text
+
+
+async def test_the_experience_prompt_is_marked_too(api: httpx.AsyncClient) -> None:
+    assert (await api.post("/v1/agents", json={"agent_id": "a", "name": "A"})).status_code == 201
+    await remember(api, **OWNER, content="I live in Rome, near the river.", event_at="2025-05-01T00:00:00Z")
+    await remember(api, **OWNER, content="Ben works at Initech.", event_at="2025-05-01T00:00:00Z")
+    await remember(api, **OWNER, content="I like tea.")
+    path = "/v1/agents/a/experience-prompt"
+    assert "(earlier" not in (await api.get(path, params={"user_id": "ada"})).json()["text"]
+    await lives(api, "Rome", None)
+    await lives(api, "Oslo", "2026-01-01T00:00:00Z")
+    for firm, since in (("Initech", None), ("Acme", "2026-01-01T00:00:00Z")):
+        body = {**OWNER, "subject": "Ben", "predicate": "works_at", "object": firm, "valid_from": since}
+        assert (await api.post("/v1/facts", json=body)).status_code == 201
+    text = (await api.get(path, params={"user_id": "ada"})).json()["text"]
+    assert "I live in Rome, near the river. (earlier; since 2026-01-01: Oslo)" in text
+    assert "Ben works at Initech. (earlier; since 2026-01-01: Acme)" in text
+    assert '"I like tea."' in text
+    assert '"home":"Oslo"' in text.replace(" ", "")
+
+
+TRANSCRIPTS = {("get", "/v1/sessions/{session_id}/context"), ("get", "/v1/tasks/{task_id}/working-memory")}
+"""What was said, in its order, and what an agent wrote itself: neither says what holds."""
+PROMPTS = {("post", "/v1/context"), ("get", "/v1/agents/{agent_id}/experience-prompt")}
+"""Routes whose texts are marked: the tests above."""
+
+
+async def test_every_route_that_gives_prompt_text_is_marked_or_a_transcript(api: httpx.AsyncClient) -> None:
+    document = (await api.get("/openapi.json")).json()
+    shapes, found = document["components"]["schemas"], set[tuple[str, str]]()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            content = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+            shape = content.get("schema", {}).get("$ref", "").split("/")[-1]
+            if {"text", "tokens"} <= shapes.get(shape, {}).get("properties", {}).keys():
+                found.add((method, path))
+    assert found == PROMPTS | TRANSCRIPTS

@@ -10,6 +10,7 @@ from hypothesis import Phase, given
 from hypothesis import settings as profile
 from hypothesis import strategies as st
 
+from app.core.clock import rfc3339
 from app.setting_groups import JobSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
@@ -176,6 +177,65 @@ async def test_each_change_can_be_undone(service: Service) -> None:
     assert (await undo(service, fresh["operation_id"]))["result"] == {"restored": 1, "not_restored": 0}
     assert (await aliases_of(api, "Duchess", status="any"))["items"] == []
     problem(await api.post(f"/v1/operations/{fresh['operation_id']}/undo"), 409, "conflict")
+
+
+async def test_an_alias_is_known_from_its_declaration_to_its_dismissal(service: Service) -> None:
+    api, clock = service.client, service.clock
+    await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
+
+    def now() -> str:
+        clock.move(hours=1)
+        moment = rfc3339(clock.now())
+        clock.move(hours=1)
+        return moment
+
+    async def known(known_at: str | None) -> list[list[str]]:
+        """Whom Ada knows, as the list, the search, the graph, a chain and a prompt say."""
+        times = {} if known_at is None else {"known_at": known_at}
+        said = await objects(api, **PAIR, subject="Ada", **times)
+        query = {**PAIR, **times, "query": "knows", "subject": "Ada"}
+        found = (await api.post("/v1/facts/search", json=query)).json()["items"]
+        walked = (await api.get("/v1/graph/entities/Ada/neighbors", params={**PAIR, **times})).json()["nodes"]
+        chain = (await api.post("/v1/graph/query", json={**PAIR, **times, "start": "Ada", "path": ["knows"]})).json()
+        page = (await api.get("/v1/graph/entities/Ada", params={**PAIR, **times})).json()
+        return [
+            sorted(said),
+            sorted(one["fact"]["object"] for one in found),
+            sorted(one["name"] for one in walked),
+            sorted(one["name"] for one in chain["nodes"]),
+            sorted(one["object"] for one in page["facts"]["items"]),
+        ]
+
+    before = now()
+    await declare(api, "Ada")
+    declared = now()
+    await dismiss(api, "Ada")
+    dismissed = now()
+    await declare(api, "Ada")
+    alone, both_names = [["Ben"]] * 5, [["Ben", "Zoe"]] * 5
+    assert await known(before) == alone
+    assert await known(declared) == both_names
+    assert await known(dismissed) == alone
+    assert await known(None) == both_names
+    assert sorted(await objects(api, **PAIR, subject="Ada", as_of=dismissed)) == ["Ben", "Zoe"]
+
+
+async def test_a_declaration_that_was_undone_was_never_known(service: Service) -> None:
+    api, clock = service.client, service.clock
+    await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
+    made = await declare(api, "Ada")
+    clock.move(hours=1)
+    joined = rfc3339(clock.now())
+    clock.move(hours=1)
+    gone = await dismiss(api, "Ada")
+    await undo(service, gone["operation_id"])
+    assert sorted(await objects(api, **PAIR, subject="Ada", known_at=rfc3339(clock.now()))) == ["Ben", "Zoe"]
+    fresh = await declare(api, "Countess")
+    assert fresh["operation_id"]
+    await undo(service, fresh["operation_id"])
+    assert sorted(await objects(api, **PAIR, subject="Countess", known_at=rfc3339(clock.now()))) == []
+    assert sorted(await objects(api, **PAIR, subject="Ada", known_at=joined)) == ["Ben", "Zoe"]
+    assert made["names"] == ["Ada Lovelace", "Ada"]
 
 
 async def test_aliases_of_one_user_are_nothing_to_another(api: httpx.AsyncClient) -> None:

@@ -197,8 +197,24 @@ async def test_a_key_that_is_bound_to_agents_reads_and_does_not_write_the_profil
     body = {"user_id": "ada", "agent_id": "a", "subject": "@user", "predicate": "lives_in", "object": "Oslo"}
     assert (await api.post("/v1/facts", json=body, headers=admin)).status_code == 201
     bound = await service.key(verbs="read,write", agents=["a"])
-    problem(await api.post("/v1/facts", json=body | {"object": "Rome"}, headers=bound), 403, "forbidden")
+    for fields in ({"predicate": "lives_in"}, {"predicate": "has_name"}, {"predicate": "age"}, {"predicate": "job"}):
+        said = body | {"object": "7"} | fields
+        refused = problem(await api.post("/v1/facts", json=said, headers=bound), 403, "forbidden")
+        assert "which all agents see" in refused["detail"]
     assert (await api.get(f"{USER}/profile", headers=bound)).json()["home"] == "Oslo"
+    read = {"agent_id": "a", "user_id": "ada"}
+    (listed,) = (await api.get("/v1/facts", params={"user_id": "ada", "subject": "@user"}, headers=bound)).json()[
+        "items"
+    ]
+    assert (listed["object"], listed["agent_id"]) == ("Oslo", None)
+    asked = read | {"query": "Where does the user live?"}
+    found = (await api.post("/v1/facts/search", json=asked, headers=bound)).json()["items"]
+    assert [one["fact"]["object"] for one in found] == ["Oslo"]
+    around = await api.get("/v1/graph/entities/@user/neighbors", params=read, headers=bound)
+    assert [one["name"] for one in around.json()["nodes"]] == ["Oslo"]
+    assert "home: Oslo" in (await api.post("/v1/context", json=asked, headers=bound)).json()["text"]
+    own = body | {"predicate": "likes", "object": "tea"}
+    assert (await api.post("/v1/facts", json=own, headers=bound)).json()["agent_id"] == "a"
     other = await service.key(verbs="read,write", users=["ben"])
     problem(await api.post("/v1/facts", json=body | {"object": "Rome"}, headers=other), 403, "forbidden")
     problem(await api.get(f"{USER}/profile", headers=other), 404, "not_found")

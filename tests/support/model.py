@@ -21,6 +21,7 @@ NOTHING: dict[str, Json] = {
     "RevisedSteps": {"revised_steps": []},
     "Summary": {"summary": "They talked."},
     "MergedFact": {"value": None},
+    "FoundInsight": {"sources": [], "insight": None},
 }
 
 

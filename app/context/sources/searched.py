@@ -169,7 +169,7 @@ async def gather_facts(request: SourceRequest) -> list[Candidate]:
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
     repository = FactRepository(request.resources.store, request.scope)
     pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
-    aliases = await AliasRepository(request.resources.store, request.scope).of_pairs(pairs)
+    aliases = await AliasRepository(request.resources.store, request.scope).of_pairs(pairs, body.known_at)
     graph = Graph(repository, pairs, view, trusted, aliases)
     starts = names(body.query)
     if await _names_user(starts, body.user_id, repository, view):

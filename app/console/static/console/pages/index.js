@@ -11,4 +11,5 @@ export const PAGES = [
   { name: "owners", title: "Users and agents", load: () => import("./owners.js"), verb: "read" },
   { name: "tasks", title: "Tasks", load: () => import("./tasks.js"), verb: "read" },
   { name: "operations", title: "Operations", load: () => import("./operations.js"), verb: "read" },
+  { name: "findings", title: "Findings", load: () => import("./findings.js"), verb: "read" },
 ];

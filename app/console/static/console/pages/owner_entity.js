@@ -20,7 +20,7 @@ export function EntityView({ owner, route, caller }) {
   return html`<p><a href=${back}>The graph</a></p>
     <${Loaded} of=${found}>${(/** @type {Known} */ { page, proposed }) => html`<h2>Entity <span class="text"><${Text} text=${page.name} long=${200} /></span></h2>
       <p class="quiet small">${page.first_seen ? html`First seen <${Time} at=${page.first_seen} />, last <${Time} at=${page.last_seen} />. ` : "Nothing is known under this name. "}
-        ${page.neighbors.count}${page.neighbors.truncated ? " or more" : ""} neighbours.</p>
+        ${page.neighbors.count}${page.neighbors.truncated ? " or more" : ""} neighbours. <a href=${to("findings", [], owner)}>Findings</a></p>
       <${Names} key=${page.key} page=${page} proposed=${proposed} owner=${owner} caller=${caller} again=${found.again} />
       <div class="two"><div>
         <${FactList} title="True now" known=${page.facts} route=${route} /><${FactList} title="Earlier" known=${page.earlier} route=${route} /></div><div>

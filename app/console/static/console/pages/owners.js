@@ -96,7 +96,7 @@ function Profile({ id }) {
         <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
       : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
       <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this user</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>,
-        <a href=${to("tasks", [], { user_id: id })}>tasks</a></p></section>
+        <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
     <div><section class="box"><h2>Interactions</h2><ul class="list">${interactions?.items.map((/** @type {Schemas["Interaction"]} */ one) => html`<li>
         <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
@@ -117,7 +117,7 @@ function About({ id }) {
       ["Decay", `times ${agent.settings.decay?.factor} a day after ${agent.settings.decay?.grace_days} days, at least ${agent.settings.decay?.floor}`],
       ["Extraction", agent.settings.extraction_instructions]]} />
       <p class="small"><a href=${to("memories", [], { agent_id: id })}>Memories of this agent</a>, <a href=${to("sessions", [], { agent_id: id })}>sessions</a>,
-        <a href=${to("tasks", [], { agent_id: id })}>tasks</a></p></section>`}</${Loaded}>`;
+        <a href=${to("tasks", [], { agent_id: id })}>tasks</a>, <a href=${to("findings", [], { agent_id: id })}>findings</a></p></section>`}</${Loaded}>`;
 }
 
 const LESSONS = /** @type {const} */ ([

@@ -1,0 +1,151 @@
+/** Findings: what reflection and reviews found, with the evidence side by side; accept, dismiss, undo. */
+import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
+import { html, useState } from "../ui.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Json, OwnerFilter, ended, place } from "../parts/records.js";
+import { Tag, Text, Time, curl, percent } from "../parts/text.js";
+import { go, to } from "../route.js";
+import { Progress } from "./operations.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["ReflectionFinding"]} Finding */
+/** @typedef {Schemas["FindingEvidence"]} Evidence */
+/** @typedef {import("../api.js").Caller} Caller */
+/** @typedef {Record<string, string>} Params */
+
+const KINDS = /** @type {const} */ (["contradiction", "stale", "insight", "failing_procedure"]);
+const STATUSES = /** @type {const} */ (["open", "accepted", "dismissed", "settled", "any"]);
+const TONES = /** @type {Record<string, string>} */ ({ open: "bad", accepted: "good" });
+const EFFECTS = /** @type {Record<string, string>} */ ({
+  supersede: "The record marked “kept” replaces the other one, which stays in the history.",
+  end: "The record stops being valid. It stays, and leaves answers and prompts.",
+  store: "This sentence is stored as a memory, as far trusted as the least of its sources.",
+  revise: "The procedure is changed; its former version stays in its history.",
+  none: "Nothing is changed.",
+});
+const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
+
+/** @param {string} finding_id */
+const at = (finding_id) => ({ params: { path: { finding_id } } });
+
+/** The address of a piece of evidence, where a page shows it. @param {Evidence} one @param {Finding} finding */
+function address(one, finding) {
+  const owner = finding.user_id ? ["users", finding.user_id] : finding.agent_id ? ["agents", finding.agent_id] : null;
+  if (one.kind === "fact") return owner && to("owners", [...owner, "facts"], { fact: one.id });
+  if (one.kind === "profile") return to("owners", ["users", one.id.slice(0, one.id.lastIndexOf("/")), "profile"]);
+  if (one.kind === "procedure") return owner && to("owners", [...owner, "procedures"]);
+  if (one.kind === "action") return finding.agent_id && to("owners", ["agents", finding.agent_id, "actions"]);
+  return place(one.id);
+}
+
+/** One record beside the others, with its date and trust. @param {{ one: Evidence, finding: Finding }} props */
+function Piece({ one, finding }) {
+  const { keep, retire } = finding.proposal;
+  const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === one.kind && named.id === one.id;
+  const fate = is(keep) ? "kept" : retire?.some(is) ? FATES[finding.proposal.action] : "";
+  const link = address(one, finding);
+  return html`<li class="box"><p><${Tag} of=${one.kind} /> ${fate && html`<${Tag} of=${fate} tone=${fate === "kept" ? "good" : ""} />`}</p>
+    ${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${one.text} long=${400} /></p>`}
+    <p class="quiet small">${one.said_at && html`<${Time} at=${one.said_at} whole=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
+      ${link ? html`<a href=${link}>Open the ${one.kind}</a>` : html`<code>${one.id}</code>`}</p></li>`;
+}
+
+/** @param {{ finding: Finding, caller: Caller, onDone: () => void }} props */
+function Settle({ finding, caller, onDone }) {
+  const toast = useToast();
+  const [asks, setAsks] = useState(false);
+  const undo = async (/** @type {string} */ operation_id) => {
+    await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
+    onDone();
+  };
+  const accept = useAction(async () => {
+    const done = await ask(api.POST("/v1/findings/{finding_id}/accept", at(finding.finding_id)));
+    const id = done.operation_id;
+    onDone();
+    toast({ text: "Accepted.", undo: id ? () => undo(id) : undefined });
+  });
+  const dismiss = async () => {
+    await ask(api.POST("/v1/findings/{finding_id}/dismiss", at(finding.finding_id)));
+    onDone();
+    toast({ text: "Dismissed." });
+  };
+  const back = useAction(async () => { await undo(finding.operation_id ?? ""); toast({ text: "Undone." }); });
+  if (!may(caller, "write")) return null;
+  return html`${finding.status === "open" && html`<div class="actions">
+      ${finding.proposal.action !== "none" && html`<button type="button" class="main" disabled=${accept.busy} onClick=${accept.start}>Accept</button>`}
+      <button type="button" onClick=${() => setAsks(true)}>Dismiss</button></div>`}
+    ${finding.status === "accepted" && finding.operation_id && html`<div class="actions">
+      <button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div>`}
+    <${ProblemBox} problem=${accept.error ?? back.error} />
+    ${asks && html`<${Confirm} title="Dismiss this finding?" button="Dismiss" action=${dismiss} onClose=${() => setAsks(false)}>
+      <p>Nothing is changed. It is not found again as long as its evidence stays as it is, and this cannot be undone.</p></${Confirm}>`}`;
+}
+
+/** @param {{ finding: Finding, caller: Caller, onDone: () => void }} props */
+function Card({ finding, caller, onDone }) {
+  const { action, details } = finding.proposal;
+  const told = /** @type {{ content?: string, valid_until?: string }} */ (details ?? {});
+  const owner = [finding.agent_id, finding.user_id].filter(Boolean).join(" · ");
+  return html`<section aria-label=${`${finding.kind}: ${finding.reason}`}>
+    <div class="row apart"><h2>${finding.kind.replaceAll("_", " ")} <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></h2>
+      <span class="quiet small">${owner} · found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>link</a></span></div>
+    <p><${Text} text=${finding.reason} /></p>
+    <ul class="grid list">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
+    ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
+    <p class="small">If you accept: ${EFFECTS[action] ?? action}</p>
+    <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.
+      ${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
+    <${Json} title="Proposal" value=${finding.proposal} />
+    <${Settle} finding=${finding} caller=${caller} onDone=${onDone} /></section>`;
+}
+
+/** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */
+function Choice({ route, name, label, of, all, value }) {
+  const change = (/** @type {any} */ event) => go(to(route.page, [], { ...route.params, [name]: event.target.value }), { replace: true });
+  return html`<label>${label} <select value=${route.params[name] ?? value ?? ""} onChange=${change}>
+    ${all && html`<option value="">${all}</option>`}${of.map((one) => html`<option value=${one}>${one.replaceAll("_", " ")}</option>`)}</select></label>`;
+}
+
+/** Looks for findings of the agent and user in the filters. @param {{ params: Params, onEnd: () => void }} props */
+function Reflect({ params, onEnd }) {
+  const [running, run] = useState(/** @type {Schemas["Operation"] | undefined} */ (undefined));
+  const owner = { ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }) };
+  const start = useAction(async (dry_run) => run(await ask(api.POST("/v1/reflect", { body: { ...owner, dry_run } }))));
+  return html`<div class="actions"><button type="button" disabled=${start.busy} onClick=${() => start.start(false)}>Look now</button>
+      <button type="button" disabled=${start.busy} onClick=${() => start.start(true)}>Dry run</button></div>
+    <${ProblemBox} problem=${start.error} />
+    ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}`;
+}
+
+/** @param {{ id: string, caller: Caller }} props */
+function One({ id, caller }) {
+  const found = useLoad((signal) => ask(api.GET("/v1/findings/{finding_id}", { ...at(id), signal })), [id]);
+  return html`<p><a href=${to("findings")}>All findings</a></p><h1>Finding</h1><${Loaded} of=${found}>${(/** @type {Finding} */ finding) => html`
+    <div class="box"><${Card} finding=${finding} caller=${caller} onDone=${found.again} /></div>`}</${Loaded}>`;
+}
+
+/** @type {import("../console.js").Page} */
+export default function Findings({ route, caller }) {
+  const { params } = route;
+  const query = {
+    agent_id: params.agent_id, user_id: params.user_id, kind: /** @type {Finding["kind"] | undefined} */ (params.kind),
+    status: /** @type {Schemas["FindingListStatus"]} */ (params.status ?? "open"), limit: 20,
+  };
+  const id = route.rest[0];
+  const list = usePages(async (cursor, signal) => {
+    if (id) return { items: /** @type {Finding[]} */ ([]), next_cursor: null };
+    const page = await ask(api.GET("/v1/findings", { params: { query: { ...query, cursor } }, signal }));
+    return { items: page.items, next_cursor: page.next_cursor ?? null };
+  }, [id, JSON.stringify(query)]);
+  if (id) return html`<${One} id=${id} caller=${caller} />`;
+  const asked = { ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }) };
+  return html`<h1>Findings</h1>
+    <form class="filters" role="search" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}><${OwnerFilter} route=${route} />
+      <${Choice} route=${route} name="kind" label="Kind" of=${KINDS} all="every kind" /><${Choice} route=${route} name="status" label="Status" of=${STATUSES} value="open" /></form>
+    ${may(caller, "write") && html`<${Reflect} params=${params} onEnd=${list.again} />`}
+    <${ProblemBox} problem=${list.error} />
+    ${list.items?.length === 0 && html`<${Empty} title="Nothing waits to be settled here. Look for what cannot be true together:"
+      curl=${curl("POST", `${BASE}/v1/reflect`, asked, Boolean(key.get()))} />`}
+    <ul class="list" aria-label="Findings">${list.items?.map((finding) => html`<li key=${`${finding.finding_id}/${finding.version}`} class="box">
+      <${Card} finding=${finding} caller=${caller} onDone=${list.again} /></li>`)}</ul><${More} of=${list} />`;
+}

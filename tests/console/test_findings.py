@@ -1,0 +1,99 @@
+"""The page of findings: evidence side by side, filters, and what can be done with one."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Visit, Visitor
+from tests.support.server import Server
+
+pytestmark = pytest.mark.before_store
+
+
+def told(server: Server, user: str, *texts: str) -> list[str]:
+    """The ids of memories that the user said, the first one first."""
+    made = [
+        server.client.post(
+            "/v1/memories", json={"user_id": user, "content": text, "event_at": f"2026-0{month}-01T00:00:00Z"}
+        )
+        for month, text in enumerate(texts, start=1)
+    ]
+    return [one.json()["memory_id"] for one in made]
+
+
+def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> None:
+    rome, oslo = told(server, "nina", "I live in Rome.", "I now live in Oslo.")
+    page = visit.open("findings?user_id=nina", "Nothing waits to be settled here")
+    visit.check()
+    page.get_by_role("button", name="Look now").click()
+    finding = page.get_by_role("region", name="stale: They give different values (home).")
+    expect(finding.get_by_text("I live in Rome.")).to_be_visible()
+    expect(finding.get_by_text("I now live in Oslo.")).to_be_visible()
+    evidence = finding.locator("ul > li")
+    expect(evidence.nth(0)).to_contain_text("2026-01-01")
+    expect(evidence.nth(0)).to_contain_text("trust 1.00")
+    expect(evidence.nth(0).get_by_text("replaced")).to_be_visible()
+    expect(evidence.nth(1).get_by_text("kept")).to_be_visible()
+    visit.check()
+    finding.get_by_role("button", name="Accept").click()
+    page.get_by_text("Accepted.").wait_for()
+    expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
+    assert server.client.get(f"/v1/memories/{rome}").json()["superseded_by"] == oslo
+    page.get_by_label("Status").select_option("accepted")
+    page.get_by_role("region", name="stale").get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone.").wait_for()
+    page.get_by_label("Status").select_option("open")
+    expect(page.get_by_role("region", name="stale").get_by_role("button", name="Accept")).to_be_visible()
+    assert server.client.get(f"/v1/memories/{rome}").json()["status"] == "active"
+    visit.check()
+
+
+def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> None:
+    told(server, "otto", "I love sushi.", "I hate sushi.")
+    page = visit.open("findings?user_id=otto", "Nothing waits to be settled here")
+    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Dismiss").click()
+    dialog = page.get_by_role("dialog")
+    visit.check()
+    dialog.get_by_role("button", name="Dismiss").click()
+    page.get_by_text("Dismissed.").wait_for()
+    page.get_by_role("button", name="Look now").click()
+    expect(page.get_by_role("status").get_by_text("succeeded")).to_be_visible()
+    (finding,) = server.client.get("/v1/findings", params={"user_id": "otto", "status": "any"}).json()["items"]
+    assert finding["status"] == "dismissed"
+
+
+def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Server) -> None:
+    dry, _ = told(server, "pia", "I drink coffee.", "I don't drink coffee any more.")
+    page = visit.open(f"memories/{dry}", "Findings of the same agent and user")
+    page.get_by_role("link", name="Findings of the same agent and user").click()
+    expect(page.get_by_label("User")).to_have_value("pia")
+    page.get_by_role("button", name="Look now").click()
+    expect(page.get_by_role("button", name="Accept")).to_have_count(1)
+    page.get_by_label("Kind").select_option("insight")
+    expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
+    page.get_by_label("Kind").select_option("")
+    page.get_by_role("link", name="link").click()
+    expect(page.get_by_role("heading", name="Finding", exact=True)).to_be_visible()
+    visit.check()
+    page.get_by_role("link", name="Open the memory").first.click()
+    expect(page.get_by_role("region", name="Memory", exact=True)).to_contain_text("I drink coffee.")
+
+
+def test_a_reading_key_sees_no_button(visitor: Visitor, story_with_key: tuple[Server, str]) -> None:
+    server, key = story_with_key
+    visit = visitor(str(server.client.base_url).rstrip("/"))
+    visit.page.goto(f"{visit.base}/console/")
+    visit.page.get_by_label("API key").fill(key)
+    visit.page.keyboard.press("Enter")
+    visit.page.get_by_role("link", name="Findings").click()
+    expect(visit.page.get_by_role("heading", name="Findings")).to_be_visible()
+    expect(visit.page.get_by_role("button", name="Look now")).to_have_count(0)
+
+
+def test_a_narrow_dark_page(visitor: Visitor, server: Server) -> None:
+    told(server, "quin", "My favourite colour is blue.", "My favourite colour is green.")
+    server.client.post("/v1/reflect", json={"user_id": "quin"})
+    visit = visitor(color_scheme="dark", viewport={"width": 390, "height": 800})
+    page = visit.open("findings?user_id=quin&status=any", "Findings")
+    visit.check()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
