@@ -90,7 +90,7 @@ async def list_changes(
         str | None, Header(max_length=512, description="The last `id` of a stream, to go on behind it; before `after`.")
     ] = None,
 ) -> Response:
-    """List changes of records, the oldest first: a page, or with `Accept: text/event-stream` a stream that goes on."""
+    """List changes of records, the oldest first, as a page or, with `Accept: text/event-stream`, as a stream."""
     resources, principal = get_caller(request)
     feed = ChangeFeed(resources.store, principal.scope, resources.collections, resources.clock)
     position = await feed.position(last_event_id or after)

@@ -59,8 +59,16 @@ class Wanted:
 class ChangeFeed:
     """The changes that a caller may see: those of records that it may read."""
 
-    def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        collections: Sequence[Collection],
+        clock: Clock,
+        heartbeat: float = HEARTBEAT_SECONDS,
+    ) -> None:
         """Raises ChangesOff if no changes are logged."""
+        self._heartbeat = heartbeat
         self._store, self._scope, self._clock, self._log = store, scope, clock, store.change_log
         self._by_kind = {one.kind: one for one in collections if one.kind is not None}
         if not self._log.options.enabled:
@@ -122,7 +130,7 @@ class ChangeFeed:
                     await asyncio.sleep(0)
                     continue
                 await watcher.wait(WAIT_SECONDS)
-                if now() - sent >= HEARTBEAT_SECONDS:
+                if now() - sent >= self._heartbeat:
                     if not await allowed():
                         return
                     # an id without data: the client's place moves on past changes that it did not ask for
