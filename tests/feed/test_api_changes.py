@@ -12,6 +12,7 @@ import pytest
 from app.feed.schemas import KINDS
 from app.feed.service import ChangeFeed, Wanted
 from app.lifespan import COLLECTIONS
+from app.retention.decay_job import DecayJob
 from app.setting_groups import ChangeSettings, JobSettings
 from app.settings import Settings
 from app.storage.scope import Scope
@@ -112,6 +113,12 @@ async def streaming(service: Service, query: str = "", **headers: str) -> AsyncI
         await asyncio.wait((running,))
 
 
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """No jobs, which change records when they like."""
+    return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+
+
 # --- Pages ------------------------------------------------------------------------------------------------------------
 
 
@@ -169,7 +176,7 @@ async def test_searches_accesses_and_decay_are_no_changes(service: Service) -> N
     await api.post("/v1/memories/search", json={**PAIR, "query": "tea"})
     await service.resources.accesses.flush()  # type: ignore[attr-defined]
     service.clock.move(days=40)
-    await api.post("/v1/jobs/decay/run")
+    assert await DecayJob(service.resources.store, service.clock).apply("default") == 1
     assert await changes(api, after=before[0]["cursor"]) == []
 
 
@@ -320,8 +327,7 @@ async def test_a_stream_tells_what_was_and_goes_on_with_what_comes(service: Serv
 
 
 async def test_a_stream_tells_what_another_process_writes(start: Starter, settings: Settings) -> None:
-    quiet = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
-    async with start(quiet) as one, start(quiet) as other, streaming(one, "after=now&format=events") as stream:
+    async with start(settings) as one, start(settings) as other, streaming(one, "after=now&format=events") as stream:
         await stream.opened()
         made = await remember(other.client, "tea of another process")
         assert (await stream.change())["id"] == made["memory_id"]
