@@ -9,9 +9,9 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from app.core.clock import Clock, SystemClock, rfc3339
 from app.errors import ChangesLost, RecalldError
@@ -80,8 +80,7 @@ class Position:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A change of one record. An `erased` entry has neither id nor owners: records of a user were erased."""
 
     tenant: str
@@ -159,7 +158,8 @@ class ChangeNotes:
 
     def _note(self, collection: Collection, doc: Mapping[str, Any], kind: ChangeType) -> None:
         tenant, record = doc["tenant_id"], str(doc[collection.id_field])
-        key, before = (tenant, collection.name, record), self._entries.get((tenant, collection.name, record))
+        key = tenant, collection.name, record
+        before = self._entries.get(key)
         assert collection.kind is not None
         new = Entry(
             tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
@@ -169,7 +169,7 @@ class ChangeNotes:
         elif before.type == "created" and kind == "deleted":
             del self._entries[key]  # nobody ever saw it
         else:
-            self._entries[key] = replace(new, type=_both(before.type, kind))
+            self._entries[key] = new._replace(type=_both(before.type, kind))
 
     def by_tenant(self) -> dict[str, list[Entry]]:
         """Returns the entries in the order of the list, by tenant."""

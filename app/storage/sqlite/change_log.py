@@ -20,8 +20,9 @@ _COUNT_UP = (
     "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
     "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
 )
-_INSERT = "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
+"""In the order of the fields of `Entry`."""
+_INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 STEP = 5_000
 """Entries that one transaction drops or looks through, so that others can write in between."""
 LAST = "SELECT last FROM change_heads WHERE tenant = ?"
@@ -31,10 +32,7 @@ def append(connection: apsw.Connection, tenant: str, entries: Sequence[Entry]) -
     """Appends entries to the tenant's log. Runs in the transaction of the changes."""
     last: Any
     ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
-    rows = [
-        (tenant, seq, one.kind, one.id, one.type, one.agent_id, one.user_id, one.version, one.at)
-        for seq, one in enumerate(entries, int(last) - len(entries) + 1)
-    ]
+    rows = [(*one[:-1], seq) for seq, one in enumerate(entries, int(last) - len(entries) + 1)]
     connection.executemany(_INSERT, rows)
 
 

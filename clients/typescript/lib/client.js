@@ -39,7 +39,10 @@ export class Recalld {
     async *changes(after, { every = 1000, signal, ...filters } = {}) {
         for (;;) {
             const query = { ...filters, ...(after === undefined ? {} : { after }), format: "json" };
-            const page = await this.request("GET", "/v1/changes", { query, ...(signal ? { signal } : {}) });
+            const page = (await this.transport.call("GET", "/v1/changes", {
+                query,
+                ...(signal ? { signal } : {}),
+            }));
             yield* page.items;
             after = page.cursor;
             if (page.next_cursor == null) {
