@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 5f026c04e9527ccbc8ed136adbbc9059."""
+"""Made by scripts/generate_clients.py; do not edit. Contract a06137a0c47afef480cdc77d4265d826."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
