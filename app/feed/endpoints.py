@@ -16,7 +16,7 @@ from app.feed import schemas
 from app.feed.service import NOW, ChangeFeed, Wanted
 
 EVENTS = "text/event-stream"
-Cursor = Annotated[
+ChangeCursor = Annotated[
     str | None,
     Query(max_length=512, description=f"`cursor` of a change or a page, or `{NOW}`; absent: from the oldest."),
 ]
@@ -69,10 +69,11 @@ router = APIRouter(prefix="/v1/changes", tags=["changes"], route_class=StrictRou
         **problems(409, 410),
         200: {
             "content": {
+                "application/json": {"example": schemas.PAGE_EXAMPLE},
                 EVENTS: {
                     "schema": {"type": "string"},
                     "example": 'id: q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd\ndata: {"kind": "memory", …}\n\n',
-                }
+                },
             }
         },
     },
@@ -80,7 +81,7 @@ router = APIRouter(prefix="/v1/changes", tags=["changes"], route_class=StrictRou
 async def list_changes(
     request: Request,
     wanted: Annotated[Wanted, Depends(wanted_changes)],
-    after: Cursor = None,
+    after: ChangeCursor = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most changes on a page. A stream has no limit.")] = 100,
     format: Annotated[
         schemas.ChangeFormat | None,

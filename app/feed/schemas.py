@@ -33,21 +33,23 @@ KINDS: tuple[str, ...] = ChangedKind.__value__.__args__
 TYPES: tuple[str, ...] = RecordChangeType.__value__.__args__
 
 
+_EXAMPLE: dict[str, Any] = {
+    "cursor": "q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd",
+    "kind": "memory",
+    "id": "mem_01a2003d395076f9a13acea58faaf745",
+    "type": "created",
+    "agent_id": "support",
+    "user_id": "ada",
+    "version": 1,
+    "at": "2026-06-01T12:00:00.000Z",
+}
+PAGE_EXAMPLE: dict[str, Any] = {"items": [_EXAMPLE], "next_cursor": None, "cursor": _EXAMPLE["cursor"]}
+
+
 class RecordChange(Schema):
     """A change of one record."""
 
-    model_config = example(
-        {
-            "cursor": "q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd",
-            "kind": "memory",
-            "id": "mem_01a2003d395076f9a13acea58faaf745",
-            "type": "created",
-            "agent_id": "support",
-            "user_id": "ada",
-            "version": 1,
-            "at": "2026-06-01T12:00:00.000Z",
-        }
-    )
+    model_config = example(_EXAMPLE)
 
     cursor: str = Field(description="Its place in the log: pass it as `after` to go on behind it.")
     kind: ChangedKind

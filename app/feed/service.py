@@ -14,7 +14,7 @@ import orjson
 
 from app.core.clock import Clock, rfc3339
 from app.errors import ChangesOff, InvalidCursor, RecalldError
-from app.storage.change_log import Entry, LogPage, Position
+from app.storage.change_log import LogEntry, LogPage, Position
 from app.storage.filters import Eq, Filter, In, Not, Or, both
 from app.storage.protocol import Store, begin_request
 from app.storage.repository import Repository, expired, open_cursor, seal_cursor
@@ -148,7 +148,7 @@ class ChangeFeed:
         records = await self._records(page.entries) if wanted.records else None
         return [self._shown(entry, page.position.log, records) for entry in page.entries]
 
-    def _shown(self, entry: Entry, log: str, records: dict[tuple[str, str], Doc] | None) -> Doc:
+    def _shown(self, entry: LogEntry, log: str, records: dict[tuple[str, str], Doc] | None) -> Doc:
         shown: Doc = {
             "cursor": self._cursor(Position(log, entry.seq)),
             "kind": entry.kind,
@@ -163,7 +163,7 @@ class ChangeFeed:
             shown["record"] = None if entry.id is None else records.get((entry.kind, entry.id))
         return shown
 
-    async def _records(self, entries: Sequence[Entry]) -> dict[tuple[str, str], Doc]:
+    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Doc]:
         """Returns the records of the entries as they are now, by kind and id, as far as the caller may read them."""
         wanted: defaultdict[str, list[str]] = defaultdict(list)
         for entry in entries:

@@ -80,7 +80,7 @@ class Position:
     seq: int
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A change of one record. An `erased` entry has neither id nor owners: records of a user were erased."""
 
     tenant: str
@@ -99,7 +99,7 @@ class Entry(NamedTuple):
 class LogPage:
     """Entries, the position after which to go on, and whether there is more now."""
 
-    entries: list[Entry]
+    entries: list[LogEntry]
     position: Position
     more: bool
 
@@ -134,7 +134,7 @@ class ChangeNotes:
 
     def __init__(self, at: str) -> None:
         self._at = at
-        self._entries: dict[tuple[str, str, str], Entry] = {}
+        self._entries: dict[tuple[str, str, str], LogEntry] = {}
 
     def created(self, collection: Collection, doc: Doc) -> None:
         """Notes the insert of a document."""
@@ -161,7 +161,7 @@ class ChangeNotes:
         key = tenant, collection.name, record
         before = self._entries.get(key)
         assert collection.kind is not None
-        new = Entry(
+        new = LogEntry(
             tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
         )
         if before is None:
@@ -171,9 +171,9 @@ class ChangeNotes:
         else:
             self._entries[key] = new._replace(type=_both(before.type, kind))
 
-    def by_tenant(self) -> dict[str, list[Entry]]:
+    def by_tenant(self) -> dict[str, list[LogEntry]]:
         """Returns the entries in the order of the list, by tenant."""
-        found: defaultdict[str, list[Entry]] = defaultdict(list)
+        found: defaultdict[str, list[LogEntry]] = defaultdict(list)
         for entry in self._entries.values():
             found[entry.tenant].append(entry)
         return found
@@ -186,9 +186,9 @@ def _both(first: ChangeType, second: ChangeType) -> ChangeType:
     return "updated" if first == "deleted" and second == "created" else second
 
 
-def erased(tenant: str, at: str) -> Entry:
+def erased(tenant: str, at: str) -> LogEntry:
     """Returns the entry that stands for those of an erased user."""
-    return Entry(tenant, PROFILE, None, "erased", None, None, None, at)
+    return LogEntry(tenant, PROFILE, None, "erased", None, None, None, at)
 
 
 class ChangeLog(Protocol):

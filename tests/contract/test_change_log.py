@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import ChangesLost
 from app.settings import Settings
-from app.storage.change_log import Entry, LogOptions, Position
+from app.storage.change_log import LogEntry, LogOptions, Position
 from app.storage.changes import CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.factory import open_store, where_of
 from app.storage.filters import EVERYTHING, Eq, Filter, In
@@ -66,11 +66,11 @@ def raised(change: Insert, **fields: Any) -> Update:
 
 async def entries(
     store: Store, tenant: str = T, where: Filter = EVERYTHING, after: Position | None = None, limit: int = 1_000
-) -> list[Entry]:
+) -> list[LogEntry]:
     return (await store.change_log.page(tenant, after, where, limit=limit)).entries
 
 
-def told(found: list[Entry]) -> list[tuple[str | None, str, int | None]]:
+def told(found: list[LogEntry]) -> list[tuple[str | None, str, int | None]]:
     return [(one.id, one.type, one.version) for one in found]
 
 
@@ -282,8 +282,8 @@ async def test_writers_and_readers_at_once_lose_and_double_nothing(store: Store,
             await through.commit([raised(own), raised(shared)])
             acknowledged.append((f"own{number}", version))
 
-    async def follow(through: Store, until: asyncio.Event) -> list[Entry]:
-        found: list[Entry] = []
+    async def follow(through: Store, until: asyncio.Event) -> list[LogEntry]:
+        found: list[LogEntry] = []
         after, last = None, False
         while True:
             last = until.is_set()

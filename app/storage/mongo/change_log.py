@@ -25,8 +25,8 @@ from pymongo.read_concern import ReadConcern
 from app.storage.change_log import (
     CHANGES,
     ChangeNotes,
-    Entry,
     Head,
+    LogEntry,
     LogOptions,
     LogPage,
     LogWatch,
@@ -45,7 +45,7 @@ NEVER = Timestamp(0, 0)
 PENDING = {"pending": True}
 
 
-def stored(entry: Entry, op: Timestamp) -> Stored:
+def stored(entry: LogEntry, op: Timestamp) -> Stored:
     """Returns a new entry as it is stored, without a number."""
     return {
         "_id": ObjectId(),
@@ -212,7 +212,7 @@ class MongoChangeLog:
         return young
 
 
-def _entry(one: Stored) -> Entry:
+def _entry(one: Stored) -> LogEntry:
     version = None if one["version"] is None else int(one["version"])
     owners = one["agent_id"], one["user_id"]
-    return Entry(one["tenant_id"], one["kind"], one["id"], one["type"], *owners, version, one["at"], int(one["seq"]))
+    return LogEntry(one["tenant_id"], one["kind"], one["id"], one["type"], *owners, version, one["at"], int(one["seq"]))

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from app.storage.change_log import CHANGES, Entry, Head, LogOptions, LogPage, LogWatch, Position, erased
+from app.storage.change_log import CHANGES, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
 from app.storage.filters import EVERYTHING, Filter
 from app.storage.sqlite import schema
 from app.storage.sqlite.read_pool import ReadPool
@@ -21,14 +21,14 @@ _COUNT_UP = (
     "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
 )
 _COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
-"""In the order of the fields of `Entry`."""
+"""In the order of the fields of `LogEntry`."""
 _INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 STEP = 5_000
 """Entries that one transaction drops or looks through, so that others can write in between."""
 LAST = "SELECT last FROM change_heads WHERE tenant = ?"
 
 
-def append(connection: apsw.Connection, tenant: str, entries: Sequence[Entry]) -> None:
+def append(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
     """Appends entries to the tenant's log. Runs in the transaction of the changes."""
     last: Any
     ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
@@ -63,7 +63,7 @@ class EmbeddedChangeLog:
         return bool(await self._readers.apart(lambda connection: _number(connection, statement, (tenant, user))))
 
     async def forget(self, tenant: str, user: str) -> None:
-        mark: Entry | None = erased(tenant, self.options.stamp_now())
+        mark: LogEntry | None = erased(tenant, self.options.stamp_now())
         for start in range(0, await self._last(tenant), STEP):
             if await self._submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
                 mark = None
@@ -116,12 +116,12 @@ def _page(
         rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
     finally:
         connection.execute("COMMIT")
-    entries = [Entry(*row) for row in rows]
+    entries = [LogEntry(*row) for row in rows]
     reached = entries[-1].seq if len(entries) == limit else upto
     return LogPage(entries, Position(head.log, reached), more=reached < head.last)
 
 
-def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mark: Entry | None) -> int:
+def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mark: LogEntry | None) -> int:
     """Removes the user's entries among `STEP` of them, and appends `mark` if there were any."""
     statement = "DELETE FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND user_id = ?"
     connection.execute(statement, (tenant, start, start + STEP, user))
