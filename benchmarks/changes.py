@@ -4,7 +4,7 @@ import argparse
 import asyncio
 from collections.abc import Iterator
 
-from benchmarks.harness import Connection, Section, alternate, folder, ratio_rows, recalld
+from benchmarks.harness import Call, Connection, Section, alternate, folder, ratio_rows, recalld
 
 TARGET = 1.1
 """Highest p50 as a multiple of the service without a log."""
