@@ -21,6 +21,16 @@ def _said(count: int) -> dict[str, object]:
     return {**OWNER, "memorize": "none", "messages": [{"role": "user", "content": TEXT}] * count}
 
 
+def _calls(to: Connection) -> dict[str, Call]:
+    to.ask("POST", "/v1/tasks", {"task_id": "bench", **OWNER, "goal": "measure", "context": {"step": 0}})
+    return {
+        "append": lambda _: to.ask("POST", "/v1/sessions/one/messages", _said(1)),
+        f"append of {MANY}": lambda _: to.ask("POST", "/v1/sessions/many/messages", _said(MANY)),
+        "context patch": lambda at: to.ask("PATCH", "/v1/tasks/bench/context", {"step": at + 1}),
+        "memory": lambda at: to.ask("POST", "/v1/memories", {**OWNER, "content": f"{TEXT}, number {at}"}),
+    }
+
+
 def run(options: argparse.Namespace) -> Iterator[Section]:
     with (
         folder() as path,
@@ -29,16 +39,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     ):
         calls: dict[str, Call] = {}
         for name, server in (("", plain), (", logged", logs)):
-            to = Connection(server.url)
-            to.ask("POST", "/v1/tasks", {"task_id": "bench", **OWNER, "goal": "measure", "context": {"step": 0}})
-            calls |= {
-                f"append{name}": lambda _, to=to: to.ask("POST", "/v1/sessions/one/messages", _said(1)),
-                f"append of {MANY}{name}": lambda _, to=to: to.ask("POST", "/v1/sessions/many/messages", _said(MANY)),
-                f"context patch{name}": lambda at, to=to: to.ask("PATCH", "/v1/tasks/bench/context", {"step": at + 1}),
-                f"memory{name}": lambda at, to=to: to.ask(
-                    "POST", "/v1/memories", {**OWNER, "content": f"{TEXT}, number {at}"}
-                ),
-            }
+            calls |= {f"{call}{name}": made for call, made in _calls(Connection(server.url)).items()}
         times = asyncio.run(alternate(calls, options.requests))
     bases = {name: name.removesuffix(", logged") for name in times if name.endswith(", logged")}
     rows, met = ratio_rows(times, bases, dict.fromkeys(bases, TARGET))
