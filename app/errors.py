@@ -12,8 +12,10 @@ RecalldError
 │   ├── AlreadyExists 409 already_exists
 │   ├── SessionEnded 409 session_ended
 │   ├── LLMNotConfigured 409 llm_not_configured
+│   ├── ChangesOff 409 changes_off
 │   ├── LastAdminKey 409 last_admin_key
 │   └── IdempotencyInProgress 409 idempotency_in_progress
+├── ChangesLost 410 changes_lost
 ├── PreconditionFailed 412 precondition_failed
 ├── RequestTimeout 408 request_timeout
 ├── TooLarge 413 too_large
@@ -119,12 +121,20 @@ class LLMNotConfigured(Conflict):
     code, title = "llm_not_configured", "No language model is configured"
 
 
+class ChangesOff(Conflict):
+    code, title = "changes_off", "No log of changes is kept"
+
+
 class LastAdminKey(Conflict):
     code, title = "last_admin_key", "This is the last key that administers the tenant"
 
 
 class IdempotencyInProgress(Conflict):
     code, title = "idempotency_in_progress", "A request with this idempotency key is still running"
+
+
+class ChangesLost(RecalldError):
+    status, code, title = 410, "changes_lost", "The log no longer goes back to that change"
 
 
 class PreconditionFailed(RecalldError):

@@ -82,6 +82,7 @@ from app.retrieval.onnx_reranker import open_reranker, second_stage
 from app.retrieval.reranking import Reranker, RerankerInvalid
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
+from app.storage.change_log import LogOptions
 from app.storage.factory import open_store as open_engine
 from app.storage.factory import where_of
 from app.storage.protocol import Store
@@ -162,7 +163,7 @@ class RealParts:
     """Opens the resources that the settings name."""
 
     async def store(self, settings: Settings, dim: int) -> Store:
-        return await open_store(settings, dim)
+        return await open_store(settings, dim, clock=self.clock())
 
     async def embedder(self, settings: Settings) -> Embedder:
         chosen = settings.embedding
@@ -189,14 +190,15 @@ class RealParts:
 
 
 async def open_store(
-    settings: Settings, dim: int, *, elsewhere: str | None = None, existing: bool = False
+    settings: Settings, dim: int, *, elsewhere: str | None = None, existing: bool = False, clock: Clock | None = None
 ) -> MovableStore:
     """Opens the store of the settings, or the one that `elsewhere` names in place of RECALLD_STORE.
 
     Raises StoreUnavailable, with `existing` also if the store does not exist.
     """
-    where = where_of(settings, elsewhere)
-    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=metrics.observe_commit)
+    where, observe = where_of(settings, elsewhere), metrics.observe_commit
+    log = LogOptions(settings.changes.retention_hours, clock or SystemClock())
+    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=observe, log=log)
 
 
 @asynccontextmanager

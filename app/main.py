@@ -24,6 +24,7 @@ from app.context import endpoints as context
 from app.core import tracing
 from app.entities import endpoints as entities
 from app.facts import endpoints as facts
+from app.feed import endpoints as feed
 from app.findings import endpoints as findings
 from app.learning import endpoints as consolidation
 from app.lifespan import Openers, RealParts, lifespan
@@ -62,6 +63,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     findings.router,
     reflection.router,
     reflection.findings_router,
+    feed.router,
     operations.jobs_router,
     operations.operations_router,
     operations.stats_router,

@@ -233,4 +233,3 @@ def collected(metric: Histogram) -> list[Metric]:
         return [*metric.collect()]
     (name,) = {one.name for one in metric.describe()}
     return [found for found in _registry.collect() if found.name == name]
-

@@ -83,6 +83,13 @@ class QuotaSettings(SettingGroup):
     )
 
 
+class ChangeSettings(SettingGroup):
+    retention_hours: float = Field(
+        72, ge=0, description="How long changes can be read, for all processes of a store alike; 0: none are logged."
+    )
+    streams: int = Field(256, ge=1, description="Most open streams of changes, for each tenant and process.")
+
+
 class ConnectionSettings(SettingGroup):
     total: int = Field(
         4096,

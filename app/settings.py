@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app.errors import did_you_mean
 from app.setting_groups import (
+    ChangeSettings,
     ConnectionSettings,
     ContextSettings,
     EmbeddingSettings,
@@ -129,6 +130,7 @@ class Settings(BaseSettings):
     limits: LimitSettings = LimitSettings()
     quotas: QuotaSettings = QuotaSettings()
     connections: ConnectionSettings = ConnectionSettings()
+    changes: ChangeSettings = ChangeSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     rerank: RerankSettings = RerankSettings()
     llm: LLMSettings = LLMSettings()

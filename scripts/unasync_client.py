@@ -17,6 +17,7 @@ WORDS = [
     (r"\bawait ", ""),
     (r"\baclose\b", "close"),
     (r"\b__a(enter|exit|iter|next)__\b", r"__\1__"),
+    (r"\bAsyncIterator\b", "Iterator"),
     (r"\bAsyncGenerator\[Any, None\]", "Generator[Any, None, None]"),
     (r"\bAsync([A-Z])", r"\1"),
     (r"_async\b", "_sync"),
@@ -37,7 +38,8 @@ def _sync(source: Path) -> str:
     for pattern, new in WORDS:
         text = re.sub(pattern, new, text)
     if slept:
-        text = text.replace("import copy\n", "import copy\nimport time\n", 1)
+        first = "import copy\n" if "import copy\n" in text else "from collections.abc import Iterator\n"
+        text = text.replace(first, f"{first}import time\n" if "copy" in first else f"import time\n{first}", 1)
     return HEAD.format(name=source.name) + text
 
 

@@ -21,6 +21,7 @@ action; unset before."""
 
 ACTIONS = Collection(
     name="action_logs",
+    kind="action",
     counted=True,
     id_field="action_id",
     fields={

@@ -56,6 +56,7 @@ _ERRORS = {
     403: ("forbidden", "The key's verbs or bindings do not allow it"),
     404: ("not_found", "There is no such record for this key"),
     409: ("conflict", "Conflicts with what is stored"),
+    410: ("changes_lost", "The log of changes no longer goes back so far"),
     412: ("precondition_failed", "The version that If-Match names is not the current one"),
     413: ("too_large", "Too large"),
     415: ("unsupported_media_type", "Not JSON"),

@@ -44,6 +44,7 @@ TAGS = [
     {"name": "facts", "description": "Semantic memory: what is true, since when, and what was known of it when."},
     {"name": "graph", "description": "The same facts as a graph: entities, and what they are linked with."},
     {"name": "procedures", "description": "Procedural memory: how things are done, and how often that worked."},
+    {"name": "changes", "description": "What was created, updated and deleted, in order: pages, or a stream."},
     {"name": "findings", "description": "What reflection found and asks somebody to settle, with its evidence."},
     {"name": "users", "description": "People: profiles, interactions, issues and solutions."},
     {"name": "agents", "description": "Agents: settings and experience."},

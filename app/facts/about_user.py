@@ -17,6 +17,7 @@ USER = "@user"
 
 USERS = Collection(
     name="users",
+    kind="profile",
     counted=True,
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},

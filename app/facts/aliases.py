@@ -25,6 +25,7 @@ from app.storage.scope import Partition, Scope
 
 ENTITY_ALIASES = Collection(
     name="entity_aliases",
+    kind="alias",
     counted=True,
     cached=True,
     id_field="alias_id",

@@ -1,12 +1,13 @@
 """Drafts: the fields that an assertion gives to its facts, and the assertion as the conflict rules see it."""
 
-from app.errors import invalid
+from app.errors import Forbidden, invalid
 from app.facts.about_user import field_of, settled
 from app.facts.aliases import AliasMap
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ConflictPolicy
 from app.facts.keys import group_of, key_of, predicate_key, sentence
 from app.facts.schemas import FactCreate, object_type
 from app.storage.schema import Doc
+from app.storage.scope import Scope
 from app.storage.text import content_hash
 
 
@@ -65,3 +66,15 @@ def least_start(said: Assertion, now: str) -> str:
     if said.start is not None:
         return said.start
     return now if said.end == OPEN_END else OPEN_START
+
+
+def require_write(draft: Doc, scope: Scope) -> None:
+    """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is bound
+    to agents would change what all agents see."""
+    field = field_of(draft)
+    if field is not None and scope.agents is not None:
+        raise Forbidden(
+            f"{draft['subject']} {draft['predicate']} is the {field} of the user's profile, which all agents see. "
+            "A key that is bound to agents reads it and may not change it."
+        )
+    scope.require_write(draft["agent_id"], draft["user_id"])

@@ -15,6 +15,7 @@ from app.storage.schema import Collection, Doc, SearchSchema
 
 FACTS = Collection(
     name="facts",
+    kind="fact",
     counted=True,
     id_field="fact_id",
     fields={

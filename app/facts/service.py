@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.errors import Conflict, Forbidden, NotFound, invalid
-from app.facts.about_user import field_of, settled, states, value_of
+from app.errors import Conflict, NotFound, invalid
+from app.facts.about_user import field_of, states, value_of
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
-from app.facts.drafts import assertion_of, draft_of, least_start, require_single, respell
+from app.facts.drafts import assertion_of, draft_of, least_start, require_single, require_write, respell
 from app.facts.keys import sentence
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
@@ -79,7 +79,7 @@ class FactService:
         bodies, sources = [require_single(body) for body in bodies], list(sources)
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
-            self._require_write(draft)
+            require_write(draft, self._facts.scope)
         earlier = await self._users.earlier(drafts)
         old = [draft_of(body, {**SOURCE}) for body in earlier]
         said = await self._say([*earlier, *bodies], [*old, *drafts])
@@ -148,17 +148,6 @@ class FactService:
         changes = [change for ledger in each for change in await self._changes(ledger)]
         hold = [doc for ledger in each for doc in ledger.holding()]
         return [*changes, *said.titles], {name: value_of(name, fact["object"]) for name, fact in states(hold).items()}
-
-    def _require_write(self, draft: Doc) -> None:
-        """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is
-        bound to agents would change what all agents see."""
-        field, agents = field_of(draft), self._facts.scope.agents
-        if field is not None and agents is not None:
-            raise Forbidden(
-                f"{draft['subject']} {draft['predicate']} is the {field} of the user's profile, which all agents see. "
-                "A key that is bound to agents reads it and may not change it."
-            )
-        self._facts.scope.require_write(draft["agent_id"], draft["user_id"])
 
     def _source(self, body: FactCreate, derived: Doc) -> Doc:
         said = {} if body.source is None else body.source.stated()

@@ -10,6 +10,7 @@ from app.storage.schema import Collection, Doc
 
 FINDINGS = Collection(
     name="findings",
+    kind="finding",
     id_field="finding_id",
     fields={"agent_id": "text", "user_id": "text", "kind": "text", "status": "text", "created_at": "time"},
     indexes=(("user_id", "status"), ("agent_id",), ("status",)),

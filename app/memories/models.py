@@ -30,6 +30,7 @@ NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
 
 MEMORIES = Collection(
     name="agent_memories",
+    kind="memory",
     counted=True,
     id_field="memory_id",
     fields={

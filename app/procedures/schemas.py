@@ -38,6 +38,7 @@ def situation(procedure: Mapping[str, Any]) -> str:
 
 PROCEDURES = Collection(
     name="procedures",
+    kind="procedure",
     counted=True,
     id_field="procedure_id",
     fields={

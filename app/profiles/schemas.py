@@ -26,6 +26,7 @@ from app.storage.schema import Collection, Doc, Unique
 
 AGENTS = Collection(
     name="agents",
+    kind="agent",
     counted=True,
     id_field="agent_id",
     fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},

@@ -281,6 +281,8 @@ class _Erasing:
         found = await self._found()
         if any(found.values()) or await self._store.count(AUDIT, self._tenant, Eq("user_id", self._user)):
             return False
+        if await self._store.change_log.names(self._tenant, self._user):
+            return False
         now = self._clock.now()
         receipt = {
             "tombstone": self._hash,

@@ -105,13 +105,16 @@ class ForgettingJobs:
     # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
     async def expire(self, run: Run) -> Done:
-        """Deletes expired records, which reads have hidden since they expired, and archived memories after their grace
-        time."""
-        return Done({name: await self._sweep(run, *expired) for name, expired in self._expired().items()})
+        """Deletes expired records, which reads have hidden since they expired, archived memories after their grace
+        time, and old entries of the change log."""
+        swept = {name: await self._sweep(run, *expired) for name, expired in self._expired().items()}
+        if _tenant(run) is None:
+            swept["changes"] = await self._store.change_log.prune()
+        return Done(swept)
 
     async def has_expired(self) -> bool:
         """Returns True if `expire` would find work. Only reads."""
-        return await anything(self._store, self._expired().values())
+        return await self._store.change_log.has_expired() or await anything(self._store, self._expired().values())
 
     def _expired(self) -> dict[str, tuple[Collection, Filter]]:
         past = Range("expires_at", le=rfc3339(self._clock.now()))

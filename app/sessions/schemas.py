@@ -16,6 +16,7 @@ wrote it.
 """
 SESSIONS = Collection(
     name="conversation_sessions",
+    kind="session",
     counted=True,
     id_field="session_id",
     fields={
@@ -33,6 +34,7 @@ SESSIONS = Collection(
 )
 MESSAGES = Collection(
     name="messages",
+    kind="message",
     counted=True,
     id_field="message_id",
     fields={

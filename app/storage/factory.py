@@ -8,6 +8,7 @@ from pathlib import Path
 
 from app.errors import StoreUnavailable
 from app.settings import Settings
+from app.storage.change_log import LogOptions
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
@@ -90,11 +91,14 @@ async def open_store(
     dim: int,
     existing: bool = False,
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
+    log: LogOptions | None = None,
 ) -> MovableStore:
     """Opens the store. Raises StoreUnavailable if it cannot be opened, and with `existing` also if it does not exist.
 
-    `observe_commit` is called after each group commit with the number of writes and the seconds that it took.
+    `observe_commit` is called after each group commit with the number of writes and the seconds that it took. `log`:
+    how changes are logged.
     """
+    log = log or LogOptions()
     if where.store == EMBEDDED:
         if existing and where.missing:
             raise StoreUnavailable(f"There is no store in {where.directory}.")
@@ -104,6 +108,7 @@ async def open_store(
             observe_commit=observe_commit,
             key=where.key,
             reserve_bytes=where.reserve_bytes,
+            log=log,
         )
         return traced(await EmbeddedStore.open(where.directory, collections, embedded, dim=dim))
     if not where.store.startswith(MONGODB):
@@ -119,6 +124,7 @@ async def open_store(
         cache_bytes=where.cache_bytes,
         exact_up_to=where.exact_up_to,
         observe_commit=observe_commit,
+        log=log,
     )
     return traced(await MongoStore.open(where.store, collections, options, dim=dim))
 

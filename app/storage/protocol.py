@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from app.errors import StorageFull
+from app.storage.change_log import ChangeLog
 from app.storage.changes import Change, Committed, Delete, DeleteWhere, Insert
 from app.storage.filters import EVERYTHING, Filter
 from app.storage.schema import After, Collection, Doc
@@ -242,6 +243,11 @@ class Store(Protocol):
         """The records and bytes of tenants."""
         ...
 
+    @property
+    def change_log(self) -> ChangeLog:
+        """The log of what was committed."""
+        ...
+
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         """Returns a document by its id, or None."""
         ...
@@ -326,8 +332,8 @@ class Store(Protocol):
         ...
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        """Deletes the engine's own records of a user without documents: partitions, tombstones, cached copies, and
-        these counters."""
+        """Deletes the engine's own records of a user without documents: partitions, tombstones, cached copies, these
+        counters, and the entries of the change log that name the user."""
         ...
 
     async def scrub(self) -> None:

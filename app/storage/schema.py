@@ -98,6 +98,8 @@ class Collection:
     parent."""
     counted: bool = False
     """True for records that callers made. They count towards their tenant's quotas."""
+    kind: str | None = None
+    """The name of its records in the change log (`storage/change_log.py`); None: their changes are not logged."""
     columns: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The declared fields and the order field, without duplicates."""
 

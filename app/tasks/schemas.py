@@ -26,6 +26,7 @@ INTERNAL = frozenset({"kept_after_end"})
 """`kept_after_end` is true if the service, not the caller, set `expires_at` because the task ended."""
 TASKS = Collection(
     name="task_states",
+    kind="task",
     counted=True,
     id_field="task_id",
     fields={
@@ -43,6 +44,7 @@ TASKS = Collection(
 )
 CHECKPOINTS = Collection(
     name="checkpoints",
+    kind="checkpoint",
     counted=True,
     id_field="checkpoint_id",
     fields={"task_id": "text", "agent_id": "text", "user_id": "text", "seq": "number"},

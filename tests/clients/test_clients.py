@@ -156,3 +156,22 @@ def test_both_have_a_method_for_each_operation() -> None:
     assert len(wanted) > 80
     for kind in (Recalld, AsyncRecalld):
         assert wanted <= set(dir(kind))
+
+
+def test_python_reads_changes_and_goes_on_where_it_was(server: Server) -> None:
+    with Recalld(str(server.client.base_url)) as memory:
+        start = memory.list_changes(after="now")["cursor"]
+        made = [
+            memory.create_memory({"user_id": "changes", "content": f"number {at} is a memory"})["memory_id"]
+            for at in range(5)
+        ]
+        seen = [*memory.changes(start, every=None, user_id="changes", kind="memory", limit=2)]
+        assert [(one["id"], one["type"]) for one in seen] == [(one, "created") for one in made]
+        rest = [*memory.changes(seen[2]["cursor"], every=None, user_id="changes", kind="memory")]
+        assert [one["id"] for one in rest] == made[3:]
+        following = memory.changes(seen[-1]["cursor"], every=0.01, user_id="changes", type="deleted")
+        memory.delete_memory(made[0])
+        assert next(following)["id"] == made[0]
+        with pytest.raises(Problem) as lost:
+            [*memory.changes("nonsense", every=None)]
+        assert lost.value.code == "invalid_cursor"

@@ -14,6 +14,7 @@ from bson.int64 import Int64
 from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
 
+from app.storage.change_log import ChangeNotes
 from app.storage.changes import (
     Allocate,
     Change,
@@ -28,10 +29,12 @@ from app.storage.changes import (
     stale,
 )
 from app.storage.mongo import filters
+from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
 from app.storage.mongo.errors import DUPLICATE_KEY
 from app.storage.mongo.partition_writer import (
     TYPE_MISMATCH,
+    Assignment,
     NotPlain,
     PairWriting,
     expected,
@@ -103,9 +106,12 @@ class ChangeAttempt:
         self._pending: dict[str, _Pending] = {}
         self._pairs = PairWriting(database, session, keys, now_ms)
         self._usage = usage
+        self._notes: ChangeNotes | None = None
 
-    async def run(self, changes: Sequence[Change]) -> Committed:
-        """Makes all the changes. Raises CommitConflict, QuotaExceeded, Retry, or NotPlain."""
+    async def run(self, changes: Sequence[Change], notes: ChangeNotes | None = None) -> Committed:
+        """Makes all the changes, and logs them if there are `notes`. Raises CommitConflict, QuotaExceeded, Retry, or
+        NotPlain."""
+        self._notes = notes
         await self._prefetch(changes)
         for change in changes:
             await self._do(change)
@@ -117,6 +123,8 @@ class ChangeAttempt:
                 before = await usage_of(self._database, change.tenant, self._session)
                 change.check(before, before + self._usage.of(change.tenant))
         await self._usage.close()
+        if self._notes is not None:
+            await append(self._database, self._session, self._notes)
         return Committed(self._allocated, self._deleted)
 
     async def _prefetch(self, changes: Sequence[Change]) -> None:
@@ -170,6 +178,7 @@ class ChangeAttempt:
                 self._add(change.collection, stored["_id"], DeleteOne({"_id": stored["_id"]}))
                 self._deleted += 1
                 self._usage.add(change.collection, stored, None)
+                self._note_deleted(change.collection, stored)
                 await self._pairs.remove(change.collection, [stored])
             case DeleteWhere():
                 await self._delete_where(change)
@@ -194,6 +203,8 @@ class ChangeAttempt:
         stored = new_document(collection, doc)
         await self._settle(collection, stored["_id"])
         self._usage.add(collection, None, stored)
+        if self._notes is not None:
+            self._notes.created(collection, doc)
         if collection.searched and (change.entry or change.like):
             if change.entry is not None:
                 own = await self._pairs.put(collection, doc, None, change.entry)
@@ -210,8 +221,13 @@ class ChangeAttempt:
         own: Stored = stored.get(OWN, {})
         return own
 
+    def _note_deleted(self, collection: Collection, stored: Stored) -> None:
+        if self._notes is not None:
+            self._notes.deleted(collection, stored)
+
     def _unread(self, change: Change) -> bool:
-        return isinstance(change, Update) and not self._read_all and is_plain(change)
+        logged = self._notes is not None and isinstance(change, Update) and change.collection.kind is not None
+        return isinstance(change, Update) and not self._read_all and not logged and is_plain(change)
 
     async def _update_unread(self, change: Update) -> None:
         collection, stored_id = change.collection, key(change.tenant, change.id)
@@ -228,6 +244,8 @@ class ChangeAttempt:
         doc = old | fields
         update = Assignment(encode(collection, fields), inc={WRITES: 1})
         self._usage.add(collection, stored, stored | update.set)
+        if self._notes is not None:
+            self._notes.updated(collection, doc, change)
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
         update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
         if collection.searched:
@@ -266,10 +284,13 @@ class ChangeAttempt:
         await self._flush(name)
         wanted = filters.of_tenant(collection, change.tenant, change.where)
         await self._usage.remove_matching(collection, wanted)
-        if collection.searched:
-            fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, "tenant_id": 1, "user_id": 1, "agent_id": 1}
+        if collection.searched or (collection.kind and self._notes is not None):
+            named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)
+            fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, **named}
             found = await self._database[name].find(wanted, fields, session=self._session).to_list()
             await self._pairs.remove(collection, found)
+            for stored in found:
+                self._note_deleted(collection, stored)
             for part in parts([stored["_id"] for stored in found]):
                 await self._database[name].delete_many({"_id": {"$in": part}}, session=self._session)
             self._deleted += len(found)
@@ -301,29 +322,6 @@ class ChangeAttempt:
             for change in pending.unread:
                 await explain(self._database, change)
             raise Retry  # the reason has changed meanwhile
-
-
-@dataclass(slots=True)
-class Assignment:
-    """An update that sets fields and removes those of `_r` that are None."""
-
-    set: Stored
-    unset: Stored = field(default_factory=dict)
-    inc: Stored = field(default_factory=dict)
-
-    def own(self, prefix: str, values: Mapping[str, Any]) -> None:
-        """Sets or removes fields of `_r`, whose names get the prefix."""
-        for name, value in values.items():
-            path = f"{OWN}.{prefix}{name}"
-            if value is None:
-                self.unset[path] = ""
-            else:
-                self.set[path] = value
-
-    def statement(self) -> Stored:
-        """Returns the update statement."""
-        parts = {"$set": self.set, "$unset": self.unset, "$inc": self.inc}
-        return {verb: fields for verb, fields in parts.items() if fields}
 
 
 def new_document(collection: Collection, doc: Doc) -> Stored:

@@ -4,6 +4,7 @@ MongoDB checks the expectations of a blind update exactly as we would.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -225,6 +226,29 @@ TYPE_MISMATCH = 14
 
 class NotPlain(Exception):
     """The update cannot be made blindly; the document must be read first."""
+
+
+@dataclass(slots=True)
+class Assignment:
+    """An update that sets fields and removes those of `_r` that are None."""
+
+    set: Stored
+    unset: Stored = field(default_factory=dict)
+    inc: Stored = field(default_factory=dict)
+
+    def own(self, prefix: str, values: Mapping[str, Any]) -> None:
+        """Sets or removes fields of `_r`, whose names get the prefix."""
+        for name, value in values.items():
+            path = f"{OWN}.{prefix}{name}"
+            if value is None:
+                self.unset[path] = ""
+            else:
+                self.set[path] = value
+
+    def statement(self) -> Stored:
+        """Returns the update statement."""
+        parts = {"$set": self.set, "$unset": self.unset, "$inc": self.inc}
+        return {verb: fields for verb, fields in parts.items() if fields}
 
 
 def is_plain(update: Update) -> bool:

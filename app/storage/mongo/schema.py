@@ -14,7 +14,7 @@ from pymongo.operations import SearchIndexModel
 
 from app.errors import StoreUnavailable
 from app.storage.mongo.codec import MODEL, OWN, PAIR, REV, ROW, VECTOR, range_name, unique_path
-from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database
+from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
 from app.storage.mongo.usage import USAGE
 from app.storage.schema import Collection
 
@@ -53,6 +53,22 @@ OWN_INDEXES: dict[str, list[IndexModel]] = {
     ],
     TOMBSTONES: [IndexModel([("pair", 1), ("rev", 1)], name="rev")],
     USAGE: [IndexModel([("tenant_id", 1)], name="of_tenant")],
+    CHANGE_HEADS: [IndexModel([("log", 1)], name="log")],
+    CHANGE_LOG: [
+        IndexModel(
+            [("tenant_id", 1), ("seq", 1)],
+            name="seq",
+            unique=True,
+            partialFilterExpression={"seq": {"$exists": True}},
+        ),
+        IndexModel(
+            [("tenant_id", 1), ("op", 1), ("_id", 1)],
+            name="pending",
+            partialFilterExpression={"pending": {"$exists": True}},
+        ),
+        IndexModel([("tenant_id", 1), ("user_id", 1)], name="of_user"),
+        IndexModel([("at", 1)], name="everywhere_at"),
+    ],
 }
 """Indexes of the engine's own collections.
 

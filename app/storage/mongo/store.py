@@ -7,7 +7,7 @@ their versions.
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,12 +15,14 @@ import pymongo
 
 from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
+from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.filters import EVERYTHING, Absent, Filter, Not, both
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment_cache import SegmentCache
 from app.storage.mongo import check, filters, partitions, set_wide
 from app.storage.mongo.ann_search import Candidates, SegmentLoader
+from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
 from app.storage.mongo.client import connect, greet
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
@@ -53,6 +55,7 @@ class MongoOptions:
     cache_bytes: int = 256 << 20
     exact_up_to: int = 5_000
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
+    log: LogOptions = field(default_factory=LogOptions)
 
 
 class MongoStore(Shielded):
@@ -72,6 +75,7 @@ class MongoStore(Shielded):
         self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
+        self.change_log = MongoChangeLog(self._database, self._timely, self._runner.in_transaction, options.log)
         self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
 
     @classmethod
@@ -100,9 +104,11 @@ class MongoStore(Shielded):
                 await store._indexes.find_out()
         with guarded():
             await count_once(store._database, store.accounting)
+            await store.change_log.begin()
         return store
 
     async def close(self) -> None:
+        await self.change_log.watch.close()
         await self._indexes.close()
         await self.all_ended()
         await self._runner.close()
@@ -178,33 +184,39 @@ class MongoStore(Shielded):
         if not changes:
             return Committed({}, 0)
         started = time.perf_counter()
-        committed = await self._commit(changes)
+        committed = await self._commit(changes, self._options.log.stamp(changes))
         self._options.observe_commit(1, time.perf_counter() - started)
         self._listeners.notify(changes)
+        self.change_log.watch.committed(changes)
         return committed
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
         self._listeners.add(collection, callback)
 
-    async def _commit(self, changes: Sequence[Change]) -> Committed:
+    async def _commit(self, changes: Sequence[Change], at: str | None) -> Committed:
+        """Commits the changes, and logs them with the time `at`, if there is one."""
         keys = competing(changes)
         try:
-            if is_single(changes):
+            if at is None and is_single(changes):
                 return await self._runner.until_done(lambda: commit_single(self._database, changes[0]), keys)
-            return await self._in_transaction(changes, keys, read_all=False)
+            return await self._in_transaction(changes, keys, at, read_all=False)
         except NotPlain:
-            return await self._in_transaction(changes, keys, read_all=True)
+            return await self._in_transaction(changes, keys, at, read_all=True)
 
-    async def _in_transaction(self, changes: Sequence[Change], keys: set[str], *, read_all: bool) -> Committed:
+    async def _in_transaction(
+        self, changes: Sequence[Change], keys: set[str], at: str | None, *, read_all: bool
+    ) -> Committed:
         now_ms, slot = to_ms(self._clock.now()), slot_at_random()
         if any(not isinstance(change, Allocate | WithinQuota) and change.collection.counted for change in changes):
             keys.add(f"usage {slot}")  # two of this process do not conflict over one slot
 
-        async def attempt(session: MongoSession) -> Committed:
+        async def attempted(session: MongoSession) -> Committed:
             usage = UsageWriting(self._database, session, slot)
-            return await ChangeAttempt(self._database, session, keys, now_ms, usage, read_all=read_all).run(changes)
+            notes = None if at is None else ChangeNotes(at)
+            attempt = ChangeAttempt(self._database, session, keys, now_ms, usage, read_all=read_all)
+            return await attempt.run(changes, notes)
 
-        return await self._runner.in_transaction(attempt, keys)
+        return await self._runner.in_transaction(attempted, keys)
 
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
@@ -267,6 +279,15 @@ class MongoStore(Shielded):
     def accounting(self) -> MongoAccounting:
         return MongoAccounting(self._database, self._collections, self._slowly.in_transaction)
 
+    async def _timely(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Runs a call of the driver to its end, within the deadline of a request."""
+
+        async def within() -> T:
+            with self._within():
+                return await work()
+
+        return await self.run(within())
+
     async def _slow(self, work: Callable[[], Awaitable[T]]) -> T:
         return await self.run(self._slowly.until_done(work, set()))
 
@@ -304,6 +325,7 @@ class MongoStore(Shielded):
     @shielded
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         gone = await self._slow(lambda: set_wide.forget(self._database, tenant, user, counters))
+        await self.change_log.forget(tenant, user)
         self._copies.drop_pairs(gone)
 
     async def scrub(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import apsw
 import orjson
 
+from app.storage.change_log import ChangeNotes
 from app.storage.changes import (
     Allocate,
     Change,
@@ -21,25 +22,31 @@ from app.storage.changes import (
 )
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import schema, search_rows
+from app.storage.sqlite.change_log import append
 from app.storage.sqlite.usage import usage_of
 
 
-def execute(connection: apsw.Connection, changes: Sequence[Change]) -> Committed:
-    """Executes all changes. If it raises, the caller rolls back. Raises CommitConflict or QuotaExceeded."""
-    work = _Work(connection)
+def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | None = None) -> Committed:
+    """Executes all changes, and logs them with the time `at`; None: they are not logged. If it raises, the caller rolls
+    back. Raises CommitConflict or QuotaExceeded."""
+    notes = None if at is None else ChangeNotes(at)
+    work = _Work(connection, notes)
     quotas = [change for change in changes if isinstance(change, WithinQuota)]
     before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
         work.do(change)
     work.pairs.close()
+    if notes is not None:
+        for tenant, entries in notes.by_tenant().items():
+            append(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
         quota.check(used, usage_of(connection, quota.tenant))
     return Committed(work.allocated, work.deleted)
 
 
 class _Work:
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: apsw.Connection, notes: ChangeNotes | None) -> None:
+        self._connection, self._notes = connection, notes
         self.allocated: dict[str, int] = {}
         self.deleted = 0
         self.pairs = search_rows.Writing(connection)
@@ -72,6 +79,8 @@ class _Work:
     def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self.allocated)
         row = insert_document(self._connection, collection, doc)
+        if self._notes is not None:
+            self._notes.created(collection, doc)
         if collection.searched is None:
             return
         if change.entry is not None:
@@ -106,6 +115,8 @@ class _Work:
         columns, statement = schema.assignment(collection.name, collection.columns, changed)
         values = (*schema.values_of(doc, columns), orjson.dumps(doc).decode(), row)
         _run(self._connection, collection, change.id, statement, values)
+        if self._notes is not None:
+            self._notes.updated(collection, doc, change)
         if not collection.searched:
             return
         if change.entry is not None:
@@ -118,6 +129,8 @@ class _Work:
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {schema.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
+        if self._notes is not None:
+            self._notes.deleted(collection, doc)
         if collection.searched:
             self.pairs.remove(collection, doc, row)
 

@@ -7,7 +7,8 @@ authentication code in its place (`encryption`).
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import apsw
 from apsw import sqlite_extra
 
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
+from app.storage.change_log import LogOptions
 from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 from app.storage.sqlite.page_checksums import CHECKSUM_BYTES
 
@@ -24,6 +26,7 @@ WITH_CHECKSUMS = 2
 """Value of `user_version` of a store with checksums. A store of layout 1 has the same tables, and no checksums."""
 WAY_OUT = "Restore a backup, or run `recalld salvage`; `recalld doctor` says what is damaged."
 WAL_PAUSE_MS = 20
+IDLE_SECONDS = 10.0
 OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _PRAGMAS = (
     "synchronous = FULL",
@@ -33,6 +36,22 @@ _PRAGMAS = (
     "secure_delete = ON",
 )
 _DAMAGED_READS = frozenset({apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS})
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedOptions:
+    """Options of the engine."""
+
+    cache_bytes: int = 256 << 20
+    busy_timeout_ms: int = 5_000
+    observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
+    idle_seconds: float = IDLE_SECONDS
+    """After so many seconds without a write the log is truncated (`LogTruncation`)."""
+    reserve_bytes: int = 0
+    """Bytes of the disk that are kept back for deletions (`DiskSpace`)."""
+    key: StoreKey | None = field(default=None, repr=False)
+    """The key of an encrypted store."""
+    log: LogOptions = field(default_factory=LogOptions)
 
 
 @cache

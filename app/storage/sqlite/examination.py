@@ -29,8 +29,11 @@ NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds th
 log = logging.getLogger(__name__)
 
 
-def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int, key: StoreKey | None) -> None:
-    """Looks for damage, then makes or migrates the tables.
+def prepare(
+    path: Path, collections: Sequence[Collection], busy_timeout_ms: int, key: StoreKey | None, *, logs: bool = True
+) -> None:
+    """Looks for damage, then makes or migrates the tables. The change log begins anew if changes are not logged, and in
+    a copy of a store, such as a restored backup: what was in the log later is not in it.
 
     Raises StoreDamaged, before anything was written, and StoreUnavailable.
     """
@@ -43,7 +46,7 @@ def prepare(path: Path, collections: Sequence[Collection], busy_timeout_ms: int,
         pages = bad_pages(path, 1, PAGES_AT_START + 1, key)
         if pages:
             raise damaged(path.name, named_pages(pages))
-        migrate(connection, collections)
+        migrate(connection, collections, keeps_log=logs and note_of(path).exists())
         with translate_errors():
             usage.migrate(connection, collections)
             checkpoint(connection)

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import StoreUnavailable
-from app.storage.sqlite.connections import PAGE_BYTES, damaged
+from app.storage.sqlite.connections import IDLE_SECONDS, PAGE_BYTES, damaged
 from app.storage.sqlite.page_checksums import PIECE_BYTES, WordArray, sums, weights
 
-IDLE_SECONDS = 10.0
 CHECKPOINT_PAGES = 6_000
 """Pages in the log after which a commit is followed by a checkpoint."""
 HEADER_BYTES, HEAD_BYTES = 32, 24

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -162,6 +162,19 @@ def select_documents(  # noqa: PLR0913 (what `find` takes)
         f"LIMIT {int(limit)}"
     )
     return [doc for (doc,) in connection.execute(statement, values)]
+
+
+def select_texts(
+    connection: apsw.Connection, collection: Collection, tenant: str, rows: Sequence[int]
+) -> list[tuple[int, str]]:
+    """Returns documents by their row number, as JSON text."""
+    if not rows:
+        return []
+    marks = ", ".join("?" * len(rows))
+    # "+" keeps SQLite from walking all of the tenant in one of its indexes
+    statement = f"SELECT row, doc FROM {quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
+    found: Any = connection.execute(statement, (*rows, tenant)).fetchall()
+    return [*found]
 
 
 def parsed(found: list[str]) -> list[Doc]:

@@ -207,18 +207,23 @@ _OWN_TABLES = (
     "speakers TEXT NOT NULL DEFAULT '[]', model INTEGER NOT NULL DEFAULT 0, UNIQUE (collection, tenant, user, agent))",
     "CREATE TABLE IF NOT EXISTS kept_vectors (pair INTEGER, row INTEGER, model BLOB, vector BLOB NOT NULL, "
     "PRIMARY KEY (pair, row, model)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS change_heads (tenant TEXT PRIMARY KEY, log TEXT NOT NULL, last INTEGER NOT NULL, "
+    "floor INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS changes (tenant TEXT, seq INTEGER, kind TEXT NOT NULL, id TEXT, type TEXT NOT NULL, "
+    "agent_id TEXT, user_id TEXT, version INTEGER, at TEXT NOT NULL, PRIMARY KEY (tenant, seq)) WITHOUT ROWID",
 )
 """The engine's own tables.
 
 `pairs` has each partition of a searched collection, with the empty string for no agent or user. A reader whose copy is
 older than `floor` reloads the partition, because tombstones that it would need were dropped. `kept_vectors` has the
-alternate vectors, with the model's code in the form of a head.
+alternate vectors, with the model's code in the form of a head. `change_heads` and `changes` are the change log
+(`change_log.py`).
 """
 
 
-def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
+def migrate(connection: apsw.Connection, collections: Sequence[Collection], *, keeps_log: bool = True) -> None:
     """Creates or updates tables and indexes in one transaction. Raises StoreUnavailable, also if a newer version wrote
-    the file."""
+    the file. Without `keeps_log` the change log begins anew."""
     with translate_errors():
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -230,6 +235,8 @@ def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> N
                 connection.execute(statement)
             if "model" not in _columns(connection, "pairs"):
                 connection.execute("ALTER TABLE pairs ADD COLUMN model INTEGER NOT NULL DEFAULT 0")
+            if not keeps_log:
+                connection.execute("DELETE FROM changes; DELETE FROM change_heads")
             for collection in collections:
                 _reconcile(connection, collection)
             commit_note.begin(connection)

@@ -7,10 +7,9 @@ one writer of the process.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import apsw
 import orjson
@@ -27,17 +26,26 @@ from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, schema, search_rows, set_wide
 from app.storage.sqlite.backup import make_folder
+from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import execute
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
+from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
 from app.storage.sqlite.connections import Faults, connect, translate_errors
 from app.storage.sqlite.disk_space import DiskSpace
-from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.examination import prepare, refuse_missing_commits, verify_rest
-from app.storage.sqlite.log_file import IDLE_SECONDS, LogTruncation
-from app.storage.sqlite.read_pool import ReadCache, ReadPool, fetched, parsed, select_documents, select_values
+from app.storage.sqlite.log_file import LogTruncation
+from app.storage.sqlite.read_pool import (
+    ReadCache,
+    ReadPool,
+    fetched,
+    parsed,
+    select_documents,
+    select_texts,
+    select_values,
+)
 from app.storage.sqlite.set_wide import EmbeddedReembedding
 from app.storage.sqlite.usage import EmbeddedAccounting
-from app.storage.sqlite.writer import ObserveCommit, WriterThread
+from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
 
 T = TypeVar("T")
@@ -53,24 +61,9 @@ KEPT_DOCUMENTS = 1_024
 MAX_KEPT_CHARS = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedOptions:
-    """Options of the engine."""
-
-    cache_bytes: int = 256 << 20
-    busy_timeout_ms: int = 5_000
-    observe_commit: ObserveCommit = lambda writes, seconds: None
-    idle_seconds: float = IDLE_SECONDS
-    """After so many seconds without a write the log is truncated (`LogTruncation`)."""
-    reserve_bytes: int = 0
-    """Bytes of the disk that are kept back for deletions (`DiskSpace`)."""
-    key: StoreKey | None = field(default=None, repr=False)
-    """The key of an encrypted store."""
-
-
 def _prepare(path: Path, collections: Sequence[Collection], options: EmbeddedOptions) -> None:
     with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
-        prepare(path, collections, options.busy_timeout_ms, options.key)
+        prepare(path, collections, options.busy_timeout_ms, options.key, logs=options.log.enabled)
 
 
 class EmbeddedStore:
@@ -96,6 +89,7 @@ class EmbeddedStore:
             writing, execute, options.observe_commit, self._log.written, self._faults, self._space
         )
         self.accounting = EmbeddedAccounting(self._collections, self._readers.apart, self.writer.submit)
+        self.change_log = EmbeddedChangeLog(self._readers, self.writer.submit, options.log)
         self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
 
     @classmethod
@@ -112,6 +106,7 @@ class EmbeddedStore:
 
     async def close(self) -> None:
         self._verifying.cancel()
+        await self.change_log.watch.close()
         await self.writer.close()
         await self._log.close()
         for load in self._loads.values():
@@ -173,8 +168,9 @@ class EmbeddedStore:
         )
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        committed = await self.writer.commit(changes)
+        committed = await self.writer.commit(changes, self.change_log.options.stamp(changes))
         self._listeners.notify(changes)
+        self.change_log.watch.committed(changes)
         return committed
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
@@ -222,18 +218,13 @@ class EmbeddedStore:
         cached, wanted = self._reads.cached(), rows.tolist()
         documents = {row: cached.get((collection.name, tenant, row)) for row in wanted}
         missing = [row for row, document in documents.items() if document is None]
-        for row, text in self._texts(collection, tenant, missing) if missing else ():
+        with self._faults.translated():
+            texts = select_texts(self._reader, collection, tenant, missing)
+        for row, text in texts:
             documents[row] = self._fetched(text)
             if len(text) <= MAX_KEPT_CHARS:
                 cached[collection.name, tenant, row] = documents[row]
         return [documents[row] for row in wanted]
-
-    def _texts(self, collection: Collection, tenant: str, rows: Sequence[int]) -> list[tuple[int, str]]:
-        marks = ", ".join("?" * len(rows))
-        # "+" keeps SQLite from walking all of the tenant in one of its indexes
-        statement = f"SELECT row, doc FROM {schema.quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
-        with self._faults.translated():
-            return cast(list[tuple[int, str]], self._reader.execute(statement, (*rows, tenant)).fetchall())
 
     def _fetched(self, text: str) -> Fetched:
         """Parses a document. The cache is keyed by the text just read, so the result is always what is stored."""
@@ -330,6 +321,7 @@ class EmbeddedStore:
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         gone = await self._readers.apart(lambda connection: set_wide.empty_pairs(connection, tenant, user))
         await self.writer.submit(lambda result: set_wide.forget(result, self._collections, tenant, user, counters))
+        await self.change_log.forget(tenant, user)
         self._cache.drop_pairs(gone)
         self._read_before.cache_clear()
 

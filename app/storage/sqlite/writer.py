@@ -61,7 +61,7 @@ class WriterThread:
     def __init__(
         self,
         connection: apsw.Connection,
-        execute: Callable[[apsw.Connection, Sequence[Change]], Committed],
+        execute: Callable[[apsw.Connection, Sequence[Change], str | None], Committed],
         observe: ObserveCommit,
         written: Callable[[], None] = lambda: None,
         faults: Faults | None = None,
@@ -85,10 +85,11 @@ class WriterThread:
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
         self._thread.start()
 
-    async def commit(self, changes: Sequence[Change]) -> Committed:
-        """Makes all changes durably, or none. Raises CommitConflict or StoreUnavailable."""
+    async def commit(self, changes: Sequence[Change], at: str | None = None) -> Committed:
+        """Makes all changes durably, or none, and logs them with the time `at`; None: they are not logged. Raises
+        CommitConflict or StoreUnavailable."""
         reserve = may_use_reserve(changes)
-        return await self.submit(lambda connection: self._execute(connection, changes), len(changes), reserve)
+        return await self.submit(lambda connection: self._execute(connection, changes, at), len(changes), reserve)
 
     async def refuse_failing(self) -> None:
         """Raises StorageFull or StoreUnavailable if new data cannot be written. If the last write failed, one more is

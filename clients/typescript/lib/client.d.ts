@@ -1,7 +1,9 @@
 /** The entry: `new Recalld()`, then `.user("ada", { agent: "support" })`. */
+import type { components, operations } from "../schema.js";
 import { type Options } from "./transport.js";
 import type { Method, OperationOf, Optional, PathOf, RequestOptions, ResultOf } from "./types.js";
 import { UserMemory } from "./user.js";
+type ChangeFilters = Omit<NonNullable<operations["list_changes"]["parameters"]["query"]>, "after" | "format">;
 /**
  * A connection to the service. It keeps no state besides its settings and needs no closing.
  *
@@ -24,6 +26,21 @@ export declare class Recalld {
         agent?: string;
     }): UserMemory;
     /**
+     * Changes of records, the oldest first, without an end: what comes later is asked for again and again. Store the
+     * `cursor` of each change, and a later call goes on where this one was.
+     *
+     * @param after The `cursor` of the last change that was dealt with, or "now"; default: the oldest one that is kept.
+     * @param options `every`: milliseconds between two looks (1,000), null: end at the last change; `signal`; and what
+     *   `GET /v1/changes` filters by.
+     * @throws Problem `changes_lost` (410) when the service no longer keeps what came after the cursor.
+     * @example
+     * for await (const change of memory.changes(cursor, { kind: "memory" })) cursor = change.cursor;
+     */
+    changes(after?: string, { every, signal, ...filters }?: ChangeFilters & {
+        every?: number | null;
+        signal?: AbortSignal;
+    }): AsyncGenerator<components["schemas"]["RecordChange"]>;
+    /**
      * Any operation of the API, typed by its path.
      *
      * @param method HTTP method.
@@ -37,3 +54,4 @@ export declare class Recalld {
      */
     request<M extends Method, P extends PathOf<M>>(method: M, path: P, ...options: Optional<RequestOptions<OperationOf<M, P>>>): Promise<ResultOf<OperationOf<M, P>>>;
 }
+export {};

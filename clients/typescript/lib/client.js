@@ -1,5 +1,4 @@
-/** The entry: `new Recalld()`, then `.user("ada", { agent: "support" })`. */
-import { Transport } from "./transport.js";
+import { sleep, Transport } from "./transport.js";
 import { UserMemory } from "./user.js";
 /**
  * A connection to the service. It keeps no state besides its settings and needs no closing.
@@ -25,6 +24,33 @@ export class Recalld {
      */
     user(user, scope = {}) {
         return new UserMemory(this, user, scope.agent);
+    }
+    /**
+     * Changes of records, the oldest first, without an end: what comes later is asked for again and again. Store the
+     * `cursor` of each change, and a later call goes on where this one was.
+     *
+     * @param after The `cursor` of the last change that was dealt with, or "now"; default: the oldest one that is kept.
+     * @param options `every`: milliseconds between two looks (1,000), null: end at the last change; `signal`; and what
+     *   `GET /v1/changes` filters by.
+     * @throws Problem `changes_lost` (410) when the service no longer keeps what came after the cursor.
+     * @example
+     * for await (const change of memory.changes(cursor, { kind: "memory" })) cursor = change.cursor;
+     */
+    async *changes(after, { every = 1000, signal, ...filters } = {}) {
+        for (;;) {
+            const query = { ...filters, ...(after === undefined ? {} : { after }), format: "json" };
+            const page = (await this.transport.call("GET", "/v1/changes", {
+                query,
+                ...(signal ? { signal } : {}),
+            }));
+            yield* page.items;
+            after = page.cursor;
+            if (page.next_cursor == null) {
+                if (every === null)
+                    return;
+                await sleep(every, signal);
+            }
+        }
     }
     /**
      * Any operation of the API, typed by its path.

@@ -33,5 +33,6 @@ export declare class Transport {
     private init;
     private once;
 }
+export declare function sleep(milliseconds: number, signal?: AbortSignal): Promise<void>;
 /** Unique, not secret. Node 18 has no global `crypto`. */
 export declare function randomId(): string;

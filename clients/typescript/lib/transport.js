@@ -131,7 +131,7 @@ function pause(tried, error) {
     }
     return Math.random() * Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tried + 1));
 }
-function sleep(milliseconds, signal) {
+export function sleep(milliseconds, signal) {
     return new Promise((resolve, reject) => {
         const stop = () => (clearTimeout(timer), reject(signal?.reason));
         const timer = setTimeout(() => (signal?.removeEventListener("abort", stop), resolve()), milliseconds);

@@ -1,7 +1,13 @@
 /** The entry: `new Recalld()`, then `.user("ada", { agent: "support" })`. */
-import { Transport, type Call, type Options } from "./transport.js";
+import type { components, operations } from "../schema.js";
+import { sleep, Transport, type Call, type Options } from "./transport.js";
 import type { Method, OperationOf, Optional, PathOf, RequestOptions, ResultOf } from "./types.js";
 import { UserMemory } from "./user.js";
+
+type ChangeFilters = Omit<
+  NonNullable<operations["list_changes"]["parameters"]["query"]>,
+  "after" | "format"
+>;
 
 /**
  * A connection to the service. It keeps no state besides its settings and needs no closing.
@@ -30,6 +36,36 @@ export class Recalld {
    */
   user(user: string, scope: { agent?: string } = {}): UserMemory {
     return new UserMemory(this, user, scope.agent);
+  }
+
+  /**
+   * Changes of records, the oldest first, without an end: what comes later is asked for again and again. Store the
+   * `cursor` of each change, and a later call goes on where this one was.
+   *
+   * @param after The `cursor` of the last change that was dealt with, or "now"; default: the oldest one that is kept.
+   * @param options `every`: milliseconds between two looks (1,000), null: end at the last change; `signal`; and what
+   *   `GET /v1/changes` filters by.
+   * @throws Problem `changes_lost` (410) when the service no longer keeps what came after the cursor.
+   * @example
+   * for await (const change of memory.changes(cursor, { kind: "memory" })) cursor = change.cursor;
+   */
+  async *changes(
+    after?: string,
+    { every = 1000, signal, ...filters }: ChangeFilters & { every?: number | null; signal?: AbortSignal } = {},
+  ): AsyncGenerator<components["schemas"]["RecordChange"]> {
+    for (;;) {
+      const query = { ...filters, ...(after === undefined ? {} : { after }), format: "json" as const };
+      const page = (await this.transport.call("GET", "/v1/changes", {
+        query,
+        ...(signal ? { signal } : {}),
+      })) as components["schemas"]["ChangePage"];
+      yield* page.items;
+      after = page.cursor;
+      if (page.next_cursor == null) {
+        if (every === null) return;
+        await sleep(every, signal);
+      }
+    }
   }
 
   /**

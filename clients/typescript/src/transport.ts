@@ -157,7 +157,7 @@ function pause(tried: number, error: unknown): number {
   return Math.random() * Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tried + 1));
 }
 
-function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
+export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = () => (clearTimeout(timer), reject(signal?.reason));
     const timer = setTimeout(() => (signal?.removeEventListener("abort", stop), resolve()), milliseconds);

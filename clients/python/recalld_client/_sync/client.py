@@ -1,8 +1,12 @@
 # Made from _async/client.py by scripts/generate_clients.py; do not edit.
 """The client: all operations of the API, and the memory of one user."""
 
+import time
+from collections.abc import Iterator
+from typing import Any
+
 from recalld_client._sync.user import UserMemory
-from recalld_client._generated import Operations
+from recalld_client._generated import Operations, RecordChange
 
 
 class Recalld(Operations):
@@ -14,3 +18,23 @@ class Recalld(Operations):
         Another agent does not see it. Name the agent after what you build, for example "support".
         """
         return UserMemory(self, user_id, agent)
+
+    def changes(
+        self, after: str | None = None, *, every: float | None = 1.0, **filters: Any
+    ) -> Iterator[RecordChange]:
+        """Changes of records, the oldest first, without an end: what comes later is asked for `every` so many seconds.
+
+        after: the `cursor` of the last change that was dealt with, or "now"; default: the oldest one that is kept.
+        Store the cursor of each change, and a later call goes on where this one was. every: None ends at the last one.
+        filters: `agent_id`, `user_id`, `kind`, `type`, `include`, `limit`, as `list_changes` takes them.
+        Raises Problem `changes_lost` (410) if the service no longer keeps what came after the cursor.
+        """
+        while True:
+            page = self.list_changes(after=after, format="json", **filters)
+            for change in page["items"]:
+                yield change
+            after = page["cursor"]
+            if page.get("next_cursor") is None:
+                if every is None:
+                    return
+                time.sleep(every)

@@ -1,0 +1,122 @@
+"""The HTTP endpoint of the change feed."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from app.api.errors import problems
+from app.api.fast_path import StrictRoute
+from app.api.strict import answer
+from app.auth.dependencies import authenticate, get_caller, header
+from app.core.schemas import Identifier
+from app.errors import Busy, Forbidden, RateLimited, RecalldError, Unauthorized, did_you_mean, invalid
+from app.feed import schemas
+from app.feed.service import NOW, ChangeFeed, Wanted
+
+EVENTS = "text/event-stream"
+ChangeCursor = Annotated[
+    str | None,
+    Query(max_length=512, description=f"`cursor` of a change or a page, or `{NOW}`; absent: from the oldest."),
+]
+_MANY = "separated by commas; absent: all."
+
+
+def _listed(words: Sequence[str]) -> Any:
+    one = f"({'|'.join(words)})"
+    return {"pattern": f"^{one}(,{one})*$"}
+
+
+async def wanted_changes(
+    agent_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this agent.")] = None,
+    user_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this user.")] = None,
+    kind: Annotated[
+        str | None,
+        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_listed(schemas.KINDS)),
+    ] = None,
+    type: Annotated[
+        str | None,
+        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_listed(schemas.TYPES)),
+    ] = None,
+    include: Annotated[
+        schemas.ChangeInclude | None, Query(description="`record`: each change comes with the record as it is now.")
+    ] = None,
+) -> Wanted:
+    """Collects what a reader asks for. Raises Invalid."""
+    kinds, types = _words("kind", kind, schemas.KINDS), _words("type", type, schemas.TYPES)
+    return Wanted(agent_id, user_id, kinds, types, records=include == "record")
+
+
+def _words(name: str, given: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    words = tuple(dict.fromkeys(given.split(",")))
+    for word in words:
+        if word not in known:
+            hint = did_you_mean(word, known) or f": use {', '.join(known)}, separated by commas"
+            raise invalid(f"/query/{name}", f"names something unknown{hint}")
+    return words
+
+
+router = APIRouter(prefix="/v1/changes", tags=["changes"], route_class=StrictRoute)
+
+
+@router.get(
+    "",
+    response_model=schemas.ChangePage,
+    responses={
+        **problems(409, 410),
+        200: {
+            "content": {
+                "application/json": {"example": schemas.PAGE_EXAMPLE},
+                EVENTS: {
+                    "schema": {"type": "string"},
+                    "example": 'id: q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd\ndata: {"kind": "memory", …}\n\n',
+                },
+            }
+        },
+    },
+)
+async def list_changes(
+    request: Request,
+    wanted: Annotated[Wanted, Depends(wanted_changes)],
+    after: ChangeCursor = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Most changes on a page. A stream has no limit.")] = 100,
+    format: Annotated[
+        schemas.ChangeFormat | None,
+        Query(description="`events`: a stream; `json`: a page; absent: as the header Accept says, else a page."),
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Header(max_length=512, description="The last `id` of a stream, to go on behind it; before `after`.")
+    ] = None,
+) -> Response:
+    """List changes of records, the oldest first, as a page or, with `Accept: text/event-stream`, as a stream."""
+    resources, principal = get_caller(request)
+    feed = ChangeFeed(resources.store, principal.scope, resources.collections, resources.clock)
+    position = await feed.position(last_event_id or after)
+    if not _streams(request, format):
+        return answer(await feed.page(position, wanted, limit))
+    if resources.store.change_log.watch.readers(principal.scope.tenant) >= resources.settings.changes.streams:
+        raise Busy("Too many streams of changes are open.", retry_after=5)
+    await feed.page(position, wanted, 1)  # a lost position is a problem, not a stream
+
+    async def allowed() -> bool:
+        try:
+            return (await authenticate(request)).scope == principal.scope
+        except (Unauthorized, Forbidden):
+            return False
+        except RecalldError as error:
+            return isinstance(error, RateLimited)
+
+    stream = feed.events(position, wanted, ending=lambda: resources.lifecycle.draining, allowed=allowed)
+    return StreamingResponse(
+        stream, media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    )
+
+
+def _streams(request: Request, chosen: str | None) -> bool:
+    """Returns whether the answer is a stream."""
+    if chosen is not None:
+        return chosen == "events"
+    return EVENTS in (header(request, b"accept") or "").lower()

@@ -1,0 +1,192 @@
+"""Reads the change log for callers: page by page, or as a stream of server-sent events.
+
+A stream keeps no queue: it reads a page, waits until the client has taken it, and reads the next one. A client that is
+slow therefore holds up nobody, and falls behind in the log only.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.core.clock import Clock, rfc3339
+from app.errors import ChangesOff, InvalidCursor, RecalldError
+from app.storage.change_log import LogEntry, LogPage, Position
+from app.storage.filters import Eq, Filter, In, Not, Or, both
+from app.storage.protocol import Store, begin_request
+from app.storage.repository import Repository, expired, open_cursor, seal_cursor
+from app.storage.schema import After, Collection, Doc
+from app.storage.scope import Scope
+
+NOW = "now"
+"""In place of a cursor: the end of the log."""
+STREAMED = 500
+"""Entries that a stream reads at once."""
+LOOKS = 20
+"""How often a page that matches seldom is read on before it is answered with what it has."""
+RETRY_MS = 1_000
+WAIT_SECONDS = 0.5
+"""How often a stream looks whether the service shuts down."""
+READ_EVERY_SECONDS = 0.05
+"""Shortest time between two reads of a stream that has reached the end: many commits are read at once."""
+HEARTBEAT_SECONDS = 15.0
+"""How often an idle stream sends a comment, and asks whether its key is still valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a reader asks for. Empty: all."""
+
+    agent_id: str | None = None
+    user_id: str | None = None
+    kinds: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    records: bool = False
+
+    def filter(self) -> Filter:
+        """Returns the filter. An `erased` entry has no owner, and concerns readers of every kind and owner."""
+        named = both(
+            None if self.agent_id is None else Eq("agent_id", self.agent_id),
+            None if self.user_id is None else Eq("user_id", self.user_id),
+            In("kind", self.kinds) if self.kinds else None,
+        )
+        return both(Or((Eq("type", "erased"), named)), In("type", self.types) if self.types else None)
+
+
+class ChangeFeed:
+    """The changes that a caller may see: those of records that it may read."""
+
+    def __init__(
+        self,
+        store: Store,
+        scope: Scope,
+        collections: Sequence[Collection],
+        clock: Clock,
+        heartbeat: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        """Raises ChangesOff if no changes are logged."""
+        self._heartbeat = heartbeat
+        self._store, self._scope, self._clock, self._log = store, scope, clock, store.change_log
+        self._by_kind = {one.kind: one for one in collections if one.kind is not None}
+        if not self._log.options.enabled:
+            raise ChangesOff("The operator keeps no log of changes: RECALLD_CHANGES_RETENTION_HOURS is 0.")
+
+    async def position(self, after: str | None) -> Position | None:
+        """Returns the position of a cursor, of `now`, or None for the oldest change. Raises InvalidCursor."""
+        if after is None:
+            return None
+        if after == NOW:
+            return await self._log.end(self._scope.tenant)
+        place = open_cursor(after, self._mark)
+        if not isinstance(place.value, int):
+            raise InvalidCursor()
+        return Position(place.id, place.value)
+
+    async def page(self, after: Position | None, wanted: Wanted, limit: int) -> Doc:
+        """Returns a page of changes, the oldest first. Raises ChangesLost."""
+        page = await self._read(after, wanted, limit)
+        items = await self._rendered(page, wanted)
+        for _ in range(LOOKS):
+            if len(items) == limit or not page.more:
+                break
+            page = await self._read(page.position, wanted, limit - len(items))
+            items += await self._rendered(page, wanted)
+        cursor = self._cursor(page.position)
+        return {"items": items, "next_cursor": cursor if page.more else None, "cursor": cursor}
+
+    async def events(
+        self,
+        after: Position | None,
+        wanted: Wanted,
+        *,
+        ending: Callable[[], bool],
+        allowed: Callable[[], Awaitable[bool]],
+    ) -> AsyncIterator[bytes]:
+        """Yields changes as server-sent events until `ending`, or until the caller is not `allowed` any more.
+
+        Raises nothing: an error ends the stream with an event `error`, whose data are the code and the detail.
+        """
+        now = asyncio.get_running_loop().time
+        yield b"retry: %d\n\n" % RETRY_MS
+        sent = read = now()
+        with self._log.watch.reading(self._scope.tenant) as watcher:
+            while not ending():
+                begin_request()  # each read has a deadline of its own
+                watcher.look()
+                try:
+                    page = await self._read(after, wanted, STREAMED)
+                    changes = await self._rendered(page, wanted)
+                except RecalldError as error:
+                    yield _event("error", {"code": error.code, "detail": error.detail})
+                    return
+                read, after = now(), page.position
+                if changes:
+                    yield b"".join(_event(None, change, change["cursor"]) for change in changes)
+                    sent = now()
+                if page.more:
+                    await asyncio.sleep(0)
+                    continue
+                await watcher.wait(WAIT_SECONDS)
+                if now() - sent >= self._heartbeat:
+                    if not await allowed():
+                        return
+                    # an id without data: the client's place moves on past changes that it did not ask for
+                    yield b": alive\nid: %s\n\n" % self._cursor(after).encode()
+                    sent = now()
+                await asyncio.sleep(max(0.0, READ_EVERY_SECONDS - (now() - read)))
+
+    async def _read(self, after: Position | None, wanted: Wanted, limit: int) -> LogPage:
+        tenant, bound = self._scope.tenant, self._scope.agents is not None or self._scope.users is not None
+        # that somebody else was erased concerns nobody who is bound
+        seen = both(wanted.filter(), self._scope.visible(), Not(Eq("type", "erased")) if bound else None)
+        return await self._log.page(tenant, after, seen, limit=limit)
+
+    async def _rendered(self, page: LogPage, wanted: Wanted) -> list[Doc]:
+        records = await self._records(page.entries) if wanted.records else None
+        return [self._shown(entry, page.position.log, records) for entry in page.entries]
+
+    def _shown(self, entry: LogEntry, log: str, records: dict[tuple[str, str], Doc] | None) -> Doc:
+        shown: Doc = {
+            "cursor": self._cursor(Position(log, entry.seq)),
+            "kind": entry.kind,
+            "id": entry.id,
+            "type": entry.type,
+            "agent_id": entry.agent_id,
+            "user_id": entry.user_id,
+            "version": entry.version,
+            "at": entry.at,
+        }
+        if records is not None:
+            shown["record"] = None if entry.id is None else records.get((entry.kind, entry.id))
+        return shown
+
+    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Doc]:
+        """Returns the records of the entries as they are now, by kind and id, as far as the caller may read them."""
+        wanted: defaultdict[str, list[str]] = defaultdict(list)
+        for entry in entries:
+            if entry.id is not None:
+                wanted[entry.kind].append(entry.id)
+        now = rfc3339(self._clock.now())
+        found: dict[tuple[str, str], Doc] = {}
+        for kind, ids in wanted.items():
+            collection = self._by_kind[kind]
+            for record, doc in (await Repository(self._store, self._scope, collection).get_many(ids)).items():
+                if doc.get("expires_at") is None or not expired(doc, now):
+                    hidden = {"tenant_id", *collection.internal}
+                    found[kind, record] = {name: value for name, value in doc.items() if name not in hidden}
+        return found
+
+    @property
+    def _mark(self) -> str:
+        return repr((self._scope.tenant, "changes"))
+
+    def _cursor(self, position: Position) -> str:
+        return seal_cursor(After(position.seq, position.log), self._mark)
+
+
+def _event(name: str | None, data: Any, cursor: str | None = None) -> bytes:
+    lines = [b"event: %s\n" % name.encode() if name else b"", b"id: %s\n" % cursor.encode() if cursor else b""]
+    return b"".join([*lines, b"data: ", orjson.dumps(data), b"\n\n"])

@@ -1,0 +1,323 @@
+"""The change log: which records were created, updated and deleted, in the order of the commits.
+
+An entry is part of the commit that it tells of. It has no text of the record: readers get the id, and may read the
+record. Each tenant has a log of its own, with numbers that rise. A log has an id: a log that begins anew has another.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from app.core.clock import Clock, SystemClock, rfc3339
+from app.errors import ChangesLost, RecalldError
+from app.storage.changes import Allocate, Change, Insert, Update, WithinQuota
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.schema import Collection, Doc
+
+ChangeType: TypeAlias = Literal["created", "updated", "deleted", "erased"]
+
+CHANGES = Collection(
+    name="changes",
+    id_field="id",
+    fields={"kind": "text", "type": "text", "agent_id": "text", "user_id": "text", "at": "time"},
+    order="seq",
+    audited=False,
+)
+"""The declaration by which filters of the log are read. Engines store the log in tables of their own: it is no
+collection of the service, and so neither exported nor migrated."""
+
+PROFILE = "profile"
+LOOK_SECONDS = 0.5
+"""How often a process looks for commits of others, while somebody waits for them."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How long changes are kept, in hours, 0 for no log; and the clock that times them."""
+
+    hours: float = 72.0
+    clock: Clock = field(default_factory=SystemClock)
+    scanned: int = 5_000
+    """Entries that one page looks at. A page of a filter that matches seldom may be empty and yet not the last one."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether changes are logged."""
+        return self.hours > 0
+
+    def oldest(self) -> str:
+        """Returns the time (RFC 3339) before which entries are dropped."""
+        return rfc3339(self.clock.now() - timedelta(hours=self.hours))
+
+    def stamp(self, changes: Sequence[Change]) -> str | None:
+        """Returns the time for the entries of a list of changes; None if it needs none."""
+        if not self.enabled or not any(_logged(change) for change in changes):
+            return None
+        return self.stamp_now()
+
+    def stamp_now(self) -> str:
+        """Returns the time for an entry."""
+        return rfc3339(self.clock.now())
+
+
+def _logged(change: Change) -> bool:
+    return not isinstance(change, Allocate | WithinQuota) and change.collection.kind is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a tenant's log: the number of the last entry seen. `log` is the id of the log, empty for one that has
+    no entry yet."""
+
+    log: str
+    seq: int
+
+
+class LogEntry(NamedTuple):
+    """A change of one record. An `erased` entry has neither id nor owners: records of a user were erased."""
+
+    tenant: str
+    kind: str
+    id: str | None
+    type: ChangeType
+    agent_id: str | None
+    user_id: str | None
+    version: int | None
+    """The version of the record after the change; of a deleted one, the last one. Messages have none."""
+    at: str
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Entries, the position after which to go on, and whether there is more now."""
+
+    entries: list[LogEntry]
+    position: Position
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The state of a tenant's log. Entries up to the number `floor` were dropped."""
+
+    log: str = ""
+    last: int = 0
+    floor: int = 0
+
+    def start(self, after: Position | None) -> int:
+        """Returns the number after which to read. Raises ChangesLost if changes after the position are gone."""
+        if after is None:
+            return self.floor
+        if after.log not in ("", self.log) or not self.floor <= after.seq <= self.last:
+            raise ChangesLost(
+                "Changes after this position are no longer in the log, or were never in it: read the records anew, and "
+                "then the changes with after=now or without a position."
+            )
+        return after.seq
+
+
+class ChangeNotes:
+    """Collects the entries of one commit: one for each record, whatever the list does to it.
+
+    An update counts if it raises the version of the record. Counts, accesses, decay, embeddings and appended children
+    leave the version as it is. Messages have no version: each of their updates counts, and one that leaves only a
+    tombstone is a deletion.
+    """
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+        self._entries: dict[tuple[str, str, str], LogEntry] = {}
+
+    def created(self, collection: Collection, doc: Doc) -> None:
+        """Notes the insert of a document."""
+        if collection.kind is not None:
+            self._note(collection, doc, "created")
+
+    def updated(self, collection: Collection, doc: Doc, change: Update) -> None:
+        """Notes an update. `doc` is the document after it."""
+        if collection.kind is None:
+            return
+        if "version" in doc:
+            if "version" in change.inc or "version" in change.set:
+                self._note(collection, doc, "updated")
+        elif change.set:
+            self._note(collection, doc, "deleted" if change.set.get("deleted_at") is not None else "updated")
+
+    def deleted(self, collection: Collection, doc: Mapping[str, Any]) -> None:
+        """Notes a deletion. Of the document only the id, the tenant, the owners and the version are read."""
+        if collection.kind is not None:
+            self._note(collection, doc, "deleted")
+
+    def _note(self, collection: Collection, doc: Mapping[str, Any], kind: ChangeType) -> None:
+        tenant, record = doc["tenant_id"], str(doc[collection.id_field])
+        key = tenant, collection.name, record
+        before = self._entries.get(key)
+        assert collection.kind is not None
+        new = LogEntry(
+            tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
+        )
+        if before is None:
+            self._entries[key] = new
+        elif before.type == "created" and kind == "deleted":
+            del self._entries[key]  # nobody ever saw it
+        else:
+            self._entries[key] = new._replace(type=_both(before.type, kind))
+
+    def by_tenant(self) -> dict[str, list[LogEntry]]:
+        """Returns the entries in the order of the list, by tenant."""
+        found: defaultdict[str, list[LogEntry]] = defaultdict(list)
+        for entry in self._entries.values():
+            found[entry.tenant].append(entry)
+        return found
+
+
+def _both(first: ChangeType, second: ChangeType) -> ChangeType:
+    """Returns what two changes of a record in one commit are together."""
+    if first == "created":
+        return "created"
+    return "updated" if first == "deleted" and second == "created" else second
+
+
+def erased(tenant: str, at: str) -> LogEntry:
+    """Returns the entry that stands for those of an erased user."""
+    return LogEntry(tenant, PROFILE, None, "erased", None, None, None, at)
+
+
+class ChangeLog(Protocol):
+    """The log of an engine. Every method raises StoreUnavailable."""
+
+    @property
+    def options(self) -> LogOptions: ...
+
+    @property
+    def watch(self) -> "LogWatch":
+        """Tells readers of new entries."""
+        ...
+
+    async def page(
+        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> LogPage:
+        """Returns the entries after a position that match, the oldest first; with None from the oldest one.
+
+        Every commit that was acknowledged before the call is in the log. Raises ChangesLost if the log no longer goes
+        back to the position.
+        """
+        ...
+
+    async def end(self, tenant: str) -> Position:
+        """Returns the position of the last entry."""
+        ...
+
+    async def names(self, tenant: str, user: str) -> bool:
+        """Returns whether an entry names the user."""
+        ...
+
+    async def forget(self, tenant: str, user: str) -> None:
+        """Removes the entries that name the user. If there were any, one `erased` entry is added."""
+        ...
+
+    async def has_expired(self) -> bool:
+        """Returns whether `prune` would drop anything. Only reads."""
+        ...
+
+    async def prune(self) -> int:
+        """Drops entries that are older than the retention, of all tenants. Returns how many."""
+        ...
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A tenant whose log somebody reads: how often it has changed, as far as this process knows."""
+
+    mark: object = None
+    readers: int = 0
+    changes: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self) -> None:
+        self.changes += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Watcher:
+    """One reader who waits for changes of a tenant."""
+
+    def __init__(self, watched: _Watched) -> None:
+        self._watched, self._seen = watched, watched.changes
+
+    def look(self) -> None:
+        """To be called before the log is read: what is committed later ends the next wait."""
+        self._seen = self._watched.changes
+
+    async def wait(self, seconds: float) -> None:
+        """Waits until something was committed since `look`, at most for some seconds."""
+        if self._watched.changes == self._seen:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._watched.changed.wait()
+
+
+class LogWatch:
+    """Wakes readers after commits: of this process at once, of others within `LOOK_SECONDS`.
+
+    Nothing is kept for a reader: it is woken, and reads the log. Nobody looks while nobody reads.
+    """
+
+    def __init__(self, mark: Callable[[str], Awaitable[object]]) -> None:
+        """`mark` returns a value that is another one after each commit to a tenant's log. It only reads."""
+        self._mark = mark
+        self._tenants: dict[str, _Watched] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def reading(self, tenant: str) -> Iterator[Watcher]:
+        """Yields a watcher of the tenant's log."""
+        watched = self._tenants.setdefault(tenant, _Watched())
+        watched.readers += 1
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look(), name="change log")
+        try:
+            yield Watcher(watched)
+        finally:
+            watched.readers -= 1
+            if not watched.readers:
+                del self._tenants[tenant]
+
+    def readers(self, tenant: str) -> int:
+        """Returns how many read the tenant's log now."""
+        return self._tenants[tenant].readers if tenant in self._tenants else 0
+
+    def committed(self, changes: Sequence[Change]) -> None:
+        """Wakes the readers of the tenants whose records this process has changed."""
+        if self._tenants:
+            for tenant in {_tenant_of(change) for change in changes if _logged(change)} & self._tenants.keys():
+                self._tenants[tenant].tell()
+
+    async def close(self) -> None:
+        """Ends the looking."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait((self._looking,))
+
+    async def _look(self) -> None:
+        while self._tenants:
+            await asyncio.sleep(LOOK_SECONDS)
+            for tenant, watched in list(self._tenants.items()):
+                with suppress(RecalldError):  # the readers meet the error themselves
+                    mark = await self._mark(tenant)
+                    if mark != watched.mark:
+                        watched.mark = mark
+                        watched.tell()
+
+
+def _tenant_of(change: Any) -> str:
+    return str(change.doc["tenant_id"] if isinstance(change, Insert) else change.tenant)

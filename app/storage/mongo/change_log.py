@@ -1,0 +1,218 @@
+"""The change log in MongoDB: a commit leaves its entries without a number, and whoever reads first numbers them.
+
+A number that each transaction took would make all writers of a tenant wait for each other. A number by the clock would
+need a pause before it can be read, as long as the longest transaction. So a commit adds entries with the server's
+logical time (`op`) at which it wrote. A later transaction takes the entries that are visible, in the order of that
+time, and gives them the next numbers; readers see numbered entries only. Two such transactions conflict, and one is
+tried again.
+
+The order is right. A commit that was acknowledged before another began has the lower time, and whoever sees the second
+sees the first. Of two that change one record, the second can write only when the first is committed, and it adds its
+entries after its writes. See decision 22.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from bson import Timestamp
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.errors import DuplicateKeyError
+from pymongo.read_concern import ReadConcern
+
+from app.storage.change_log import (
+    CHANGES,
+    ChangeNotes,
+    Head,
+    LogEntry,
+    LogOptions,
+    LogPage,
+    LogWatch,
+    Position,
+    erased,
+)
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.mongo import filters
+from app.storage.mongo.codec import Stored
+from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
+
+T = TypeVar("T")
+STEP = 1_000
+"""Entries that one transaction numbers or drops."""
+NEVER = Timestamp(0, 0)
+PENDING = {"pending": True}
+
+
+def stored(entry: LogEntry, op: Timestamp) -> Stored:
+    """Returns a new entry as it is stored, without a number."""
+    return {
+        "_id": ObjectId(),
+        "tenant_id": entry.tenant,
+        **PENDING,
+        "op": op,
+        "kind": entry.kind,
+        "id": entry.id,
+        "type": entry.type,
+        "agent_id": entry.agent_id,
+        "user_id": entry.user_id,
+        "version": None if entry.version is None else Int64(entry.version),
+        "at": entry.at,
+    }
+
+
+async def append(database: Database, session: MongoSession, notes: ChangeNotes) -> None:
+    """Adds the entries of a commit, after all its other writes. Runs in its transaction."""
+    op = session.operation_time or NEVER
+    entries = [stored(entry, op) for of_tenant in notes.by_tenant().values() for entry in of_tenant]
+    if entries:
+        await database[CHANGE_LOG].insert_many(entries, session=session)
+
+
+class Transactions(Protocol):
+    """Runs work in a transaction, again after a conflict."""
+
+    def __call__(self, work: Callable[[MongoSession], Awaitable[T]], keys: set[str], /) -> Awaitable[T]: ...
+
+
+class MongoChangeLog:
+    """Implements `ChangeLog`. Its reads see what a majority has, so that no number is ever taken back."""
+
+    def __init__(
+        self,
+        database: Database,
+        timely: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
+        in_transaction: Transactions,
+        options: LogOptions,
+    ) -> None:
+        """`timely` runs a call of the driver within the deadline of a request."""
+        self._database, self._timely, self._in_transaction, self.options = database, timely, in_transaction, options
+        durable = ReadConcern("majority")
+        self._entries = database.get_collection(CHANGE_LOG, read_concern=durable)
+        self._heads = database.get_collection(CHANGE_HEADS, read_concern=durable)
+        self.watch = LogWatch(self._mark)
+
+    async def begin(self) -> None:
+        """Empties the log if no changes are logged: what is committed now will be missing in it."""
+        if not self.options.enabled and await self._heads.find_one({}, {"_id": 1}):
+            await self._heads.delete_many({})
+            await self._entries.delete_many({})
+
+    async def page(
+        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> LogPage:
+        await self._number(tenant)
+        page: LogPage = await self._timely(lambda: self._page(tenant, after, where, limit))
+        return page
+
+    async def _page(self, tenant: str, after: Position | None, where: Filter, limit: int) -> LogPage:
+        head = await self._head(tenant)
+        start = head.start(after)
+        upto = min(head.last, start + self.options.scanned)
+        wanted = filters.joined(
+            {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, filters.where(CHANGES, where)
+        )
+        found = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
+        (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
+        entries = [_entry(one) for one in found]
+        reached = entries[-1].seq if len(entries) == limit else upto
+        return LogPage(entries, Position(head.log, reached), more=reached < head.last)
+
+    async def end(self, tenant: str) -> Position:
+        await self._number(tenant)
+        head: Head = await self._timely(lambda: self._head(tenant))
+        return Position(head.log, head.last)
+
+    async def _head(self, tenant: str) -> Head:
+        found = await self._heads.find_one({"_id": tenant})
+        return Head() if found is None else Head(found["log"], int(found["last"]), int(found["floor"]))
+
+    async def _mark(self, tenant: str) -> object:
+        return await self._timely(lambda: self._look(tenant))
+
+    async def _look(self, tenant: str) -> tuple[Any, int]:
+        newest = await self._entries.find_one({"tenant_id": tenant, **PENDING}, {"_id": 1}, sort=[("op", -1)])
+        return newest and newest["_id"], (await self._head(tenant)).last
+
+    async def _number(self, tenant: str) -> None:
+        """Numbers all entries that are committed now."""
+        pending = {"tenant_id": tenant, **PENDING}
+        while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
+            await self._timely(lambda: self._begun(tenant))
+            await self._in_transaction(lambda session: self._number_some(session, tenant), {f"changes {tenant}"})
+
+    async def _begun(self, tenant: str) -> None:
+        new = {"_id": tenant, "log": uuid4().hex[:12], "last": Int64(0), "floor": Int64(0)}
+        if await self._heads.find_one({"_id": tenant}, {"_id": 1}) is None:
+            try:
+                await self._heads.insert_one(new)
+            except DuplicateKeyError:
+                return
+
+    async def _number_some(self, session: MongoSession, tenant: str) -> None:
+        pending = {"tenant_id": tenant, **PENDING}
+        sorted_by = [("op", 1), ("_id", 1)]
+        found = self._database[CHANGE_LOG].find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
+        ids = [one["_id"] for one in await found.to_list()]
+        if not ids:
+            return
+        head = await self._database[CHANGE_HEADS].find_one_and_update(
+            {"_id": tenant},
+            {"$inc": {"last": Int64(len(ids))}},
+            return_document=ReturnDocument.AFTER,
+            session=session,
+        )
+        if head is None:  # another process keeps no log, and has emptied it
+            return
+        first = int(head["last"]) - len(ids) + 1
+        writes = [
+            UpdateOne({"_id": one}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
+            for seq, one in enumerate(ids, first)
+        ]
+        await self._database[CHANGE_LOG].bulk_write(writes, ordered=True, session=session)
+
+    async def names(self, tenant: str, user: str) -> bool:
+        wanted = {"tenant_id": tenant, "user_id": user}
+        return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
+
+    async def forget(self, tenant: str, user: str) -> None:
+        await self._in_transaction(lambda session: self._forget(session, tenant, user), {f"changes {tenant}"})
+
+    async def _forget(self, session: MongoSession, tenant: str, user: str) -> None:
+        entries = self._database[CHANGE_LOG]
+        gone = await entries.delete_many({"tenant_id": tenant, "user_id": user}, session=session)
+        if gone.deleted_count:
+            mark = erased(tenant, self.options.stamp_now())
+            await entries.insert_one(stored(mark, session.operation_time or NEVER), session=session)
+
+    async def has_expired(self) -> bool:
+        wanted = {"at": {"$lt": self.options.oldest()}}
+        return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
+
+    async def prune(self) -> int:
+        oldest, dropped = self.options.oldest(), 0
+        for tenant in await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}})):
+            await self._number(tenant)
+            while step := await self._timely(lambda of=tenant: self._prune(of, oldest)):  # type: ignore[misc]
+                dropped += step
+        return dropped
+
+    async def _prune(self, tenant: str, oldest: str) -> int:
+        """Drops the first entries of a log, if they are old. What lies behind a younger one waits for it, so that a log
+        has no hole in its middle."""
+        wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
+        found = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
+        young = next((at for at, one in enumerate(found) if one["at"] >= oldest), len(found))
+        if not young:
+            return 0
+        floor = found[young - 1]["seq"]
+        await self._heads.update_one({"_id": tenant}, {"$max": {"floor": floor}})
+        await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": floor}})
+        return young
+
+
+def _entry(one: Stored) -> LogEntry:
+    version = None if one["version"] is None else int(one["version"])
+    owners = one["agent_id"], one["user_id"]
+    return LogEntry(one["tenant_id"], one["kind"], one["id"], one["type"], *owners, version, one["at"], int(one["seq"]))

@@ -1,0 +1,145 @@
+"""The change log in the embedded store: two tables, written in the transaction of the change.
+
+SQLite has one writer at a time, over all processes. The order of the numbers is therefore the order of the commits, and
+whoever sees an entry sees all earlier ones.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import apsw
+
+from app.storage.change_log import CHANGES, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
+from app.storage.filters import EVERYTHING, Filter
+from app.storage.sqlite import schema
+from app.storage.sqlite.read_pool import ReadPool
+from app.storage.sqlite.writer import WriterTask
+
+_COUNT_UP = (
+    "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
+    "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
+)
+_COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
+"""In the order of the fields of `LogEntry`."""
+_INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+STEP = 5_000
+"""Entries that one transaction drops or looks through, so that others can write in between."""
+LAST = "SELECT last FROM change_heads WHERE tenant = ?"
+
+
+def append(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
+    """Appends entries to the tenant's log. Runs in the transaction of the changes."""
+    last: Any
+    ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
+    rows = [(*one[:-1], seq) for seq, one in enumerate(entries, int(last) - len(entries) + 1)]
+    connection.executemany(_INSERT, rows)
+
+
+class EmbeddedChangeLog:
+    """Implements `ChangeLog`."""
+
+    def __init__(
+        self, readers: ReadPool, submit: Callable[[WriterTask[Any]], Awaitable[Any]], options: LogOptions
+    ) -> None:
+        self._readers, self._submit, self.options = readers, submit, options
+        self.watch = LogWatch(self._last)
+
+    async def page(
+        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> LogPage:
+        scanned = self.options.scanned
+        return await self._readers.bounded(lambda connection: _page(connection, tenant, after, where, limit, scanned))
+
+    async def end(self, tenant: str) -> Position:
+        head = await self._readers.bounded(lambda connection: _head(connection, tenant))
+        return Position(head.log, head.last)
+
+    async def _last(self, tenant: str) -> int:
+        return await self._readers.bounded(lambda connection: _number(connection, LAST, (tenant,)))
+
+    async def names(self, tenant: str, user: str) -> bool:
+        statement = "SELECT EXISTS (SELECT 1 FROM changes WHERE tenant = ? AND user_id = ?)"
+        return bool(await self._readers.apart(lambda connection: _number(connection, statement, (tenant, user))))
+
+    async def forget(self, tenant: str, user: str) -> None:
+        mark: LogEntry | None = erased(tenant, self.options.stamp_now())
+        for start in range(0, await self._last(tenant), STEP):
+            if await self._submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
+                mark = None
+
+    async def has_expired(self) -> bool:
+        oldest = self.options.oldest()
+        statement = (
+            "SELECT EXISTS (SELECT 1 FROM change_heads h WHERE "
+            "(SELECT at FROM changes c WHERE c.tenant = h.tenant ORDER BY seq LIMIT 1) < ?)"
+        )
+        return bool(await self._readers.apart(lambda connection: _number(connection, statement, (oldest,))))
+
+    async def prune(self) -> int:
+        oldest, dropped = self.options.oldest(), 0
+        for tenant in await self._readers.apart(_tenants):
+            while step := await self._submit(partial(_prune, tenant=tenant, oldest=oldest)):
+                dropped += step
+        return dropped
+
+
+def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
+    found: Any = connection.execute(statement, bound).fetchone()
+    return 0 if found is None else int(found[0] or 0)
+
+
+def _tenants(connection: apsw.Connection) -> list[str]:
+    return [str(tenant) for (tenant,) in connection.execute("SELECT tenant FROM change_heads")]
+
+
+def _head(connection: apsw.Connection, tenant: str) -> Head:
+    statement = "SELECT log, last, floor FROM change_heads WHERE tenant = ?"
+    found: Any = connection.execute(statement, (tenant,)).fetchone()
+    return Head() if found is None else Head(*found)
+
+
+def _page(
+    connection: apsw.Connection, tenant: str, after: Position | None, where: Filter, limit: int, scanned: int
+) -> LogPage:
+    """Reads a page from one snapshot: the head tells how far the entries go."""
+    connection.execute("BEGIN")
+    try:
+        head = _head(connection, tenant)
+        start = head.start(after)
+        upto = min(head.last, start + scanned)
+        condition, values = schema.where(CHANGES, where)
+        statement = (
+            f"SELECT {_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
+            f"ORDER BY seq LIMIT {int(limit)}"
+        )
+        rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    entries = [LogEntry(*row) for row in rows]
+    reached = entries[-1].seq if len(entries) == limit else upto
+    return LogPage(entries, Position(head.log, reached), more=reached < head.last)
+
+
+def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mark: LogEntry | None) -> int:
+    """Removes the user's entries among `STEP` of them, and appends `mark` if there were any."""
+    statement = "DELETE FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND user_id = ?"
+    connection.execute(statement, (tenant, start, start + STEP, user))
+    removed = connection.changes()
+    if removed and mark is not None:
+        append(connection, tenant, [mark])
+    return removed
+
+
+def _prune(connection: apsw.Connection, tenant: str, oldest: str) -> int:
+    """Drops the first entries of a log, if they are old. What lies behind a younger one waits for it, so that a log has
+    no hole in its middle."""
+    statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
+    rows: list[Any] = connection.execute(statement, (tenant, STEP)).fetchall()
+    young = next((at for at, (_, time) in enumerate(rows) if time >= oldest), len(rows))
+    if not young:
+        return 0
+    floor = rows[young - 1][0]
+    connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, floor))
+    connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (floor, tenant))
+    return young
