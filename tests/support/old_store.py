@@ -11,6 +11,7 @@ import json
 import lzma
 import sys
 import tempfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +29,7 @@ from tests.support.mongodb import Deployment, start_mongodb
 
 STORES = Path(__file__).resolve().parents[1] / "data" / "stores"
 OWNER: dict[str, Any] = {"agent_id": "support", "user_id": "ada"}
+ASKED_AT = datetime(2026, 6, 1, 13, 0, tzinfo=UTC)
 _OF_ADA = {"params": OWNER}
 _QUIET: dict[str, Any] = {**OWNER, "record_access": False}
 
@@ -77,7 +79,10 @@ async def fill(api: httpx.AsyncClient) -> None:
     words = {"messages": [{"role": "user", "name": "Ada", "content": text} for text in said]}
     await call("POST", "/v1/sessions/chat-1/messages", words, **{"Idempotency-Key": "append-1"})
     call_made = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-    more = [{"role": "assistant", "tool_calls": [call_made]}, {"role": "tool", "tool_call_id": "c1", "result": {"a": 1}}]
+    more = [
+        {"role": "assistant", "tool_calls": [call_made]},
+        {"role": "tool", "tool_call_id": "c1", "result": {"a": 1}},
+    ]
     await call("POST", "/v1/sessions/chat-1/messages", {"messages": more})
     await call("PATCH", "/v1/sessions/chat-1/messages/1", {"content": "I moved to Boston in May."})
     await call("DELETE", "/v1/sessions/chat-1/messages/4")
@@ -94,7 +99,9 @@ async def fill(api: httpx.AsyncClient) -> None:
 
 async def _memories(call: Any) -> None:
     memory = {**OWNER, "memory_type": "preference", "tags": ["food"]}
-    await call("POST", "/v1/memories", {**memory, "content": "Ada does not eat peanuts", "metadata": {"a.b": [1, None]}})
+    await call(
+        "POST", "/v1/memories", {**memory, "content": "Ada does not eat peanuts", "metadata": {"a.b": [1, None]}}
+    )
     home = {**OWNER, "key": "home"}
     await call("POST", "/v1/memories", {**home, "content": "Lives in New York"})
     await call("POST", "/v1/memories", {**home, "content": "Lives in Boston"})
@@ -187,7 +194,8 @@ def restore_mongodb(release: str, deployment: Deployment, name: str) -> None:
                 client[name].command("createIndexes", collection, indexes=kept["indexes"])
 
 
-def _dumped(deployment: Deployment, name: str) -> str:
+def dumped(deployment: Deployment, name: str) -> str:
+    """Returns documents and indexes of a database as extended JSON."""
     with deployment.client() as client:
         kept = {
             collection: {
@@ -196,7 +204,7 @@ def _dumped(deployment: Deployment, name: str) -> str:
             }
             for collection in sorted(client[name].list_collection_names())
         }
-    return json_util.dumps(kept, json_options=json_util.CANONICAL_JSON_OPTIONS, sort_keys=True)
+    return json_util.dumps(kept, json_options=json_util.CANONICAL_JSON_OPTIONS)
 
 
 async def _made(settings: Settings, backup: Path | None = None) -> dict[str, Any]:
@@ -205,6 +213,7 @@ async def _made(settings: Settings, backup: Path | None = None) -> dict[str, Any
         await fill(service.client)
         key = await service.key(verbs="read,write,admin")
         service.client.headers.update(key)
+        service.clock.time = ASKED_AT
         found = await answers(service.client)
         if backup is not None:
             await cast(MovableStore, service.resources.store).backup(backup)
@@ -227,7 +236,7 @@ def main(release: str) -> None:
         with start_mongodb(folder / "mongodb") as deployment, deployment.database() as name:
             own = MongodbSettings(database=name, deadline_seconds=30)
             made = asyncio.run(_made(settings_of(folder / "other", store=SecretStr(deployment.uri), mongodb=own)))
-            _write(target, "mongodb", _dumped(deployment, name).encode())
+            _write(target, "mongodb", dumped(deployment, name).encode())
             _write(target, "mongodb-answers", json.dumps(made, ensure_ascii=False).encode())
     print(*(f"{file.name}: {file.stat().st_size:,} bytes" for file in sorted(target.iterdir())), sep="\n")
 
