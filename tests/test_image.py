@@ -61,8 +61,10 @@ class Container:
         }
         wrapped = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", "-ec", _ENTER, "sh"]
         env = {"PATH": os.environ["PATH"], **outside}
-        opened = output.open("wb") if isinstance(output, Path) else output
-        return subprocess.Popen([*wrapped, "env", "-i", *as_env, *command], env=env, stdout=opened, stderr=opened)
+        if not isinstance(output, Path):
+            return subprocess.Popen([*wrapped, "env", "-i", *as_env, *command], env=env, stdout=output, stderr=output)
+        with output.open("wb") as log:
+            return subprocess.Popen([*wrapped, "env", "-i", *as_env, *command], env=env, stdout=log, stderr=log)
 
     def run(self, *command: str, **given: str) -> "subprocess.CompletedProcess[bytes]":
         process = self.start(command, subprocess.PIPE, **given)
@@ -149,6 +151,7 @@ def test_the_image_serves_as_nobody_on_a_read_only_root_and_drains(container: Co
         os.kill(init_of(process), signal.SIGTERM)
         assert process.wait(60) == 0, log.read_text()
         under_way.join()
+        client.close()
         assert answers == [201], "the request that was under way was answered"
     counted = container.run(*entry, "doctor", "--json")
     assert json.loads(counted.stdout)["ok"], counted.stdout

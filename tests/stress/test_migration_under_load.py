@@ -18,7 +18,7 @@ from tests.conftest import settings_of
 from tests.support.mongodb import Deployment
 from tests.support.server import recalld, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 OWNER = {"agent_id": "a", "user_id": "u"}
 BEFORE, FEWEST = 30, 20
 
