@@ -16,7 +16,7 @@ from typing import TypeVar
 from app import VERSION
 from app.errors import StoreUnavailable
 
-Step = TypeVar("Step")
+S = TypeVar("S")
 
 GUIDE = "docs/operations/upgrading.md"
 
@@ -53,6 +53,6 @@ def refuse_newer(what: str, written: Written, known: int) -> None:
     )
 
 
-def due(found: int, steps: Mapping[int, Step]) -> Iterator[tuple[int, Step]]:
+def due(found: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
     """Yields the layouts that a store of layout `found` has to go through, each with its step."""
     yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > found)

@@ -22,8 +22,8 @@ from app.storage.versions import Written, due, newest, refuse_newer
 LAYOUT = 1
 """The first layout. Newly declared fields and indexes need no new one."""
 
-Step: TypeAlias = Callable[[Database], Awaitable[None]]
-STEPS: Mapping[int, Step] = {}
+MongoStep: TypeAlias = Callable[[Database], Awaitable[None]]
+STEPS: Mapping[int, MongoStep] = {}
 """What makes a layout of the one before, by the number of the layout; the first is 2. A step has no transaction of its
 own: it must be repeatable, and may run in two processes at once. No older release may run meanwhile."""
 
@@ -79,7 +79,9 @@ def fingerprint(wanted: dict[str, list[IndexModel]]) -> str:
     return blake2b(described.encode(), digest_size=12).hexdigest()
 
 
-async def reconcile(database: Database, collections: Sequence[Collection], steps: Mapping[int, Step] = STEPS) -> None:
+async def reconcile(
+    database: Database, collections: Sequence[Collection], steps: Mapping[int, MongoStep] = STEPS
+) -> None:
     """Brings an older layout up to date and creates the missing indexes, however long it takes. Raises StoreUnavailable
     if a newer version wrote the database; nothing was written then."""
     wanted = declared(collections)
@@ -104,7 +106,7 @@ async def written(database: Database) -> Written | None:
     return None if found is None else Written(int(found["version"]), found.get("release"))
 
 
-async def _made(database: Database, marker: str, steps: Mapping[int, Step]) -> bool:
+async def _made(database: Database, marker: str, steps: Mapping[int, MongoStep]) -> bool:
     known, found = newest(LAYOUT, steps), await written(database)
     if found is None:
         return False
@@ -112,7 +114,7 @@ async def _made(database: Database, marker: str, steps: Mapping[int, Step]) -> b
     return found == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
 
 
-async def _upgrade(database: Database, steps: Mapping[int, Step]) -> None:
+async def _upgrade(database: Database, steps: Mapping[int, MongoStep]) -> None:
     """Takes the steps that a database of an older version needs. After a crash the next start goes on with the step
     that was cut short."""
     found = await written(database)

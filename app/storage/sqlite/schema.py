@@ -202,8 +202,8 @@ LAYOUT = 1
 """Layout of a store without page checksums. It is `WITH_CHECKSUMS` with them; the tables are the same. `user_version`
 has it. Newly declared fields and indexes do not change it: see `_reconcile`."""
 
-Step: TypeAlias = Callable[[apsw.Connection], None]
-STEPS: Mapping[int, Step] = {}
+SqliteStep: TypeAlias = Callable[[apsw.Connection], None]
+STEPS: Mapping[int, SqliteStep] = {}
 """What makes a layout of the one before, by the number of the layout; the first is `WITH_CHECKSUMS` + 1. A step runs
 inside the transaction that updates the tables, before newly declared fields are added."""
 
@@ -247,13 +247,15 @@ def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]
     return {str(name): str(text) for name, text in connection.execute("SELECT name, value FROM store_info")}
 
 
-def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, Step] = STEPS) -> None:
+def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, SqliteStep] = STEPS) -> None:
     """Raises StoreUnavailable if a newer version wrote the database. Writes nothing."""
     with translate_errors():
         versions.refuse_newer(what, written(connection), newest(WITH_CHECKSUMS, steps))
 
 
-def migrate(connection: apsw.Connection, collections: Sequence[Collection], steps: Mapping[int, Step] = STEPS) -> None:
+def migrate(
+    connection: apsw.Connection, collections: Sequence[Collection], steps: Mapping[int, SqliteStep] = STEPS
+) -> None:
     """Creates or updates tables and indexes in one transaction: all of it or nothing. Raises StoreUnavailable, also if
     a newer version wrote the file."""
     with translate_errors():
