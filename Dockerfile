@@ -3,7 +3,8 @@
 # other than loopback while there is none:
 #   docker run --rm -v recalld:/data recalld keys create --tenant default --name first --verbs read,write,admin
 #   docker run -v recalld:/data -p 8000:8000 recalld
-FROM python:3.13-slim AS builder
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS builder
 ARG EXTRAS=""
 COPY requirements/runtime.txt requirements/encryption.txt requirements/otel.txt /tmp/requirements/
 # The image's own pip installs, so that the environment carries none. The embedding model is part of app/.
@@ -13,7 +14,7 @@ RUN python -m venv --without-pip /venv \
             -r "/tmp/requirements/$lock.txt" || exit 1; \
     done
 
-FROM python:3.13-slim
+FROM ${BASE}
 RUN useradd --system --uid 10001 --no-create-home recalld \
     && install --directory --owner=recalld --group=recalld /data
 COPY --from=builder /venv /venv

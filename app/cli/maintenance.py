@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +24,16 @@ from app.memories.reembed import Reembed
 from app.retrieval.onnx_reranker import open_reranker
 from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
-from app.storage.factory import add_page_checksums, file_findings, rekey_store, restore_store, where_of
+from app.storage.factory import (
+    add_page_checksums,
+    chosen,
+    file_findings,
+    next_file,
+    prune,
+    rekey_store,
+    restore_store,
+    where_of,
+)
 from app.storage.protocol import Finding, Store
 from app.storage.schema import Doc
 
@@ -132,28 +141,62 @@ BESIDE_A_STORE = frozenset({KEYS_MADE, ERASURE_KEY})
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="Where to; it must not be there yet.")], as_json_: AsJson = False
+    target: Annotated[
+        Path, typer.Argument(help="The file to write, which must not be there yet; with --keep a folder.")
+    ],
+    keep: Annotated[
+        int | None,
+        typer.Option(min=1, help="Write a dated file into the folder, and keep the newest so many backups there."),
+    ] = None,
+    as_json_: AsJson = False,
 ) -> None:
-    """Write the whole store into one file, as it is at one moment. Services may go on writing."""
+    """Write the whole store into one file, as it is at one moment. Services may go on writing. With --keep, older
+    backups of the folder go once the new one was read back; other files stay."""
+    file = target if keep is None else next_file(target, SystemClock().now())
     size = on_store(lambda store: store.backup(file), existing=True)
+    gone = [] if keep is None else prune(file, keep)
     if as_json_:
-        as_json({"file": str(file), "bytes": size})
+        deleted = {} if keep is None else {"deleted": [str(one) for one in gone]}
+        as_json({"file": str(file), "bytes": size, **deleted})
     else:
         print(f"{file}: {size:,} bytes")
+        for one in gone:
+            print(f"{one}: deleted")
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="What `recalld backup` wrote.")], as_json_: AsJson = False
+    source: Annotated[
+        Path, typer.Argument(help="What `recalld backup` wrote: a file, or the folder of `--keep`, for its newest.")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option(help="From a folder: the newest backup from this time or before, such as 2026-06-01T12:00:00Z."),
+    ] = None,
+    as_json_: AsJson = False,
 ) -> None:
     """Put a backup into RECALLD_DATA_DIR, in which there may be no store. A damaged file is refused."""
-    settings = Settings()
+    settings, moment = Settings(), None if at is None else _moment(at)
+    if moment is not None and not source.is_dir():
+        raise invalid("/at", "needs a folder of dated backups, as `recalld backup --keep` makes it")
+    file = chosen(source, moment) if source.is_dir() else source
     size = restore_store(where_of(settings), file, beside=BESIDE_A_STORE)
     if as_json_:
-        as_json({"directory": str(settings.data_dir), "bytes": size})
+        as_json({"directory": str(settings.data_dir), "file": str(file), "bytes": size})
     else:
         print(
-            f"{settings.data_dir}: {size:,} bytes. Users erased after this backup was made are in it: erase them again."
+            f"{settings.data_dir}: {size:,} bytes of {file.name}. What was written after this backup is not in it, and "
+            "users erased since are: erase them again."
         )
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise invalid("/at", "must be a date and time with an offset, such as 2026-06-01T12:00:00Z")
+    return moment
 
 
 def add_checksums(as_json_: AsJson = False) -> None:

@@ -1,9 +1,12 @@
 """Commands that move a whole store: `migrate` to MongoDB, `reembed` to another embedding model."""
 
 import asyncio
+import secrets
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from hashlib import blake2b
+from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -17,10 +20,15 @@ from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, open_store
 from app.memories.reembed import Reembed, whole
 from app.settings import Settings
+from app.storage.changes import CommitConflict, Delete
 from app.storage.protocol import Store, VectorCounts
 from app.storage.schema import Collection
-from app.storage.transfer import MovableStore, Total, digest, exported, totals
+from app.storage.transfer import PAGE, MovableStore, Record, Total, digest, exported, totals
 
+ORIGIN_NOTE, COPY_NOTE = "migration origin", "migration copy"
+"""Notes of a store: the id by which its copies know it; of which store it is a copy, and a digest of what the last run
+left in it."""
+EMPTY_ONE = "Choose an empty database (RECALLD_MONGODB_DATABASE) or another directory."
 MigrationReport: TypeAlias = list[dict[str, Any]]
 ShowProgress: TypeAlias = Callable[[int], None]
 
@@ -36,8 +44,9 @@ def migrate(
     ],
     as_json_: AsJson = False,
 ) -> None:
-    """Copy everything to another store, vectors included, and prove it. Stop the service first; run again to go on
-    after an interruption. The source is left as it is."""
+    """Copy everything to another store, vectors included, and prove it. Stop the service first; or run it once while
+    the service writes, and again after it is stopped: the second run brings what was added, changed and deleted since.
+    The records of the source are left as they are."""
     report = asyncio.run(_migrate(to))
     whole = all(row["same"] for row in report)
     if as_json_:
@@ -50,7 +59,7 @@ def migrate(
         table(("collection", "tenant", "records", "vectors", "checksum"), rows)
     if not whole:
         wrong = ", ".join(sorted({row["collection"] for row in report if not row["same"]}))
-        raise MigrationRefused(f"The copies differ in {wrong}: was the service stopped? Run this again.")
+        raise MigrationRefused(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
 
 
 async def _migrate(to: str) -> MigrationReport:
@@ -69,40 +78,117 @@ async def _migrate(to: str) -> MigrationReport:
 
 
 async def migrate_store(source: MovableStore, target: MovableStore) -> MigrationReport:
-    """Copies all collections and compares the stores. Raises MigrationRefused if the target contains other data."""
+    """Makes the target the same as the source and compares them. Raises MigrationRefused if the target contains other
+    data, or was used since it was copied.
+
+    The source may be written to meanwhile: the report then says what differs, and the next run brings it.
+    """
+    origin = await _origin(source)
     sizes = {collection.name: await source.count(collection, None) for collection in COLLECTIONS}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("looking at the target", total=None)
         begun = [collection for collection in COLLECTIONS if await target.count(collection, None)]
-        for collection in begun:
-            await _refuse_others(source, target, collection)
+        if begun:
+            await _refuse_used(source, target, begun, origin)
+        await target.notes({COPY_NOTE: ""})
         progress.update(bar, description="copying", total=sum(sizes.values()), completed=0)
+        for collection in begun:
+            await _remove_changed(source, target, collection)
         for collection in COLLECTIONS:
             await _copy(source, target, collection, lambda number: progress.advance(bar, number))
-        await target.load_counters(await source.counters())
+        await target.load_counters(await source.counters(), only=True)
         progress.update(bar, description="comparing", completed=0)
         report: MigrationReport = []
+        copied: dict[str, dict[str, Total]] = {}
         for collection in COLLECTIONS:
-            report += _compared(collection, await totals(source, collection), await totals(target, collection))
+            copied[collection.name] = await totals(target, collection)
+            report += _compared(collection, await totals(source, collection), copied[collection.name])
             progress.advance(bar, sizes[collection.name])
+    await target.notes({COPY_NOTE: f"{origin} {_fingerprint(copied)}"})
     return [*report, await _counters(source, target)]
 
 
+async def _origin(source: MovableStore) -> str:
+    """Returns the id under which copies remember the source; it is made at its first migration."""
+    known = (await source.notes()).get(ORIGIN_NOTE)
+    if known is None:
+        known = secrets.token_hex(16)
+        await source.notes({ORIGIN_NOTE: known})
+    return known
+
+
+def _fingerprint(copied: dict[str, dict[str, Total]]) -> str:
+    """Returns a digest of what a store holds. It changes with every record."""
+    described = [
+        (name, sorted((tenant, one.records, one.vectors, one.checksum) for tenant, one in tenants.items()))
+        for name, tenants in sorted(copied.items())
+    ]
+    return blake2b(repr(described).encode(), digest_size=16).hexdigest()
+
+
+async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequence[Collection], origin: str) -> None:
+    """Raises MigrationRefused unless the target is as an earlier run from this source left it.
+
+    A run that was cut short left no note: then every record must be one of the source's.
+    """
+    noted = (await target.notes()).get(COPY_NOTE)
+    if noted is None:
+        for collection in begun:
+            await _refuse_others(source, target, collection)
+        return
+    of, _, left = noted.partition(" ")
+    if of != origin:
+        raise MigrationRefused(f"The target holds a copy of another store. {EMPTY_ONE}")
+    copied = {collection.name: await totals(target, collection) for collection in COLLECTIONS}
+    if _fingerprint(copied) != left:
+        raise MigrationRefused(
+            "The target holds other data: it was written to since it was copied, and those writes would be lost. "
+            f"{EMPTY_ONE}"
+        )
+
+
 async def _refuse_others(source: MovableStore, target: MovableStore, collection: Collection) -> None:
-    """Raises MigrationRefused unless all records in the target are copies from an earlier run."""
+    """Raises MigrationRefused unless all records in the target are copies of records in the source."""
     ours = {digest(collection, record) async for page in exported(source, collection) for record in page}
     async for page in exported(target, collection):
+        if any(digest(collection, record) not in ours for record in page):
+            raise MigrationRefused(
+                f"The target holds other data ({collection.name}), or an earlier run was cut short and the source has "
+                f"changed since. {EMPTY_ONE}"
+            )
+
+
+async def _remove_changed(source: MovableStore, target: MovableStore, collection: Collection) -> None:
+    """Deletes copies that differ from their record in the source, or have none there any more. The changed ones are
+    copied anew; all are deleted first, because a new record may have the unique key of an old one."""
+    there = {
+        _key(collection, record): digest(collection, record)
+        async for page in exported(target, collection)
+        for record in page
+    }
+    async for page in exported(source, collection):
         for record in page:
-            if digest(collection, record) not in ours:
-                raise MigrationRefused(
-                    f"The target holds other data ({collection.name}): choose an empty database "
-                    "(RECALLD_MONGODB_DATABASE) or another directory."
-                )
+            if there.get(_key(collection, record)) == digest(collection, record):
+                del there[_key(collection, record)]
+    gone = iter(there)
+    while group := list(islice(gone, PAGE)):
+        await target.commit([Delete(collection, tenant, doc_id) for tenant, doc_id in group])
+
+
+def _key(collection: Collection, record: Record) -> tuple[str, str]:
+    return record.doc["tenant_id"], str(record.doc[collection.id_field])
 
 
 async def _copy(source: MovableStore, target: MovableStore, collection: Collection, seen: ShowProgress) -> None:
+    """Copies what the target does not have. What conflicts with a record that changed meanwhile is left to the next
+    run."""
     async for page in exported(source, collection):
-        await target.load(collection, page)
+        try:
+            await target.load(collection, page)
+        except CommitConflict:
+            for record in page:
+                with suppress(CommitConflict):
+                    await target.load(collection, [record])
         seen(len(page))
 
 

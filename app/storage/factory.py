@@ -13,6 +13,9 @@ from app.storage.protocol import Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import examination
 from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.backup_folder import chosen as chosen  # for commands, which may not import an engine
+from app.storage.sqlite.backup_folder import next_file as next_file
+from app.storage.sqlite.backup_folder import prune as prune
 from app.storage.sqlite.disk_space import DiskSpace
 from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.rekey import rekey

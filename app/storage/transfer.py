@@ -2,7 +2,7 @@
 copy."""
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -86,8 +86,12 @@ class MovableStore(Store, Protocol):
         """Returns all counters."""
         ...
 
-    async def load_counters(self, counters: Sequence[Counter]) -> None:
-        """Raises the counters to these values. Never lowers one."""
+    async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
+        """Raises the counters to these values, and never lowers one. `only` makes them exactly these."""
+        ...
+
+    async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Keeps notes about the store itself under their names; an empty one goes. Returns all that it has."""
         ...
 
 

@@ -122,3 +122,77 @@ def test_a_tenant_goes_out_and_in(run: Run, tmp_path: Path) -> None:
     failed = run("import", str(file), RECALLD_DATA_DIR=str(tmp_path / "third"))
     assert failed.returncode == 1
     assert "line 2" in failed.stderr
+
+
+def test_the_newest_backups_of_a_folder_are_kept_and_nothing_else_is_touched(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    first = json.loads(run("backup", str(folder), "--keep", "2", "--json").stdout)
+    whole = Path(first["file"]).read_bytes()
+    old = [folder / f"recalld-2026010{day}T000000Z.backup" for day in (1, 2, 3)]
+    for file in old:
+        file.write_bytes(whole)
+    others = {
+        folder / "notes.txt": b"mine",
+        folder / "recalld-20250101T000000Z.backup": b"named like a backup, and none",
+        folder / "recalld-20259999T000000Z.backup": whole,
+        folder / "recalld-20240101T000000Z.backup.part": whole,
+        folder / "before-the-move.backup": whole,
+    }
+    for file, content in others.items():
+        file.write_bytes(content)
+    link = folder / "recalld-20230101T000000Z.backup"
+    link.symlink_to(old[0])
+    Path(first["file"]).unlink()
+    second = json.loads(run("backup", str(folder), "--keep", "2", "--json").stdout)
+    assert second["deleted"] == [str(old[1]), str(old[0])]
+    assert {file: file.read_bytes() for file in others} == others
+    assert link.is_symlink()
+    assert old[2].exists()
+    assert Path(second["file"]).exists()
+
+
+def test_no_backup_goes_before_the_new_one_is_whole(run: Run, tmp_path: Path, data: Path) -> None:
+    folder = tmp_path / "backups"
+    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    made = Path(json.loads(run("backup", str(folder), "--keep", "1", "--json").stdout)["file"])
+    old = made.rename(folder / "recalld-20260101T000000Z.backup")
+    with (data / "recalld.db").open("r+b") as file:
+        file.seek(3 * 8192 + 100)
+        file.write(b"damage")
+    failed = run("backup", str(folder), "--keep", "1")
+    assert failed.returncode == 1
+    assert list(folder.iterdir()) == [old]
+    assert run("backup", str(folder), "--keep", "0").returncode == 2
+
+
+def test_a_moment_is_restored_from_the_newest_backup_before_it(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    names = {1: "one", 2: "two", 3: "three"}
+    for day, name in names.items():
+        assert run("keys", "create", "--tenant", "acme", "--name", name).returncode == 0
+        made = Path(json.loads(run("backup", str(folder), "--keep", "9", "--json").stdout)["file"])
+        made.rename(folder / f"recalld-2026010{day}T120000Z.backup")
+
+    def keys(number: int, *at: str) -> list[str]:
+        place = str(tmp_path / f"restored{number}")
+        done = run("restore", str(folder), *at, RECALLD_DATA_DIR=place)
+        assert done.returncode == 0, done.stderr
+        items = json.loads(run("keys", "list", "--json", RECALLD_DATA_DIR=place).stdout)["items"]
+        return sorted(one["name"] for one in items)
+
+    assert keys(1, "--at", "2026-01-02T11:59:59Z") == ["one"]
+    assert keys(2, "--at", "2026-01-02T13:00:00+01:00") == ["one", "two"]
+    assert keys(3) == sorted(names.values())
+    new = {"RECALLD_DATA_DIR": str(tmp_path / "new")}
+    for arguments, said in (
+        ((str(folder), "--at", "2025-01-01T00:00:00Z"), "no backup from 2025-01-01"),
+        ((str(folder), "--at", "2026-01-02T12:00:00"), "with an offset"),
+        ((str(folder), "--at", "yesterday"), "with an offset"),
+        ((str(tmp_path / "nowhere"), "--at", "2026-01-02T12:00:00Z"), "needs a folder"),
+        ((str(tmp_path),), "no dated backup"),
+    ):
+        refused = run("restore", *arguments, **new)
+        assert refused.returncode == 1
+        assert said in refused.stderr
+    assert not (tmp_path / "new").exists()

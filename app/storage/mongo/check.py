@@ -8,7 +8,7 @@ from app.storage.index.record_codec import TERM, head_dtype
 from app.storage.mongo import usage
 from app.storage.mongo.codec import OWN, SEPARATOR, Stored, decode, raw_vector, unique_keys
 from app.storage.mongo.partitions import PAIRS, Database
-from app.storage.mongo.schema import declared
+from app.storage.mongo.schema import declared, written
 from app.storage.partitions import is_long
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
@@ -19,7 +19,8 @@ MAX_NAMED = 5
 
 async def deep(database: Database, collections: Sequence[Collection]) -> list[Finding]:
     """Returns the findings of all checks. Reads every document."""
-    findings = [await _finding("indexes", _missing_indexes(database, collections))]
+    version = Finding("version", True, str(await written(database)))
+    findings = [await _finding("indexes", _missing_indexes(database, collections)), version]
     for collection in collections:
         findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
         if collection.searched:

@@ -3,23 +3,30 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
 
-from app.errors import StoreUnavailable
+from app import VERSION
 from app.storage.mongo.codec import MODEL, OWN, PAIR, REV, ROW, VECTOR, range_name, unique_path
 from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
 from app.storage.mongo.usage import USAGE
 from app.storage.schema import Collection
+from app.storage.versions import Written, due, newest, refuse_newer
 
 LAYOUT = 1
-"""Version of the physical layout. Newly declared fields and indexes need no new one."""
+"""The first layout. Newly declared fields and indexes need no new one."""
+
+MongoStep: TypeAlias = Callable[[Database], Awaitable[None]]
+STEPS: Mapping[int, MongoStep] = {}
+"""What makes a layout of the one before, by the number of the layout; the first is 2. A step has no transaction of its
+own: it must be repeatable, and may run in two processes at once. No older release may run meanwhile."""
+
 LEASE_SECONDS = 30
 """Time after which another process helps. This is harmless: a second build of an index waits for the first."""
 LOOK_SECONDS = 0.25
@@ -88,16 +95,19 @@ def fingerprint(wanted: dict[str, list[IndexModel]]) -> str:
     return blake2b(described.encode(), digest_size=12).hexdigest()
 
 
-async def reconcile(database: Database, collections: Sequence[Collection]) -> None:
-    """Creates the missing indexes, however long it takes. Raises StoreUnavailable if a newer version wrote the
-    database."""
+async def reconcile(
+    database: Database, collections: Sequence[Collection], steps: Mapping[int, MongoStep] = STEPS
+) -> None:
+    """Brings an older layout up to date and creates the missing indexes, however long it takes. Raises StoreUnavailable
+    if a newer version wrote the database; nothing was written then."""
     wanted = declared(collections)
     marker = f"indexes {fingerprint(wanted)}"
-    while not await _made(database, marker):
+    while not await _made(database, marker, steps):
         if await take(database, "indexes"):
             try:
+                await _upgrade(database, steps)
                 await _make(database, wanted)
-                await database[META].update_one({"_id": "layout"}, {"$set": {"version": LAYOUT}}, upsert=True)
+                await _note_version(database, newest(LAYOUT, steps))
                 await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
             finally:
                 await give_back(database, "indexes")
@@ -106,14 +116,33 @@ async def reconcile(database: Database, collections: Sequence[Collection]) -> No
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def _made(database: Database, marker: str) -> bool:
-    found = {stored["_id"]: stored async for stored in database[META].find({"_id": {"$in": ["layout", marker]}})}
-    version = int(found.get("layout", {}).get("version", LAYOUT))
-    if version > LAYOUT:
-        raise StoreUnavailable(
-            f"The database was written by a newer version (layout {version}, known: {LAYOUT}).", retry_after=None
-        )
-    return marker in found
+async def written(database: Database) -> Written | None:
+    """Returns the layout and the release of the database, or None for a new one."""
+    found = await database[META].find_one({"_id": "layout"})
+    return None if found is None else Written(int(found["version"]), found.get("release"))
+
+
+async def _made(database: Database, marker: str, steps: Mapping[int, MongoStep]) -> bool:
+    known, found = newest(LAYOUT, steps), await written(database)
+    if found is None:
+        return False
+    refuse_newer("The database", found, known)
+    return found == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
+
+
+async def _upgrade(database: Database, steps: Mapping[int, MongoStep]) -> None:
+    """Takes the steps that a database of an older version needs. After a crash the next start goes on with the step
+    that was cut short."""
+    found = await written(database)
+    for layout, step in due(found.layout, steps) if found is not None else ():
+        log.info("the database is brought to a newer layout", extra={"layout": layout})
+        await step(database)
+        await _note_version(database, layout)
+
+
+async def _note_version(database: Database, layout: int) -> None:
+    noted = {"version": layout, "release": VERSION}
+    await database[META].update_one({"_id": "layout"}, {"$set": noted}, upsert=True)
 
 
 async def take(database: Database, work: str) -> bool:

@@ -1,6 +1,6 @@
 """Set-wide statements on MongoDB: decay and expiry, moving to another model, loading an export."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +13,7 @@ from app.storage.mongo import filters
 from app.storage.mongo.changes import new_document
 from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode, key, packed_of, parts
 from app.storage.mongo.partition_writer import PairWriting
-from app.storage.mongo.partitions import COUNTERS, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
 from app.storage.mongo.usage import UsageWriting, slot_at_random
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection
@@ -239,8 +239,24 @@ async def counters(database: Database) -> list[Counter]:
     return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in found]
 
 
-async def load_counters(database: Database, given: Sequence[Counter]) -> None:
-    """Raises the counters to these values."""
+NOTES = "notes"
+
+
+async def notes(database: Database, new: Mapping[str, str]) -> dict[str, str]:
+    """Keeps notes about the store; an empty one goes. Returns all of them."""
+    own = database[META]
+    kept = {name: text for name, text in new.items() if text}
+    for operator, fields in (("$set", kept), ("$unset", {name: "" for name in new if name not in kept})):
+        if fields:
+            await own.update_one({"_id": NOTES}, {operator: fields}, upsert=True)
+    found = await own.find_one({"_id": NOTES}, {"_id": 0})
+    return {} if found is None else dict(found)
+
+
+async def load_counters(database: Database, given: Sequence[Counter], *, only: bool = False) -> None:
+    """Raises the counters to these values; `only` makes them exactly these."""
+    if only:
+        await database[COUNTERS].delete_many({})
     writes = [
         UpdateOne(
             {"_id": orjson.dumps([one.tenant, one.name]).decode()},

@@ -5,7 +5,7 @@ their versions.
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -316,9 +316,14 @@ class MongoStore(Shielded):
             return await set_wide.counters(self._database)
 
     @shielded
-    async def load_counters(self, counters: Sequence[Counter]) -> None:
+    async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
         with self._within(LONG_FACTOR):
-            await set_wide.load_counters(self._database, counters)
+            await set_wide.load_counters(self._database, counters, only=only)
+
+    @shielded
+    async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
+        with self._within():
+            return await set_wide.notes(self._database, new or {})
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 

@@ -62,7 +62,8 @@ def _copy(connection: apsw.Connection, target: Path) -> None:
         connection.reserve_bytes("main", CHECKSUM_BYTES)  # of the copy: this file's pages stay as they are
     connection.execute("VACUUM INTO ?", (str(target),))
     with target.open("r+b") as file:
-        write_checksums(file, WITH_CHECKSUMS)  # nothing if it is encrypted
+        layout = max(WITH_CHECKSUMS, schema.written(connection).layout)
+        write_checksums(file, layout)  # nothing if it is encrypted
         file.flush()
         os.fsync(file.fileno())
 
@@ -74,6 +75,7 @@ def add_checksums(path: Path, busy_timeout_ms: int, key: StoreKey | None = None)
     another process uses the store.
     """
     with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
+        schema.refuse_newer(connection)
         if verifies(connection):
             return False
         replace(path, connection, _copy)
@@ -178,6 +180,21 @@ def _trailer(file: Path) -> tuple[int, str]:
     return length, digest
 
 
+def verify_backup(file: Path) -> None:
+    """Reads a backup back. Raises BackupRefused if it is none, or if one of its bytes is not as it was written."""
+    try:
+        length, expected = _trailer(file)
+        digest, left = sha256(), length
+        with file.open("rb") as opened:
+            while left and (piece := opened.read(min(PIECE, left))):
+                digest.update(piece)
+                left -= len(piece)
+    except OSError as error:
+        raise BackupRefused(f"{file}: {error.strerror}.") from error
+    if digest.hexdigest() != expected:
+        raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
+
+
 def _copied(file: Path, target: Path, length: int) -> str:
     """Copies the first `length` bytes and returns their SHA-256."""
     digest, left = sha256(), length
@@ -193,7 +210,7 @@ def _copied(file: Path, target: Path, length: int) -> str:
 
 def look_through(database: Path, key: StoreKey | None, name: str) -> None:
     """Reads every page of a database that no process uses. Raises BackupRefused if it is damaged, and StoreUnavailable,
-    which names it."""
+    which names it, also if a newer version wrote it."""
     use_checksums()
     with translate_errors():
         refuse_mismatch(database, key, name)
@@ -202,6 +219,7 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
         try:
             with key_errors(name, key):
                 found = connection.execute("PRAGMA quick_check").fetchall()
+            schema.refuse_newer(connection, name)
         finally:
             connection.close()
     if found != [("ok",)]:
@@ -280,8 +298,10 @@ def counters(connection: apsw.Connection) -> list[Counter]:
     return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in found]
 
 
-def load_counters(connection: apsw.Connection, given: Sequence[Counter]) -> None:
-    """Raises the counters to these values. Runs in the writer's thread."""
+def load_counters(connection: apsw.Connection, given: Sequence[Counter], *, only: bool = False) -> None:
+    """Raises the counters to these values; `only` makes them exactly these. Runs in the writer's thread."""
+    if only:
+        connection.execute("DELETE FROM counters")
     statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
     for counter in given:
         connection.execute(statement, (counter.tenant, counter.name, counter.value))

@@ -19,7 +19,7 @@ USAGE = "usage"
 
 def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
     """Returns the findings of all checks. Reads every row."""
-    findings = [_finding("database", _integrity(connection))]
+    findings = [_finding("database", _integrity(connection)), Finding("version", True, str(schema.written(connection)))]
     for collection in collections:
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
         if collection.searched:

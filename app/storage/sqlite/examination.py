@@ -17,7 +17,7 @@ from app.storage.sqlite.commit_note import LastCommit, note_of, read_note
 from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
 from app.storage.sqlite.encryption import EncryptedFile, StoreKey, database_file
 from app.storage.sqlite.log_file import RETRIES, checkpoint, log_of, read_log
-from app.storage.sqlite.schema import migrate
+from app.storage.sqlite.schema import migrate, refuse_newer
 
 PAGES_AT_START = 32_768
 """Pages whose checksums are verified before the store is served: 256 MiB, in some 0.3 s if the system caches them. The
@@ -35,12 +35,13 @@ def prepare(
     """Looks for damage, then makes or migrates the tables. The change log begins anew if changes are not logged, and in
     a copy of a store, such as a restored backup: what was in the log later is not in it.
 
-    Raises StoreDamaged, before anything was written, and StoreUnavailable.
+    Raises StoreDamaged and StoreUnavailable. Nothing was written if the store is damaged, or of a newer version.
     """
     fault = log_fault(path)
     if fault is not None:
         raise damaged(log_of(path).name, fault)
     with closing(connect(path, busy_timeout_ms, key)) as connection:
+        refuse_newer(connection)
         with translate_errors():
             refuse_missing_commits(path, connection)
         pages = bad_pages(path, 1, PAGES_AT_START + 1, key)

@@ -1,20 +1,26 @@
 """Tables, indexes and filters of declared collections as SQL. Names come from declarations; values are always bound."""
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import apsw
 import orjson
 
+from app import VERSION
 from app.errors import StoreUnavailable
+from app.storage import versions
 from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, top_of, value_at
 from app.storage.schema import Collection, Unique
 from app.storage.sqlite import commit_note
 from app.storage.sqlite.connections import WITH_CHECKSUMS, translate_errors
+from app.storage.versions import Written, due, newest
 
 Value: TypeAlias = str | int | float | bytes | None
 SqlFilter: TypeAlias = tuple[str, list[Value]]
+
+log = logging.getLogger(__name__)
 
 
 def quoted(name: str) -> str:
@@ -193,8 +199,13 @@ def column_of(collection: Collection, field: str) -> str:
 
 
 LAYOUT = 1
-"""Version of the physical layout, stored in `user_version`; it is `WITH_CHECKSUMS` if pages have checksums. Newly
-declared fields and indexes do not change it: see `_reconcile`."""
+"""Layout of a store without page checksums. It is `WITH_CHECKSUMS` with them; the tables are the same. `user_version`
+has it. Newly declared fields and indexes do not change it: see `_reconcile`."""
+
+SqliteStep: TypeAlias = Callable[[apsw.Connection], None]
+STEPS: Mapping[int, SqliteStep] = {}
+"""What makes a layout of the one before, by the number of the layout; the first is `WITH_CHECKSUMS` + 1. A step runs
+inside the transaction that updates the tables, before newly declared fields are added."""
 
 REFILLED_AT_ONCE = 1_000
 
@@ -211,26 +222,60 @@ _OWN_TABLES = (
     "floor INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS changes (tenant TEXT, seq INTEGER, kind TEXT NOT NULL, id TEXT, type TEXT NOT NULL, "
     "agent_id TEXT, user_id TEXT, version INTEGER, at TEXT NOT NULL, PRIMARY KEY (tenant, seq)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS store_info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
 """The engine's own tables.
 
 `pairs` has each partition of a searched collection, with the empty string for no agent or user. A reader whose copy is
 older than `floor` reloads the partition, because tombstones that it would need were dropped. `kept_vectors` has the
 alternate vectors, with the model's code in the form of a head. `change_heads` and `changes` are the change log
-(`change_log.py`).
+(`change_log.py`). `store_info` has notes: the release that last made or updated the tables, and those of migrations.
 """
 
 
-def migrate(connection: apsw.Connection, collections: Sequence[Collection], *, keeps_log: bool = True) -> None:
-    """Creates or updates tables and indexes in one transaction. Raises StoreUnavailable, also if a newer version wrote
-    the file. Without `keeps_log` the change log begins anew."""
+def written(connection: apsw.Connection) -> Written:
+    """Returns the layout of the store, 0 for a new one, and its release. Raises errors of SQLite."""
+    layout, release = int(connection.pragma("user_version")), None
+    if _columns(connection, "store_info"):
+        found: Any = connection.execute("SELECT value FROM store_info WHERE name = 'release'").fetchone()
+        release = None if found is None else str(found[0])
+    return Written(layout, release)
+
+
+def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]:
+    """Keeps notes about the store; an empty one goes. Returns all of them. Runs in the writer's thread."""
+    for name, text in new.items():
+        connection.execute("DELETE FROM store_info WHERE name = ?", (name,))
+        if text:
+            connection.execute("INSERT INTO store_info VALUES (?, ?)", (name, text))
+    return {str(name): str(text) for name, text in connection.execute("SELECT name, value FROM store_info")}
+
+
+def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, SqliteStep] = STEPS) -> None:
+    """Raises StoreUnavailable if a newer version wrote the database. Writes nothing."""
+    with translate_errors():
+        versions.refuse_newer(what, written(connection), newest(WITH_CHECKSUMS, steps))
+
+
+def migrate(
+    connection: apsw.Connection,
+    collections: Sequence[Collection],
+    steps: Mapping[int, SqliteStep] = STEPS,
+    *,
+    keeps_log: bool = True,
+) -> None:
+    """Creates or updates tables and indexes in one transaction: all of it or nothing. Raises StoreUnavailable, also if
+    a newer version wrote the file. Without `keeps_log` the change log begins anew."""
     with translate_errors():
         connection.execute("BEGIN IMMEDIATE")
         try:
-            found = int(connection.pragma("user_version"))
-            if found > WITH_CHECKSUMS:
-                known = f"known: {WITH_CHECKSUMS}"
-                raise StoreUnavailable(f"The store was written by a newer version (layout {found}, {known}).")
+            refuse_newer(connection, steps=steps)
+            found = written(connection)
+            layout = max(found.layout, LAYOUT)
+            for layout, step in due(found.layout, steps):
+                _refuse_without_checksums(found)
+                log.info("the store is brought to a newer layout", extra={"layout": layout})
+                step(connection)
             for statement in _OWN_TABLES:
                 connection.execute(statement)
             if "model" not in _columns(connection, "pairs"):
@@ -240,11 +285,22 @@ def migrate(connection: apsw.Connection, collections: Sequence[Collection], *, k
             for collection in collections:
                 _reconcile(connection, collection)
             commit_note.begin(connection)
-            connection.pragma("user_version", max(found, LAYOUT))
+            if found != Written(layout, VERSION):
+                connection.execute("INSERT OR REPLACE INTO store_info VALUES ('release', ?)", (VERSION,))
+                connection.pragma("user_version", layout)
         except BaseException:
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
+
+
+def _refuse_without_checksums(found: Written) -> None:
+    """Later layouts all have checksums. Raises StoreUnavailable for a store without them."""
+    if found.layout == LAYOUT:
+        raise StoreUnavailable(
+            "This release needs page checksums, and the store has none: run `recalld add-checksums`, then start again.",
+            retry_after=None,
+        )
 
 
 def _reconcile(connection: apsw.Connection, collection: Collection) -> None:

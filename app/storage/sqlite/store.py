@@ -1,12 +1,11 @@
 """The embedded engine: one SQLite database in a directory, through apsw. Any number of processes may open it.
 
-Small reads run inline in the event loop, because a hop to a thread costs more than they do. Loads of large partitions,
-reads that turn out to be long, reads of jobs and checks run in a reader thread on its own connection. Writes go to the
-one writer of the process.
+Small reads run inline in the event loop, because a hop to a thread costs more than they do. Long reads, and those of
+jobs and checks, run in a reader thread on its own connection. Writes go to the one writer of the process.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +24,6 @@ from app.storage.schema import After, Collection, Doc
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, schema, search_rows, set_wide
-from app.storage.sqlite.backup import make_folder
 from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import execute
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
@@ -96,11 +94,10 @@ class EmbeddedStore:
     async def open(
         cls, directory: Path, collections: Sequence[Collection], options: EmbeddedOptions | None = None, *, dim: int
     ) -> "EmbeddedStore":
-        """Opens the store, creating it if needed. Raises StoreUnavailable if the directory or the database cannot be
-        used."""
+        """Opens the store, creating it if needed. Raises StoreUnavailable if directory or database cannot be used."""
         path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
-            make_folder(path)
+            backup.make_folder(path)
         await asyncio.to_thread(_prepare, path, collections, options)
         return cls(path, collections, options, dim=dim)
 
@@ -313,8 +310,11 @@ class EmbeddedStore:
     async def counters(self) -> list[Counter]:
         return await self._readers.apart(backup.counters)
 
-    async def load_counters(self, counters: Sequence[Counter]) -> None:
-        await self.writer.submit(partial(backup.load_counters, given=counters))
+    async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
+        await self.writer.submit(partial(backup.load_counters, given=counters, only=only))
+
+    async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
+        return await self.writer.submit(partial(schema.notes, new=new or {}))
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
