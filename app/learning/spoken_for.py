@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from app.learning.prompts import TranscriptLine
-from app.learning.quotes import Quote
+from app.learning.quotes import Quote, sentences
 from app.learning.words import Token, languages, table, tokens
 from app.storage.text import terms
 
@@ -12,6 +12,8 @@ LONG = 6
 """The number of tokens from which text in quotation marks is somebody's statement, and no title or name."""
 BETWEEN = 2
 """The number of prepositions or articles that may stand between "not" and what is taken back, as in "not in Madrid"."""
+CORRECTION_WORDS = 2
+"""The number of words from the beginning of a sentence that show a correction."""
 BEHIND = 3
 """The number of tokens in which a negation follows what is taken back, as in "212 is not right"."""
 _QUOTED = re.compile(
@@ -19,11 +21,12 @@ _QUOTED = re.compile(
     '|\u300e[^\u300f]*\u300f?|"[^"]*"?|```.*?(?:```|$)',
     re.DOTALL,
 )
+_NUMBER = re.compile(r"\d+(?:[.:,]\d+)*")
 _CLAUSE_END = re.compile(r"[,;:.!?\u2014\u3001\uff0c\u3002\uff1f\uff01]+|\s-\s")
 
 
 def cited(quote: Quote, value: str) -> bool:
-    """Returns whether the words of a value stand in text that the speaker quotes.
+    """Returns whether most words of a value stand in text that the speaker quotes.
 
     A letter to be translated is somebody else's: in 'Translate: "My name is Bruno and I live in Rome."' Bruno is not
     the user. Short text in quotation marks, such as a title, does not count.
@@ -31,7 +34,7 @@ def cited(quote: Quote, value: str) -> bool:
     text, at = quote.line.text, quote.line.text.find(quote.sentence)
     own = _QUOTED.sub(lambda found: _blank(found[0]), text)[at : at + len(quote.sentence)]
     wanted = set(terms(value)) & set(terms(quote.sentence))
-    return bool(wanted) and not wanted & set(terms(own))
+    return bool(wanted) and len(wanted & set(terms(own))) < len(wanted) / 2
 
 
 def _blank(text: str) -> str:
@@ -52,6 +55,34 @@ def taken_back(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> boo
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
     same = quote.line.text.partition(quote.sentence)[2]
     return any(_denied(wanted, clause) for text in (same, *later) for clause in _CLAUSE_END.split(text))
+
+
+def corrected(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool:
+    """Returns whether the speaker corrects a number of a value later, as in "Sorry, it is 3.10." after "It is 3.9.".
+
+    The correction begins with a word such as "sorry" or "wait", and has a number that is written like one of the value:
+    both with a point, or both as times of day.
+    """
+    numbers = set(_NUMBER.findall(value))
+    if not numbers:
+        return False
+    later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
+    for text in later:
+        for sentence in sentences(text):
+            first = [token.word for token in tokens(sentence)[:CORRECTION_WORDS]]
+            if any(word in table("corrections") for word in first) or sentence.startswith(
+                table("corrections").unspaced
+            ):
+                new = set(_NUMBER.findall(sentence))
+                if any(_alike(old, each) for old in numbers for each in new) and not new & numbers:
+                    return True
+    return False
+
+
+def _alike(old: str, new: str) -> bool:
+    """Returns whether two numbers are written alike: both with a point, as versions are, or both clock times."""
+    mark = next((mark for mark in ".:" if mark in old), "")
+    return bool(mark) and mark in new and old.count(mark) == new.count(mark)
 
 
 def _denied(wanted: Sequence[str], clause: str) -> bool:

@@ -361,20 +361,20 @@ def test_a_promise_is_no_advice(text: str, promised: bool) -> None:
 def test_a_summary_keeps_what_was_said() -> None:
     lines = conversation("I need a flight to Oslo on 12 May for two.", "The flight SK 1 leaves at 9.")
     text = "The user needs a flight to Oslo on 12 May. The user was informed by Boris. It costs 400 euros."
-    assert faithful(text, lines, None) == "The user needs a flight to Oslo on 12 May."
+    assert faithful([text], lines, None).text == "The user needs a flight to Oslo on 12 May."
 
 
 def test_a_number_inside_a_name_is_part_of_the_name() -> None:
     lines = conversation("I moved to Bergedorf and ride a Halcyon E3 now.")
     text = "Ada moved to Bergedorf and rides a Halcyon E3 now."
-    assert faithful(text, lines, "Ada rode.") == text
+    assert faithful([text], lines, "Ada rode.").text == text
 
 
 def test_a_summary_is_no_longer_than_what_it_sums_up() -> None:
     lines = conversation("I need tea.", "Noted.")
-    assert len(faithful("The user needs tea. " * 50, lines, None).split()) <= 12
+    assert len(faithful(["The user needs tea. " * 50], lines, None).text.split()) <= 12
     many = conversation(*["I need tea and coffee and cake."] * 100)
-    assert len(faithful("The user needs tea and coffee. " * 100, many, None).split()) <= MAX_WORDS
+    assert len(faithful(["The user needs tea and coffee. " * 100], many, None).text.split()) <= MAX_WORDS
 
 
 # --- Prompts ----------------------------------------------------------------------------------------------------------
