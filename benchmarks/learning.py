@@ -33,7 +33,7 @@ from benchmarks.learned.made_up_models import SAYS, MadeUpModel
 from benchmarks.learned.meter import Answerer, Meter, metered, passed_on, recorded
 from benchmarks.learned.real_models import WHEELS, real_model
 from benchmarks.learned.sets import Conversation, load
-from benchmarks.learned.small_talk import ENOUGH, TURNS, small_talk
+from benchmarks.learned.small_talk import CHATTER, ENOUGH, SAID, TURNS, small_talk
 
 DEV = ROOT / "tests" / "data" / "learning_dev.json"
 MODELS = (*SAYS, "none", *WHEELS)
@@ -66,17 +66,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads of a real model")
     parser.add_argument("--deadline", type=float, default=300, help="seconds that a session's end is waited for")
     parser.add_argument("--small-talk", action="store_true", help=f"{TURNS} turns of small talk instead of the set")
+    parser.add_argument("--chatter", action="store_true", help="the same of phrases with which no rule was made")
     parser.add_argument("--faults", action="store_true", help="name what is missing or wrong on standard error")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
-    talks = small_talk() if options.small_talk else sample(load(options.data), options.conversations)
+    small = options.small_talk or options.chatter
+    talks = (
+        small_talk(said_by_user=CHATTER[1::2] if options.chatter else SAID["user"])
+        if small
+        else sample(load(options.data), options.conversations)
+    )
     results = []
     for name in options.model:
         results.append(measure(name, talks, threads=options.threads, deadline=options.deadline, record=options.record))
         if options.faults:
             print(*(f"{name}: {fault}" for fault in results[-1].faults), sep="\n", file=sys.stderr)
-    if options.small_talk:
+    if small:
         yield small_talk_section(results)
         return
     yield Section(f"{len(talks)} conversations: parts", [row for result in results for row in part_rows(result)])

@@ -82,7 +82,10 @@ def _phrases() -> Mapping[str, Phrases]:
 def _idle_phrases() -> Mapping[str, Phrases]:
     """Returns the phrases of small talk and the idle words of each language that has idle words."""
     said, idle = _file()
-    return {language: _read([*said[language], *words], language) for language, words in idle.items()}
+    shared = idle["any"]
+    return {
+        language: _read([*said[language], *shared, *idle[language]], language) for language in idle if language in said
+    }
 
 
 @cache

@@ -9,22 +9,19 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from app.core.clock import parse_rfc3339
-from app.learning.quotes import Quote, find, sentences
+from app.learning.quotes import Quote, find
 from app.learning.words import Token, fold, languages, number_words, said_by, table, tokens, without_compounds
 from app.retrieval.time_expressions import read_interval
-from app.storage.text import UNSPACED, terms
+from app.storage.text import terms
 
 SHORT_ANSWER = 6
 """The number of tokens of a message that may be an answer to a question, such as "Ada." to "What is your name?"."""
-FRAGMENT = 4
-"""The number of tokens of a sentence that has no room for a verb beside a subject, so that it may begin with a name."""
 SHORT_QUESTION = 2
 """The number of tokens of a question that may be an answer, such as "Ada?"."""
 REQUEST_WORDS = 4
 """The number of words from the beginning of a sentence that show a request."""
-SHARED_TERMS, FEW_TERMS = 0.5, 2
-"""The share of a memory's terms that its message has to contain, and the number of terms up to which it has to contain
-all of them. Names and numbers have to be there all the same."""
+SHARED_TERMS = 0.5
+"""The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
@@ -34,11 +31,7 @@ _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00
 _NUMBER = re.compile(r"(?<![A-Za-z\u00c0-\u024f\d])\d+")
 """A number; digits behind a letter belong to a name, as in "E3"."""
 _WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-_LATIN_WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){2}")
 _UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
-_FUTURE = re.compile(r"\w{3,}(?:erai|irai)")
-"""The French future of the first person, without accents."""
 
 __all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
 
@@ -115,39 +108,6 @@ def other_person(quote: Quote, value: str) -> set[str]:
     }
 
 
-def promised(quote: Quote) -> bool:
-    """Returns whether an assistant commits itself in its quote."""
-    promises, said = table("promises"), [token.word for token in tokens(quote.text)]
-    if _QUESTION.search(quote.sentence) or any(word in table("advice") for word in said):
-        return False
-    if "i'll" in said or sum(word in promises for word in said) > 1:
-        return True
-    if any(word in quote.text for word in promises.unspaced):
-        return True
-    to_user = "ich" in said and any(word in table("second_person") for word in said)
-    return to_user or any(_FUTURE.fullmatch(word) for word in said)
-
-
-def promises(content: str, quote: Quote) -> str:
-    """Returns what an assistant commits itself to in a memory that it said word for word: advice and questions beside a
-    promise are left out. A memory in other words stays as it is."""
-    own = [(each, find(each, [quote.line])) for each in sentences(content)]
-    if any(found is None for _, found in own):
-        return content
-    return " ".join(each for each, found in own if found is not None and promised(found))
-
-
-def capitalised(text: str) -> list[str]:
-    """Returns the words of a text that begin with a capital inside a sentence, and its numbers. In a fragment such as
-    "Dresden, first of March." the first word counts, too."""
-    found: list[str] = []
-    for sentence in sentences(text):
-        said = [sentence[token.start : token.end] for token in tokens(sentence)]
-        found += [word for word in said[len(said) > FRAGMENT :] if word[:1].isupper() and len(word) > 1]
-        found += [word for word in said if word[:1].isdigit()]
-    return found
-
-
 def hard_values(text: str) -> list[str]:
     """Returns the names and numbers of a text."""
     return [*_NAME.findall(text), *_WHOLE_NUMBER.findall(text)]
@@ -205,18 +165,6 @@ def share_terms(content: str, sentence: str) -> bool:
     return bool(content_terms(content) & content_terms(sentence))
 
 
-def other_language(text: str, sentence: str) -> bool:
-    """Returns whether a text is in another language than a sentence, as far as their words tell. A few words tell
-    nothing."""
-    if len(tokens(text)) < FRAGMENT:
-        return False
-    if bool(_UNSPACED.search(text)) != bool(_UNSPACED.search(sentence)):
-        return True
-    if all(_UNSPACED.search(each) for each in (text, sentence)):
-        return bool(_LATIN_WORDS.search(text)) and not _LATIN_WORDS.search(sentence)
-    return not languages(text) & languages(sentence)
-
-
 def hard_terms(text: str) -> set[str]:
     """Returns the terms of the names and numbers of a text."""
     return _terms(" ".join([*_NUMBER.findall(text), *_NAME.findall(text)])) - _generic_terms()
@@ -245,8 +193,7 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
     if any(not _terms(name) <= said and fold(name) not in words for name in _NAME.findall(content)):
         return "name_not_said"
     told = {term for term in _terms(content) if term not in _generic_terms()}
-    enough = len(told) if len(told) <= FEW_TERMS else SHARED_TERMS * len(told)
-    if not told & _terms(quote.sentence) or len(told & said) < enough:
+    if not told & _terms(quote.sentence) or len(told & said) < SHARED_TERMS * len(told):
         return "not_said"
     return None
 

@@ -15,8 +15,8 @@ from app.facts.schemas import FactCreate
 from app.learning import evidence
 from app.learning.profile_rules import profile_reason
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, find
-from app.learning.spoken_for import cited, corrected, taken_back
+from app.learning.quotes import Quote, capitalised, find, other_language
+from app.learning.spoken_for import cited, corrected, promised, promises, taken_back
 from app.learning.words import table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -89,13 +89,13 @@ class Rules:
     def _worded(self, one: LearnedMemory) -> tuple[str, Quote] | None:
         """Returns the text of a memory and its evidence, or None if it is dropped.
 
-        If the model tells in words of its own, or in another language, what its quote says, the sentence of the quote is
-        stored instead and counted as `reworded`. Advice beside a promise of the assistant is left out.
+        If the model tells in words of its own, or in another language, what its quote says, the sentence of the quote
+        is stored instead and counted as `reworded`. Advice beside a promise of the assistant is left out.
         """
         content = strip_served(one.content).strip()
         quote = find(one.quote, self.lines, "user")
         if quote is not None and quote.line.role != "user":
-            content = evidence.promises(content, quote) or content
+            content = promises(content, quote) or content
         elif quote is not None and self._reworded(one, content, quote):
             self.dropped["reworded"] += 1
             content = quote.sentence
@@ -105,7 +105,7 @@ class Rules:
     def _reworded(self, one: LearnedMemory, content: str, quote: Quote) -> bool:
         """Returns whether the sentence of the quote takes the place of a memory's words."""
         own = quote.sentence
-        if not evidence.other_language(content, own):
+        if not other_language(content, own):
             in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
             if not in_other_words:
                 return False
@@ -225,9 +225,8 @@ class Rules:
             self.dropped["empty"] += 1
             return None
         quote = find(text, self.lines, "user")
-        if quote is None:
-            reason = "unfounded"
-        else:
+        reason: str | None = "unfounded"
+        if quote is not None:
             idle = "small_talk" if is_idle(quote.sentence) else None
             reason = rule(quote) or idle or self._withdrawn(value, quote)
         if reason is not None:
@@ -239,7 +238,7 @@ class Rules:
         """Returns `taken_back` if the speaker denies or corrects a value later."""
         if evidence.negated(value):
             return None
-        values = [*evidence.capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
+        values = [*capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
         denied = any(taken_back(quote, each, self.lines) for each in values)
         return "taken_back" if denied or corrected(quote, value, self.lines) else None
 
@@ -283,7 +282,7 @@ def is_user(subject: str, names: Sequence[str]) -> bool:
 
 def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
-        return None if evidence.promised(quote) else "said_by_assistant"
+        return None if promised(quote) else "said_by_assistant"
     if cited(quote, content):
         return "cited"
     if reason := _contradicted(content, quote, wish=one.memory_type in WISHES):
@@ -347,11 +346,3 @@ def _of_user(one: LearnedFact, quote: Quote) -> str | None:
 def _mentions(text: str, name: str) -> bool:
     words = {token.word for token in tokens(name)}
     return bool(words) and words <= {token.word for token in tokens(text)}
-
-
-def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
-    """Returns the texts of lessons by list."""
-    found: dict[str, list[str]] = {}
-    for one in lessons:
-        found.setdefault(one.kind, []).append(one.text)
-    return found

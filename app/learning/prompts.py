@@ -250,8 +250,8 @@ SUMMARY_SENTENCES = 8
 
 
 def _sentences(value: Any) -> Any:
-    """Returns the first sentences of a summary that differ. A text is split into sentences."""
-    if isinstance(value, str):
+    """Returns the first sentences of a summary that differ. A text is split into sentences; a blank one is no summary."""
+    if isinstance(value, str) and value.strip():
         value = SENTENCE_END.split(value)
     if not isinstance(value, list):
         return value

@@ -1,10 +1,11 @@
-"""Words of a message that are not the speaker's own statement: text that was quoted, and what was taken back later."""
+"""What the speaker of a message stands for: not the text that he quotes, not what he takes back or corrects later,
+and of an assistant only its promises."""
 
 import re
 from collections.abc import Sequence
 
 from app.learning.prompts import TranscriptLine
-from app.learning.quotes import Quote, sentences
+from app.learning.quotes import Quote, find, sentences
 from app.learning.words import Token, languages, table, tokens
 from app.storage.text import terms
 
@@ -21,6 +22,9 @@ _QUOTED = re.compile(
     '|\u300e[^\u300f]*\u300f?|"[^"]*"?|```.*?(?:```|$)',
     re.DOTALL,
 )
+_FUTURE = re.compile(r"\w{3,}(?:erai|irai)")
+"""The French future of the first person, without accents."""
+_QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NUMBER = re.compile(r"\d+(?:[.:,]\d+)*")
 _CLAUSE_END = re.compile(r"[,;:.!?\u2014\u3001\uff0c\u3002\uff1f\uff01]+|\s-\s")
 
@@ -104,3 +108,29 @@ def _denied_at(said: Sequence[Token], start: int, end: int, clause: str) -> bool
         return True
     unspaced_before = clause[: said[start].start].endswith(table("denials").unspaced)
     return unspaced_before or (start == 0 and any(token.word in negations for token in said[end : end + BEHIND]))
+
+
+def promised(quote: Quote) -> bool:
+    """Returns whether an assistant commits itself in a sentence of its quote."""
+    return any(_promise(each) for each in sentences(quote.sentence))
+
+
+def _promise(sentence: str) -> bool:
+    committing, said = table("promises"), [token.word for token in tokens(sentence)]
+    if _QUESTION.search(sentence) or any(word in table("advice") for word in said):
+        return False
+    if "i'll" in said or sum(word in committing for word in said) > 1:
+        return True
+    if any(word in sentence for word in committing.unspaced):
+        return True
+    to_user = "ich" in said and any(word in table("second_person") for word in said)
+    return to_user or any(_FUTURE.fullmatch(word) for word in said)
+
+
+def promises(content: str, quote: Quote) -> str:
+    """Returns what an assistant commits itself to in a memory that it said word for word: advice and questions beside a
+    promise are left out. A memory in other words stays as it is."""
+    own = [(each, find(each, [quote.line])) for each in sentences(content)]
+    if any(found is None for _, found in own):
+        return content
+    return " ".join(each for each, found in own if found is not None and promised(found))

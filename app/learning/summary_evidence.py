@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from app.learning import evidence
 from app.learning.prompts import TranscriptLine
-from app.learning.quotes import Quote, find, sentences
+from app.learning.quotes import Quote, capitalised, find, sentences
 from app.learning.spoken_for import cited, corrected, taken_back
 from app.learning.words import table, tokens
 from app.storage.text import terms
@@ -44,7 +44,7 @@ def borne_out(sentence: str, lines: Sequence[TranscriptLine], earlier: str | Non
         return False
     if evidence.negated(sentence):
         return True
-    values = [*evidence.hard_values(sentence), *evidence.capitalised(sentence)]
+    values = [*evidence.hard_values(sentence), *capitalised(sentence)]
     return not any(taken_back(nearest, value, lines) for value in values) and not corrected(nearest, sentence, lines)
 
 

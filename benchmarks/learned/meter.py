@@ -75,7 +75,7 @@ def recorded(answer: Answerer, path: Path) -> Answerer:
 
     A run that was stopped thus goes on where it was, and changed rules are measured without asking the model again.
     """
-    known = (
+    known: dict[str, Json] = (
         {line["of"]: line["given"] for line in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
     )
 
