@@ -250,7 +250,7 @@ SUMMARY_SENTENCES = 8
 
 
 def _sentences(value: Any) -> Any:
-    """Returns the first sentences of a summary that differ. A text is split into sentences; a blank one is no summary."""
+    """Returns the first sentences of a summary that differ. A text is split into sentences. A blank one is none."""
     if isinstance(value, str) and value.strip():
         value = SENTENCE_END.split(value)
     if not isinstance(value, list):
