@@ -106,8 +106,7 @@ class Rules:
         """Returns whether the sentence of the quote takes the place of a memory's words."""
         own = quote.sentence
         if not other_language(content, own):
-            in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
-            if not in_other_words:
+            if _memory(one, content, quote, self) not in REWORDED or not evidence.share_terms(content, own):
                 return False
         return _memory(one, own, quote, self) is None
 
@@ -198,14 +197,17 @@ class Rules:
         for one in self._valid(learned):
             if normalise_content(one.text) in texts:
                 self.dropped["known"] += 1
-            elif self._shown(one.quote, one.text, lambda _, one=one: self._unsaid(one.text)) is not None:
+            elif self._shown(one.quote, one.text, lambda quote, one=one: self._unsaid(one.text, quote)) is not None:
                 result.append(one)
         return result
 
-    def _unsaid(self, text: str) -> str | None:
-        """Returns why a lesson says more than the conversation, by a name or a number that nobody said, or is about one
-        user, as in "The user wants to go to Lisbon."."""
-        if [token.word for token in tokens(text)][:2] == ["the", "user"]:
+    def _unsaid(self, text: str, quote: Quote) -> str | None:
+        """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user
+        goes to Lisbon.", or it has a name or a number that nobody said."""
+        if quote.line.role == "assistant":
+            return "said_by_assistant"
+        said = [token.word for token in tokens(text)]
+        if said[:2] == ["the", "user"] or text.startswith(table("first_subject").unspaced):
             return "of_one_user"
         said = "\n".join(line.text for line in self.lines)
         return None if evidence.hard_said(text, said) else "name_not_said"
