@@ -105,10 +105,8 @@ class Rules:
     def _reworded(self, one: LearnedMemory, content: str, quote: Quote) -> bool:
         """Returns whether the sentence of the quote takes the place of a memory's words."""
         own = quote.sentence
-        if not other_language(content, own):
-            if _memory(one, content, quote, self) not in REWORDED or not evidence.share_terms(content, own):
-                return False
-        return _memory(one, own, quote, self) is None
+        in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
+        return (in_other_words or other_language(content, own)) and _memory(one, own, quote, self) is None
 
     def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
         """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
@@ -206,8 +204,8 @@ class Rules:
         goes to Lisbon.", or it has a name or a number that nobody said."""
         if quote.line.role == "assistant":
             return "said_by_assistant"
-        said = [token.word for token in tokens(text)]
-        if said[:2] == ["the", "user"] or text.startswith(table("first_subject").unspaced):
+        words = [token.word for token in tokens(text)]
+        if words[:2] == ["the", "user"] or text.startswith(table("first_subject").unspaced):
             return "of_one_user"
         said = "\n".join(line.text for line in self.lines)
         return None if evidence.hard_said(text, said) else "name_not_said"
