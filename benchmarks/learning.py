@@ -9,15 +9,19 @@ said. `echo` says that every line is a memory, a fact and an entry of the profil
 `gemma-270m`, `qwen-0.5b` and `qwen-1.5b` are served by llama.cpp in an environment of their own under
 `.models/learning`. The first run installs 0.3, 0.6 or 1.2 GB there.
 
+--record writes the answers of real models and the result of each conversation to files as they come. A run that was
+stopped goes on from there, and changed rules are measured without asking the model again.
+
 --small-talk lets each model read 500 turns of small talk instead, and counts what is left of them.
 """
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -26,10 +30,10 @@ from benchmarks.harness import ROOT, Row, Section, folder, recalld
 from benchmarks.learned.judging import Judgement, invented, judge
 from benchmarks.learned.learning_run import Learner, Outcome, derived_by_part
 from benchmarks.learned.made_up_models import SAYS, MadeUpModel
-from benchmarks.learned.meter import Answerer, Meter, metered, passed_on
+from benchmarks.learned.meter import Answerer, Meter, metered, passed_on, recorded
 from benchmarks.learned.real_models import WHEELS, real_model
 from benchmarks.learned.sets import Conversation, load
-from benchmarks.learned.small_talk import ENOUGH, TURNS, small_talk
+from benchmarks.learned.small_talk import CHATTER, ENOUGH, SAID, TURNS, small_talk
 
 DEV = ROOT / "tests" / "data" / "learning_dev.json"
 MODELS = (*SAYS, "none", *WHEELS)
@@ -55,21 +59,30 @@ class Result:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=DEV, help="the set of conversations (JSON)")
     parser.add_argument("--model", nargs="+", choices=MODELS, default=[*SAYS, "none"])
-    parser.add_argument("--conversations", type=int, help="only the first N")
+    parser.add_argument("--conversations", type=int, help="only N, of all languages in turn")
+    parser.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="write answers and results there, and go on from them"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of a real model")
     parser.add_argument("--deadline", type=float, default=300, help="seconds that a session's end is waited for")
     parser.add_argument("--small-talk", action="store_true", help=f"{TURNS} turns of small talk instead of the set")
+    parser.add_argument("--chatter", action="store_true", help="the same of phrases with which no rule was made")
     parser.add_argument("--faults", action="store_true", help="name what is missing or wrong on standard error")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
-    talks = small_talk() if options.small_talk else load(options.data)[: options.conversations]
+    small = options.small_talk or options.chatter
+    talks = (
+        small_talk(said_by_user=CHATTER[1::2] if options.chatter else SAID["user"])
+        if small
+        else sample(load(options.data), options.conversations)
+    )
     results = []
     for name in options.model:
-        results.append(measure(name, talks, threads=options.threads, deadline=options.deadline))
+        results.append(measure(name, talks, threads=options.threads, deadline=options.deadline, record=options.record))
         if options.faults:
             print(*(f"{name}: {fault}" for fault in results[-1].faults), sep="\n", file=sys.stderr)
-    if options.small_talk:
+    if small:
         yield small_talk_section(results)
         return
     yield Section(f"{len(talks)} conversations: parts", [row for result in results for row in part_rows(result)])
@@ -77,52 +90,77 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     yield Section("dropped", [dropped_row(result) for result in results])
 
 
-def measure(name: str, talks: Sequence[Conversation], *, threads: int = 1, deadline: float = 300) -> Result:
+def sample(talks: Sequence[Conversation], count: int | None) -> list[Conversation]:
+    """Returns `count` conversations, of all languages in turn."""
+    if count is None:
+        return list(talks)
+    places: Counter[str] = Counter()
+    turns: dict[str, int] = {}
+    for talk in talks:
+        turns[talk.id] = places[talk.language]
+        places[talk.language] += 1
+    return sorted(talks, key=lambda talk: turns[talk.id])[:count]
+
+
+def measure(
+    name: str, talks: Sequence[Conversation], *, threads: int = 1, deadline: float = 300, record: Path | None = None
+) -> Result:
     """Lets one model learn from the conversations, in a service of its own."""
     result = Result(name)
     with ExitStack() as stack:
         settings: dict[str, str] = {}
         made_up = MadeUpModel(SAYS[name]) if name in SAYS else None
         if name != "none":
-            url, result.meter = stack.enter_context(_served(name, made_up, threads))
+            url, result.meter = stack.enter_context(_served(name, made_up, threads, record))
             settings = {"RECALLD_LLM_BASE_URL": url, "RECALLD_LLM_MODEL": name, "RECALLD_LLM_TIMEOUT_SECONDS": "600"}
         if name in WHEELS:
             settings["RECALLD_LLM_ANSWER_TOKENS"] = str(ANSWER_TOKENS)
         server = stack.enter_context(recalld(stack.enter_context(folder()), jobs=True, **settings))
         client = stack.enter_context(httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS))
         learner = Learner(client, deadline)
-        learner.prepare()
         for talk in talks:
             if made_up is not None:
                 made_up.current = talk
             outcome = learner.learn(talk)
             result.outcomes.append(outcome)
             judge(talk, outcome.derived, result.judged)
+            _judge_lessons(learner, talk, result)
             print(f"{name}: {talk.id}: {outcome.status} after {outcome.seconds:.1f} s", file=sys.stderr, flush=True)
-        _judge_lessons(learner, talks, result)
+            if record is not None:
+                _note(record / f"{name}.results.jsonl", talk, outcome)
     return result
 
 
+def _note(path: Path, talk: Conversation, outcome: Outcome) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(
+            json.dumps(
+                {"id": talk.id, **asdict(replace(outcome, dropped=Counter())), "dropped": outcome.dropped},
+                ensure_ascii=False,
+            )
+            + "\n"
+        )
+
+
 @contextmanager
-def _served(name: str, made_up: MadeUpModel | None, threads: int) -> Iterator[tuple[str, Meter]]:
+def _served(name: str, made_up: MadeUpModel | None, threads: int, record: Path | None) -> Iterator[tuple[str, Meter]]:
     with ExitStack() as stack:
         answer: Answerer = made_up or passed_on(stack.enter_context(real_model(name, threads)))
+        if record is not None and made_up is None:
+            answer = recorded(answer, record / f"{name}.answers.jsonl")
         yield stack.enter_context(metered(answer))
 
 
-def _judge_lessons(learner: Learner, talks: Sequence[Conversation], result: Result) -> None:
-    """Judges the lessons of the agent against all conversations, because they do not say which one taught them."""
+def _judge_lessons(learner: Learner, talk: Conversation, result: Result) -> None:
     tally = result.judged.parts["experience"]
-    expected = [each for talk in talks for each in (*talk.must, *talk.may) if each.part == "experience"]
-    forbidden = tuple(each for talk in talks for each in talk.must_not)
-    said = "\n".join(talk.text for talk in talks)
-    together = replace(talks[0], messages=({"role": "user", "content": said},), must_not=forbidden)
-    for lesson in learner.lessons():
+    expected = [each for each in (*talk.must, *talk.may) if each.part == "experience"]
+    for lesson in learner.lessons(talk):
         tally.stored += 1
-        wrong = invented(together, lesson)
+        wrong = invented(talk, lesson)
         tally.invented += wrong is not None
         tally.right += wrong is None and any(each.met_by(lesson.text) for each in expected)
-        result.judged.faults.append(f"lesson ({wrong or 'not wrong'}): {lesson.text}")
+        result.judged.faults.append(f"{talk.id}: lesson ({wrong or 'not wrong'}): {lesson.text}")
 
 
 def part_rows(result: Result) -> list[Row]:
@@ -149,6 +187,7 @@ def total_row(result: Result) -> Row:
         each = max(1, len(outcomes))
         row |= {"calls": round(meter.calls / each, 2), "tokens in": round(meter.tokens_in / each)}
         row |= {"cached": round(meter.cached_tokens / each), "tokens out": round(meter.tokens_out / each)}
+        row |= {"model s": round(meter.seconds / each, 1)}
     return {**row, "s": round(sum(one.seconds for one in outcomes) / max(1, len(outcomes)), 1)}
 
 

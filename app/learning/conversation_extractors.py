@@ -12,9 +12,9 @@ from app.facts.user_records import LearnedValue
 from app.learning import deduplication, derivations, prompts, tool_calls
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.extraction import Rules, new_lessons
+from app.learning.extraction import Rules
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
-from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
+from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.profile_rules import profile_patch
 from app.learning.prompts import ProfileItem, TranscriptLine, data
 from app.learning.quotes import Quote

@@ -11,9 +11,9 @@ from app.learning import deduplication, episodes, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
-from app.learning.extraction import DroppedCounts, Rules, new_lessons
+from app.learning.extraction import DroppedCounts, Rules
 from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
-from app.learning.lessons import known_lessons, learned_experience, registered_agent, shown_lessons
+from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.shared_procedures import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings

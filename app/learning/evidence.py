@@ -16,11 +16,12 @@ from app.storage.text import terms
 
 SHORT_ANSWER = 6
 """The number of tokens of a message that may be an answer to a question, such as "Ada." to "What is your name?"."""
+SHORT_QUESTION = 2
+"""The number of tokens of a question that may be an answer, such as "Ada?"."""
 REQUEST_WORDS = 4
 """The number of words from the beginning of a sentence that show a request."""
 SHARED_TERMS = 0.5
 """The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
-FEW_TERMS, SUMMED_UP = 3, 1 / 3
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
@@ -31,8 +32,6 @@ _NUMBER = re.compile(r"(?<![A-Za-z\u00c0-\u024f\d])\d+")
 """A number; digits behind a letter belong to a name, as in "E3"."""
 _WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
-_FUTURE = re.compile(r"\w{3,}(?:erai|irai)")
-"""The French future of the first person, without accents."""
 
 __all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
 
@@ -52,7 +51,7 @@ def asserted(quote: Quote, value: str, *, negated: bool = False, requested: bool
         negated: Whether the item is negated itself, so that a negation in the quote is no objection.
         requested: Whether the quote asks the agent to do something, so that neither its form nor its "could" counts.
     """
-    if not requested and _QUESTION.search(quote.sentence) and not _short_answer(quote):
+    if not requested and _QUESTION.search(quote.sentence) and len(tokens(quote.sentence)) > SHORT_QUESTION:
         return "question"
     clause = _clause_of(quote, value)
     spoken = languages(quote.sentence)
@@ -109,19 +108,6 @@ def other_person(quote: Quote, value: str) -> set[str]:
     }
 
 
-def promised(quote: Quote) -> bool:
-    """Returns whether an assistant commits itself in its quote."""
-    promises, said = table("promises"), [token.word for token in tokens(quote.text)]
-    if any(word in table("advice") for word in said):
-        return False
-    if "i'll" in said or sum(word in promises for word in said) > 1:
-        return True
-    if any(word in quote.text for word in promises.unspaced):
-        return True
-    to_user = "ich" in said and any(word in table("second_person") for word in said)
-    return to_user or any(_FUTURE.fullmatch(word) for word in said)
-
-
 def hard_values(text: str) -> list[str]:
     """Returns the names and numbers of a text."""
     return [*_NAME.findall(text), *_WHOLE_NUMBER.findall(text)]
@@ -174,6 +160,16 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     return any(shown(token.word, clause) for token in tokens(own) if token.word not in table("generic"))
 
 
+def share_terms(content: str, sentence: str) -> bool:
+    """Returns whether two texts share a term that not any memory may use."""
+    return bool(content_terms(content) & content_terms(sentence))
+
+
+def hard_terms(text: str) -> set[str]:
+    """Returns the terms of the names and numbers of a text."""
+    return _terms(" ".join([*_NUMBER.findall(text), *_NAME.findall(text)])) - _generic_terms()
+
+
 def shown(value: str, text: str) -> bool:
     """Returns whether every word and number of a value stands in a text, by stem; number words count as digits."""
     wanted = _terms(value)
@@ -204,18 +200,8 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
 
 def term_share(text: str, said: str) -> float:
     """Returns the share of a text's terms, generic ones aside, that occur in what was said; 1 if it has none."""
-    told = _terms(text) - _generic_terms()
+    told = content_terms(text)
     return len(told & _terms(said)) / len(told) if told else 1.0
-
-
-def only_said(sentence: str, said: str) -> bool:
-    """Returns whether the names and numbers of a sentence, and a third of its other terms, occur in a text.
-
-    A sentence of few terms may use words of its own, as in "They talked.".
-    """
-    there, told = _terms(said), _terms(sentence) - _generic_terms()
-    hard = _terms(" ".join([*_NUMBER.findall(sentence), *_NAME.findall(sentence)])) - _generic_terms()
-    return hard <= there and (len(told) <= FEW_TERMS or len(told & there) >= SUMMED_UP * len(told))
 
 
 def time_shown(time: str, quote: Quote) -> bool:
@@ -327,6 +313,17 @@ def _short_answer(quote: Quote) -> bool:
 
 
 # --- Terms ------------------------------------------------------------------------------------------------------------
+
+
+def all_terms(text: str) -> set[str]:
+    """Returns the terms of a text; number words count as digits."""
+    return _terms(text)
+
+
+def content_terms(text: str) -> set[str]:
+    """Returns the terms of a text without those that a memory or a summary may use on its own; number words count as
+    digits."""
+    return _terms(text) - _generic_terms()
 
 
 def _terms(text: str) -> set[str]:

@@ -8,14 +8,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.core.served_text import strip_served
+from app.core.small_talk import is_idle
 from app.errors import Invalid
 from app.facts.about_user import USER, field_of, settled
 from app.facts.schemas import FactCreate
 from app.learning import evidence
 from app.learning.profile_rules import profile_reason
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, find
-from app.learning.spoken_for import cited, taken_back
+from app.learning.quotes import Quote, capitalised, find, other_language
+from app.learning.spoken_for import cited, corrected, promised, promises, taken_back
 from app.learning.words import table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -24,10 +25,12 @@ from app.storage.text import normalise_content
 
 DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
-USER_WORDS = ("user", "the user", "i", "me", "myself", "speaker")
+USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker")
 """Subjects of a fact that name the user."""
 VALUE_TOKENS = 3
 """A longer text is no value itself. Its names and numbers are."""
+REWORDED = ("not_said", "not_about_user")
+"""Reasons that lie in the words of a memory: its quote has other ones."""
 WISHES = ("preference", "instruction")
 """Memory types that may come from a request to the agent, such as "Please answer in German"."""
 
@@ -62,12 +65,10 @@ class Rules:
         taken: set[str] = set()
         result: list[tuple[MemoryCreate, Doc]] = []
         for one in self._valid(learned):
-            content = strip_served(one.content).strip()
-            quote = self._shown(
-                one.quote, content, lambda quote, one=one, content=content: _memory(one, content, quote, self)
-            )
-            if quote is None:
+            worded = self._worded(one)
+            if worded is None:
                 continue
+            content, quote = worded
             trust = self.trust_of(quote)
             retired = self._retired(one, known, {**self.owner, "trust": trust}, taken)
             taken |= {*retired}
@@ -84,6 +85,28 @@ class Rules:
             )
             result.append((body, self.source_of(quote)))
         return result
+
+    def _worded(self, one: LearnedMemory) -> tuple[str, Quote] | None:
+        """Returns the text of a memory and its evidence, or None if it is dropped.
+
+        If the model tells in words of its own, or in another language, what its quote says, the sentence of the quote
+        is stored instead and counted as `reworded`. Advice beside a promise of the assistant is left out.
+        """
+        content = strip_served(one.content).strip()
+        quote = find(one.quote, self.lines, "user")
+        if quote is not None and quote.line.role != "user":
+            content = promises(content, quote) or content
+        elif quote is not None and self._reworded(one, content, quote):
+            self.dropped["reworded"] += 1
+            content = quote.sentence
+        shown = self._shown(one.quote, content, lambda quote: _memory(one, content, quote, self))
+        return None if shown is None else (content, shown)
+
+    def _reworded(self, one: LearnedMemory, content: str, quote: Quote) -> bool:
+        """Returns whether the sentence of the quote takes the place of a memory's words."""
+        own = quote.sentence
+        in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
+        return (in_other_words or other_language(content, own)) and _memory(one, own, quote, self) is None
 
     def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
         """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
@@ -119,7 +142,7 @@ class Rules:
         message on."""
         result: list[tuple[FactCreate, Doc]] = []
         for one in self._valid(learned):
-            quote = self._shown(one.quote, one.object, lambda quote, one=one: _fact(one, quote, self))
+            quote = self._shown(one.quote, one.object, lambda quote, one=one: self._stated(one, quote))
             if quote is None:
                 continue
             try:
@@ -135,6 +158,9 @@ class Rules:
                 continue
             result.append((body, self.source_of(quote)))
         return result
+
+    def _stated(self, one: LearnedFact, quote: Quote) -> str | None:
+        return _fact(one, quote, self) or self._withdrawn(one.predicate.replace("_", " "), quote)
 
     def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
         if one.valid_from is None:
@@ -169,12 +195,18 @@ class Rules:
         for one in self._valid(learned):
             if normalise_content(one.text) in texts:
                 self.dropped["known"] += 1
-            elif self._shown(one.quote, one.text, lambda _, one=one: self._unsaid(one.text)) is not None:
+            elif self._shown(one.quote, one.text, lambda quote, one=one: self._unsaid(one.text, quote)) is not None:
                 result.append(one)
         return result
 
-    def _unsaid(self, text: str) -> str | None:
-        """Returns why a lesson says more than the conversation: it has a name or a number that nobody said."""
+    def _unsaid(self, text: str, quote: Quote) -> str | None:
+        """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user
+        goes to Lisbon.", or it has a name or a number that nobody said."""
+        if quote.line.role == "assistant":
+            return "said_by_assistant"
+        words = [token.word for token in tokens(text)]
+        if words[:2] == ["the", "user"] or text.startswith(table("first_subject").unspaced):
+            return "of_one_user"
         said = "\n".join(line.text for line in self.lines)
         return None if evidence.hard_said(text, said) else "name_not_said"
 
@@ -193,17 +225,22 @@ class Rules:
             self.dropped["empty"] += 1
             return None
         quote = find(text, self.lines, "user")
-        reason = "unfounded" if quote is None else rule(quote) or self._withdrawn(value, quote)
+        reason: str | None = "unfounded"
+        if quote is not None:
+            idle = "small_talk" if is_idle(quote.sentence) else None
+            reason = rule(quote) or idle or self._withdrawn(value, quote)
         if reason is not None:
             self.dropped[reason] += 1
             return None
         return quote
 
     def _withdrawn(self, value: str, quote: Quote) -> str | None:
-        """Returns `taken_back` if the speaker denies a value later."""
-        values = [*evidence.hard_values(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
+        """Returns `taken_back` if the speaker denies or corrects a value later."""
+        if evidence.negated(value):
+            return None
+        values = [*capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
         denied = any(taken_back(quote, each, self.lines) for each in values)
-        return "taken_back" if denied and not evidence.negated(value) else None
+        return "taken_back" if denied or corrected(quote, value, self.lines) else None
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -245,7 +282,7 @@ def is_user(subject: str, names: Sequence[str]) -> bool:
 
 def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
-        return None if evidence.promised(quote) else "said_by_assistant"
+        return None if promised(quote) else "said_by_assistant"
     if cited(quote, content):
         return "cited"
     if reason := _contradicted(content, quote, wish=one.memory_type in WISHES):
@@ -309,11 +346,3 @@ def _of_user(one: LearnedFact, quote: Quote) -> str | None:
 def _mentions(text: str, name: str) -> bool:
     words = {token.word for token in tokens(name)}
     return bool(words) and words <= {token.word for token in tokens(text)}
-
-
-def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
-    """Returns the texts of lessons by list."""
-    found: dict[str, list[str]] = {}
-    for one in lessons:
-        found.setdefault(one.kind, []).append(one.text)
-    return found

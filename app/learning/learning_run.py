@@ -112,6 +112,7 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
 
     Raises what the model's client raises.
     """
+    parts = sorted(parts, key=_place)
     sections = [prompts.load(part.prompt).with_wishes(request.wishes) for part, request in parts]
     instructions = "\n\n".join([prompts.load(source.prompt).text, *sections])
     known: Doc = {}
@@ -221,6 +222,12 @@ class LearningRun:
             self.report.skip(name, error.detail)
         else:
             self.report.add(name, result or {})
+
+
+def _place(part: Part[S]) -> int:
+    """Returns the place of a part in a request. Parts without a place keep their order behind the others."""
+    order = prompts.ASKED_IN_ORDER
+    return order.index(part[0].prompt) if part[0].prompt in order else len(order)
 
 
 def _shape(parts: Sequence[Part[S]]) -> type[ReplyShape]:

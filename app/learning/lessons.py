@@ -6,6 +6,7 @@ from typing import Any
 from app.core.clock import rfc3339
 from app.learning.dependencies import Tools
 from app.learning.learning_run import Skipped
+from app.learning.prompts import LearnedLesson
 from app.profiles.merge import LESSONS, merge_experience
 from app.profiles.schemas import AGENTS
 from app.storage.changes import Change
@@ -46,3 +47,11 @@ async def learned_experience(
         return {"learned": 0}, []
     grown = sum(len(experience[name]) - len(old["experience"][name]) for name in LESSONS)
     return {"learned": grown}, [agents.update(old, {"experience": experience}, now=rfc3339(tools.clock.now()))]
+
+
+def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
+    """Returns the texts of lessons by list."""
+    found: dict[str, list[str]] = {}
+    for one in lessons:
+        found.setdefault(one.kind, []).append(one.text)
+    return found

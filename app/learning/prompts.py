@@ -1,5 +1,6 @@
 """Prompts of the extractors, and the transcript of a conversation that they read."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import (
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -34,6 +36,8 @@ SHAPE_TOKENS = 700
 LEAST_STRETCH = 400
 MESSAGE_CHARS = 8_000
 """The limit of characters of one message."""
+SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u06d4\u061f\u0964])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*[\r\n]+\s*")
+SENTENCE_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +109,24 @@ def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
 
     The conversation stands first, so that calls about the same conversation begin alike and servers' prompt caches hit.
     """
-    return orjson.dumps({"conversation": [line.shown() for line in lines], **known}).decode()
+    return orjson.dumps({"conversation": list(_shown(lines)), **known}).decode()
 
 
+def _shown(lines: Sequence[TranscriptLine]) -> Iterator[Doc]:
+    """Yields the messages as the model sees them. Only the first one of a day has its time, to the minute."""
+    day = None
+    for line in lines:
+        shown = line.shown()
+        if line.at[:10] == day:
+            del shown["at"]
+        else:
+            shown["at"] = f"{line.at[:16]}Z"
+        day = line.at[:10]
+        yield shown
+
+
+ASKED_IN_ORDER = ("memories", "profile", "facts", "experience", "summary")
+"""The order of the parts in a request and in its answer."""
 CONVERSATION_PROMPTS = ("conversation", "memories", "profile", "facts", "experience", "summary")
 """The prompts of a call for all parts of a conversation."""
 _FOLDER = Path(__file__).parent / "prompts"
@@ -227,9 +246,22 @@ class LearnedExperience(Shape):
     lessons: Annotated[list[Annotated[LearnedLesson, LENIENT]], Field(max_length=20)]
 
 
+SUMMARY_SENTENCES = 8
+
+
+def _sentences(value: Any) -> Any:
+    """Returns the first sentences of a summary that differ. A text is split into sentences. A blank one is none."""
+    if isinstance(value, str) and value.strip():
+        value = SENTENCE_END.split(value)
+    if not isinstance(value, list):
+        return value
+    said = [part.strip()[:SENTENCE_CHARS] for part in value if isinstance(part, str)]
+    return list(dict.fromkeys(part for part in said if part))[:SUMMARY_SENTENCES]
+
+
 class Summary(Shape):
-    answer_tokens, cheap = 1000, True
-    summary: Annotated[str, StringConstraints(min_length=1, max_length=4000, pattern=r"\S")]
+    answer_tokens, cheap = 600, True
+    summary: Annotated[list[ReplyLine], BeforeValidator(_sentences), Field(max_length=SUMMARY_SENTENCES)]
 
 
 class StatedFact(FactReply):
@@ -292,8 +324,8 @@ def together(shapes: Sequence[type[ReplyShape]]) -> type[ReplyShape]:
 
 @cache
 def _together(shapes: tuple[type[ReplyShape], ...]) -> type[ReplyShape]:
-    # Fields of the last base come first. The last shape, a summary, is first in the answer, so that an answer that is
-    # cut off ends in a list.
-    made = cast("type[ReplyShape]", create_model("Learned", __base__=(*shapes[-2::-1], shapes[-1])))
+    # Fields of the last base come first, so those of the first shape are first in the answer. All are lists: of an
+    # answer that is cut off the complete items stay.
+    made = cast("type[ReplyShape]", create_model("Learned", __base__=tuple(reversed(shapes))))
     made.answer_tokens, made.cheap = sum(shape.answer_tokens for shape in shapes), False
     return made

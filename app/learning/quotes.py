@@ -1,4 +1,4 @@
-"""Quotes of a conversation: where they stand, and the sentence around them."""
+"""Quotes of a conversation: where they stand, the sentence around them, and what can be seen of a text by its form."""
 
 import re
 from collections.abc import Sequence
@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from app.learning.prompts import TranscriptLine
-from app.learning.words import Token, tokens
+from app.learning.words import Token, languages, tokens
+from app.storage.text import UNSPACED
 
 QUOTE_CHARS = 300
 """The limit of a quote that is stored, in characters."""
+FRAGMENT = 4
+"""The number of tokens of a sentence that has no room for a verb beside a subject, so that it may begin with a name."""
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_LATIN_WORDS = re.compile(r"[A-Za-z]+(?: [A-Za-z]+){2}")
 _PARTS = re.compile(r"\s*(?:\.{3}|\u2026|\[\.{3}\]|\[\u2026\])\s*")
 _SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u061f\u06d4\u0964])\s+|(?<=[\u3002\uff01\uff1f])|[\r\n]+")
 _NO_END = re.compile(
@@ -88,3 +93,26 @@ def sentences(text: str) -> list[str]:
 def _ends(text: str) -> list[int]:
     found = [each.end() for each in _SENTENCE_END.finditer(text)]
     return [0, *(end for end in found if not _NO_END.search(text[max(0, end - 12) : end])), len(text)]
+
+
+def capitalised(text: str) -> list[str]:
+    """Returns the words of a text that begin with a capital inside a sentence, and its numbers. In a fragment such as
+    "Dresden, first of March." the first word counts, too."""
+    found: list[str] = []
+    for sentence in sentences(text):
+        said = [sentence[token.start : token.end] for token in tokens(sentence)]
+        found += [word for word in said[len(said) > FRAGMENT :] if word[:1].isupper() and len(word) > 1]
+        found += [word for word in said if word[:1].isdigit()]
+    return found
+
+
+def other_language(text: str, sentence: str) -> bool:
+    """Returns whether a text is in another language than a sentence, as far as their words tell. A few words tell
+    nothing."""
+    if len(tokens(text)) < FRAGMENT:
+        return False
+    if bool(_UNSPACED.search(text)) != bool(_UNSPACED.search(sentence)):
+        return True
+    if all(_UNSPACED.search(each) for each in (text, sentence)):
+        return bool(_LATIN_WORDS.search(text)) and not _LATIN_WORDS.search(sentence)
+    return not languages(text) & languages(sentence)

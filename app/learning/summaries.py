@@ -4,7 +4,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -17,9 +17,8 @@ from app.learning.conversation_extractors import Conversation, source
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
-from app.learning.evidence import only_said
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
-from app.learning.prompts import TranscriptLine
+from app.learning.prompts import SENTENCE_END, TranscriptLine
 from app.learning.summary_evidence import borne_out
 from app.llm.base import LLM, Budget
 from app.memories.indexing import Embeddings
@@ -47,7 +46,6 @@ little."""
 CONSIDERED = 2_000
 """The number of last sentences that are considered, since each choice compares all of them."""
 
-_END = re.compile(r"(?<=[.!?\u2026\u06d4\u061f\u0964])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*[\r\n]+\s*")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _WORD = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")
 
@@ -79,7 +77,7 @@ def _sentences(lines: Sequence[TranscriptLine], first: int) -> Iterator[_Sentenc
     found = [
         (at, text)
         for at, line in enumerate(lines)
-        for part in _END.split(line.text)
+        for part in SENTENCE_END.split(line.text)
         if (text := _cut(" ".join(part.split()), SENTENCE_WORDS))
     ]
     early = [(at, text) for at, text in found[:-CONSIDERED] if at == first][:CONSIDERED]
@@ -212,28 +210,43 @@ class SummaryExtractor:
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that stores the summary of an answer."""
         earlier = answer.request.known["earlier"]
-        text = faithful(answer.reply.summary, talk.lines, earlier)
-        return stored(tools, talk, replace(written_by(answer.model, talk, text), rolls=earlier is not None))
+        kept = faithful(answer.reply.summary, talk.lines, earlier)
+        written = replace(written_by(answer.model, talk, kept.text), rolls=earlier is not None)
+        return stored(tools, talk, written, kept.dropped)
 
 
 async def ask_for(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
     """Returns a summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
     reply = await ask(talk, [(SummaryExtractor(), PartRequest({"earlier": earlier}))], llm, budget)
-    return faithful(reply.summary, talk.lines, earlier)
+    return faithful(reply.summary, talk.lines, earlier).text
 
 
-def faithful(text: str, lines: Sequence[TranscriptLine], earlier: str | None) -> str:
-    """Returns the sentences of a model's summary whose names and numbers occur in what it sums up, at most `MAX_WORDS`
-    words of them, and no more words than were said. If nothing is left, it is an extract of the lines."""
+@dataclass(frozen=True, slots=True)
+class Faithful:
+    """What is kept of a model's summary, and how many of its sentences were dropped, by reason."""
+
+    text: str
+    dropped: Counter[str]
+
+
+def faithful(told: Sequence[str], lines: Sequence[TranscriptLine], earlier: str | None) -> Faithful:
+    """Returns the sentences of a model's summary that what it sums up bears out: at most `MAX_WORDS` words of them, and
+    no more words than were said. If nothing is left, it is an extract of the lines."""
     said = "\n".join([*(f"{line.name or ''} {line.text} {line.at}" for line in lines), earlier or ""])
-    limit = min(MAX_WORDS, _count(said))
+    left = min(MAX_WORDS, _count(said))
     kept: list[str] = []
-    for sentence in (part.strip() for part in _END.split(strip_served(text).strip())):
-        if sentence and only_said(sentence, said) and (earlier or borne_out(sentence, lines)):
-            if sum(map(_count, kept)) + _count(sentence) > limit:
-                break
+    dropped: Counter[str] = Counter()
+    for sentence in filter(None, (part.strip() for part in SENTENCE_END.split(strip_served("\n".join(told)).strip()))):
+        if sentence in kept:
+            dropped["repeated"] += 1
+        elif not borne_out(sentence, lines, earlier):
+            dropped["not_borne_out"] += 1
+        elif _count(sentence) > left:
+            dropped["too_long"] += 1
+        else:
+            left -= _count(sentence)
             kept.append(sentence)
-    return " ".join(kept) or EXTRACT + extract(lines)
+    return Faithful(" ".join(kept) or EXTRACT + extract(lines), dropped)
 
 
 def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
@@ -261,7 +274,9 @@ def least_trust(talk: Conversation) -> float:
     return min(float(talk.said[line.seq]["trust"]) if line.seq in talk.said else line.trust for line in talk.lines)
 
 
-def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> DerivationPlan:
+def stored(
+    tools: Tools, talk: Conversation, summary: SummaryText, dropped: Mapping[str, int] | None = None
+) -> DerivationPlan:
     """Returns the plan that stores the summary of `talk`. It reads the session each time, and raises Skipped if the
     session or its messages are gone, or if a later summary exists."""
     sessions = SessionRepository(tools.store, talk.scope)
@@ -284,7 +299,8 @@ def stored(tools: Tools, talk: Conversation, summary: SummaryText) -> Derivation
         expect = {**expected(session), "version": session["version"]}  # clearing the messages bumps the version
         fields["updated_at"] = now
         update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
-        return {"summary": summary.text}, [*changes, update]
+        result: Doc = {"summary": summary.text} | ({"dropped": dict(dropped)} if dropped else {})
+        return result, [*changes, update]
 
     return plan
 

@@ -4,35 +4,103 @@ from collections.abc import Sequence
 
 from app.learning import evidence
 from app.learning.prompts import TranscriptLine
-from app.learning.quotes import Quote, find, sentences
-from app.learning.spoken_for import cited, taken_back
+from app.learning.quotes import Quote, capitalised, find, sentences
+from app.learning.spoken_for import cited, corrected, taken_back
 from app.learning.words import table, tokens
 from app.storage.text import terms
 
 USER = "user"
+LEAST_SHARED = 2
+"""The number of terms that a sentence has in common with the message that bears it out."""
+SUBJECT_WORDS = 3
+"""The number of words from the beginning of a sentence that have its subject."""
+SHORT, SHORT_SHARE = 4, 2 / 3
+"""A sentence of so few terms of its own has this share of them from one message and the one before it."""
+SHARE = 0.6
+"""The share of the terms of a longer sentence that were said, by whomever."""
 
 
-def borne_out(sentence: str, lines: Sequence[TranscriptLine]) -> bool:
-    """Returns whether the sentence of the conversation that is nearest to a summary's sentence bears it out.
+def borne_out(sentence: str, lines: Sequence[TranscriptLine], earlier: str | None = None) -> bool:
+    """Returns whether what was said, or the earlier summary, bears out a sentence of a summary.
 
-    Nearest is the one with most of its names and numbers, then most of its other words. A sentence is not borne out if
-    it says of the user what the assistant alone said, what the user asked, denied, wished or quoted, or what is true of
-    somebody else. A sentence that repeats the conversation word for word is borne out.
+    Its names and numbers were said, and most of its other words: those of a short sentence in one message. Nearest is
+    the sentence of the conversation with most of its names and numbers, then most of its other words. A summary's
+    sentence is not borne out if it says of the user what the assistant alone said, what the user asked, denied, wished,
+    quoted or corrected, or what is true of somebody else. A sentence that repeats the conversation word for word is
+    borne out, unless the user quotes it.
     """
-    if find(sentence, lines) is not None:
+    if (found := find(sentence, lines, USER)) is not None:
+        return not cited(found, sentence)
+    if earlier and _repeats(sentence, earlier):
         return True
     nearest = _nearest(sentence, lines)
-    if nearest is None:
-        return True
+    if nearest is None or not _said(sentence, nearest, lines, earlier or ""):
+        return False
     if nearest.line.role != "user":
         return not _of_user(sentence) or table("reported").found_in(sentence)
     if cited(nearest, sentence) and _of_user(sentence):
         return False
     if _contradicted(sentence, nearest):
         return False
-    return not any(taken_back(nearest, value, lines) for value in evidence.hard_values(sentence)) or evidence.negated(
-        sentence
-    )
+    if evidence.negated(sentence):
+        return True
+    values = [*evidence.hard_values(sentence), *capitalised(sentence)]
+    return not any(taken_back(nearest, value, lines) for value in values) and not corrected(nearest, sentence, lines)
+
+
+def _repeats(sentence: str, earlier: str) -> bool:
+    """Returns whether the earlier summary says a sentence: all of its names and numbers, and most of its terms."""
+    own, there = _own(sentence), evidence.all_terms(earlier)
+    return evidence.hard_terms(sentence) <= there and _among(own, there) >= SHORT_SHARE * len(own)
+
+
+def _said(sentence: str, nearest: Quote, lines: Sequence[TranscriptLine], earlier: str) -> bool:
+    """Returns whether the words of a sentence were said: its names and numbers, and enough of the others."""
+    at, own = lines.index(nearest.line), _own(sentence)
+    there = _told(lines[max(0, at - 1) : at + 1], earlier)
+    everything = there | _told(lines, earlier)
+    if not evidence.hard_terms(sentence) <= everything:
+        return False
+    said = [token.word for token in tokens(sentence) if (found := evidence.all_terms(token.word)) and found <= there]
+    if sum(map(_weight, said)) < LEAST_SHARED and not table("reported").found_in(sentence):
+        return False
+    reason = _reason(sentence)
+    if reason and _among(reason, there) < SHORT_SHARE * len(reason):
+        return False
+    if len(own) <= SHORT:
+        return _among(own, there) >= SHORT_SHARE * len(own)
+    return _among(own, everything) >= SHARE * len(own)
+
+
+def _reason(sentence: str) -> list[str]:
+    """Returns the words behind "because" or the like. A model joins there what nobody has joined."""
+    for token in tokens(sentence):
+        if token.word in table("causes"):
+            return _own(sentence[token.end :])
+    return next((_own(sentence.partition(word)[2]) for word in table("causes").unspaced if word in sentence), [])
+
+
+def _among(words: Sequence[str], there: set[str]) -> int:
+    return sum(evidence.all_terms(word) <= there for word in words)
+
+
+def _weight(word: str) -> float:
+    """Returns how much a word counts: a character of a script without spaces is half a word."""
+    return 0.5 if len(word) == 1 and not word.isascii() else 1
+
+
+def _told(lines: Sequence[TranscriptLine], earlier: str) -> set[str]:
+    return evidence.all_terms(" ".join([earlier, *(f"{line.name or ''} {line.at} {line.text}" for line in lines)]))
+
+
+def _own(sentence: str) -> list[str]:
+    """Returns the words of a sentence that have to be said: those that do not tell of the conversation itself."""
+    skipped = {
+        term for name in ("generic", "reported", "telling") for word in table(name).words for term in terms(word)
+    }
+    return [
+        token.word for token in tokens(sentence) if (found := evidence.all_terms(token.word)) and not found <= skipped
+    ]
 
 
 def _contradicted(sentence: str, nearest: Quote) -> bool:
@@ -62,4 +130,7 @@ def _nearest(sentence: str, lines: Sequence[TranscriptLine]) -> Quote | None:
 
 
 def _of_user(sentence: str) -> bool:
-    return any(token.word == USER for token in tokens(sentence)[:3])
+    """Returns whether a sentence is about the user, whom it names so or lets speak in the first person."""
+    first = [token.word for token in tokens(sentence)[:SUBJECT_WORDS]]
+    words = table("user_words")
+    return any(word in words or word in table("first_subject") for word in first) or sentence.startswith(words.unspaced)

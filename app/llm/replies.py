@@ -15,7 +15,8 @@ FORMATS: tuple[ReplyFormat, ...] = ("json_schema", "json_object", "tools", "none
 SHOWN_ERRORS = 8
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
 TOOL = "answer"
-_REFUSED = frozenset({"title", "default", "minLength", "maxLength", "pattern", "maxItems", "minItems", "description"})
+_REFUSED = frozenset({"title", "default", "minLength", "maxLength", "pattern", "minItems", "description"})
+"""Keywords that are not sent. `maxItems` is: it ends the lists of a model that would go on for ever."""
 _FENCE = re.compile(r"```[a-z]*\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 

@@ -17,7 +17,11 @@ from app.learning.words import fold, number_words, tokens
 from benchmarks.learned.sets import PARTS, Conversation, Expected, says
 
 JUDGED = ("memory", "fact", "profile")
-_SENTENCE = re.compile(r"(?<=[.!?\u2026])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+_SENTENCE = re.compile(
+    r"(?<=[.!?\u2026])\s+|(?<=[.!?\u2026][\"\u201d\u00bb])\s+|(?<=[\u3002\uff01\uff1f])|\n+|\s(?=(?:user|assistant): )"
+)
+"""Where a sentence ends: behind its full stop, with the quotation marks around it, or where an extract goes on with the
+other speaker."""
 _SPEAKER = re.compile(r"^(?:\(extract\) )?(?:user|assistant): ")
 _NUMBER = re.compile(r"\d+")
 _NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]{2,}")

@@ -13,7 +13,6 @@ from benchmarks.learned.judging import Derived, unquoted
 from benchmarks.learned.meter import Json
 from benchmarks.learned.sets import TURN, Conversation, PromptCheck, says
 
-AGENT = "learning"
 OVER = ("succeeded", "partial", "failed")
 NEXT_DAY = timedelta(days=1)
 BUDGET = 2000
@@ -45,13 +44,14 @@ class Learner:
         """`deadline` is how long the end of a session is waited for, in seconds."""
         self._client, self._deadline = client, deadline
 
-    def prepare(self) -> None:
-        """Registers the agent, so that lessons are learned, too."""
-        self._send("POST", "/v1/agents", {"agent_id": AGENT, "name": "Learning"})
-
     def learn(self, talk: Conversation) -> Outcome:
-        """Stores a conversation as a session, ends it and waits. Then asks the prompt checks."""
-        owner = {"agent_id": AGENT, "user_id": talk.user_id}
+        """Stores a conversation as a session, ends it and waits. Then asks the prompt checks.
+
+        The agent is registered, so that lessons are learned, too. Each conversation has its own, so that what the model
+        is shown does not depend on the conversations before.
+        """
+        owner = {"agent_id": f"agent-of-{talk.id}", "user_id": talk.user_id}
+        self._send("POST", "/v1/agents", {"agent_id": owner["agent_id"], "name": f"Learning from {talk.id}"})
         messages = [
             {**message, "timestamp": (talk.started_at + TURN * at).isoformat()}
             for at, message in enumerate(talk.messages)
@@ -72,9 +72,9 @@ class Learner:
             self._send("DELETE", f"/v1/sessions/{talk.id}")
         return outcome
 
-    def lessons(self) -> list[Derived]:
-        """Returns the lessons of the agent, from all conversations."""
-        experience = self._send("GET", f"/v1/agents/{AGENT}/experience")
+    def lessons(self, talk: Conversation) -> list[Derived]:
+        """Returns the lessons that the agent has learned from a conversation."""
+        experience = self._send("GET", f"/v1/agents/agent-of-{talk.id}/experience")
         lists = [lessons for lessons in experience.values() if isinstance(lessons, list)]
         return [Derived("experience", one["text"]) for lessons in lists for one in lessons if isinstance(one, dict)]
 

@@ -1,6 +1,7 @@
 """Small talk: turns of a conversation in which nothing is said that is worth keeping."""
 
 import random
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.learned.sets import Conversation
@@ -26,16 +27,53 @@ SAID = {
         "I'm fine, thanks!", "Anything else?", "Sure!", "Glad to hear that.", "Guten Morgen!", "De rien !",
     ),
 }  # fmt: skip
+CHATTER = (
+    "ugh, mondays",
+    "it's pouring again",
+    "so sleepy today",
+    "can't be bothered right now",
+    "just killing time",
+    "what a day",
+    "you're funny",
+    "tell me another one",
+    "not in the mood",
+    "still waiting for the bus",
+    "boah, bin ich müde",
+    "nur so zum Spaß",
+    "erzähl mir was",
+    "so ein Wetter heute",
+    "mir ist langweilig",
+    "il fait trop chaud",
+    "je suis crevée",
+    "quel temps de chien",
+    "raconte-moi une blague",
+    "j'ai la flemme",
+    "qué sueño tengo",
+    "hace un frío hoy",
+    "me aburro",
+    "cuéntame un chiste",
+    "che noia",
+    "oggi piove di nuovo",
+    "今天好累啊",
+    "外面在下雨",
+    "好无聊",
+    "哈哈真有意思",
+    "今日は寒いですね",
+    "眠いなあ",
+    "暇だなあ",
+)
+"""Moods, weather and wishes for a joke. The rules were made with those at even places; `--chatter` reads the others."""
 ENDS = ("", "", ".", "!", " :)", " 🙂")
 
 
-def small_talk(turns: int = TURNS, seed: int = SEED) -> list[Conversation]:
+def small_talk(turns: int = TURNS, seed: int = SEED, said_by_user: Sequence[str] = SAID["user"]) -> list[Conversation]:
     """Returns sessions of one user with so many turns in all, of which nothing must be learned.
 
-    Equal seeds give equal texts.
+    Equal seeds give equal texts. `said_by_user` is what the user's turns are made of.
     """
     dice = random.Random(seed)
-    said = [_turn(dice, ("user", "assistant")[turn % 2]) for turn in range(turns)]
+    phrases = {**SAID, "user": said_by_user}
+    said = [_turn(dice, ("user", "assistant")[turn % 2], phrases) for turn in range(turns)]
     started = datetime(2026, 3, 2, 9, tzinfo=UTC)
     return [
         Conversation(
@@ -53,8 +91,8 @@ def small_talk(turns: int = TURNS, seed: int = SEED) -> list[Conversation]:
     ]
 
 
-def _turn(dice: random.Random, role: str) -> dict[str, str]:
-    text = dice.choice(SAID[role])
+def _turn(dice: random.Random, role: str, phrases: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    text = dice.choice(phrases[role])
     if role == "user":
         text = f"{dice.choice(OPENERS)}{text}{'' if text.endswith('?') else dice.choice(ENDS)}"
     return {"role": role, "content": text}

@@ -345,15 +345,15 @@ async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm:
 
 async def test_a_summary_by_hand(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await talk(service, *FILMS)
-    llm.says["Summary"] = {"summary": "A film was chosen."}
+    llm.says["Summary"] = {"summary": "The user prefers action films."}
     answer = await api.post("/v1/sessions/s/summarize")
     assert answer.status_code == 202
     await work(service)
     done = await operation(service, answer.json()["operation_id"])
-    assert (done["status"], done["result"]["summary"]) == ("succeeded", "A film was chosen.")
-    assert (await api.get("/v1/sessions/s")).json()["summary"] == "A film was chosen."
+    assert (done["status"], done["result"]["summary"]) == ("succeeded", "The user prefers action films.")
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user prefers action films."
     context = (await api.get("/v1/sessions/s/context")).json()
-    assert context["summary"] == "A film was chosen."
+    assert context["summary"] == "The user prefers action films."
     problem(await api.post("/v1/sessions/none/summarize"), 404, "not_found")
 
 

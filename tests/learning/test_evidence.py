@@ -3,8 +3,11 @@
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from app.learning import evidence, prompts
+from app.core.small_talk import is_idle
+from app.learning import evidence, prompts, spoken_for
 from app.learning.extraction import Rules
 from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import find
@@ -352,7 +355,7 @@ def test_the_words_of_a_message_are_always_said(text: str) -> None:
 def test_a_promise_is_no_advice(text: str, promised: bool) -> None:
     found = find(text, conversation("Hi.", text))
     assert found is not None
-    assert evidence.promised(found) is promised
+    assert spoken_for.promised(found) is promised
 
 
 # --- Summaries --------------------------------------------------------------------------------------------------------
@@ -361,20 +364,20 @@ def test_a_promise_is_no_advice(text: str, promised: bool) -> None:
 def test_a_summary_keeps_what_was_said() -> None:
     lines = conversation("I need a flight to Oslo on 12 May for two.", "The flight SK 1 leaves at 9.")
     text = "The user needs a flight to Oslo on 12 May. The user was informed by Boris. It costs 400 euros."
-    assert faithful(text, lines, None) == "The user needs a flight to Oslo on 12 May."
+    assert faithful([text], lines, None).text == "The user needs a flight to Oslo on 12 May."
 
 
 def test_a_number_inside_a_name_is_part_of_the_name() -> None:
     lines = conversation("I moved to Bergedorf and ride a Halcyon E3 now.")
     text = "Ada moved to Bergedorf and rides a Halcyon E3 now."
-    assert faithful(text, lines, "Ada rode.") == text
+    assert faithful([text], lines, "Ada rode.").text == text
 
 
 def test_a_summary_is_no_longer_than_what_it_sums_up() -> None:
     lines = conversation("I need tea.", "Noted.")
-    assert len(faithful("The user needs tea. " * 50, lines, None).split()) <= 12
+    assert len(faithful(["The user needs tea. " * 50], lines, None).text.split()) <= 12
     many = conversation(*["I need tea and coffee and cake."] * 100)
-    assert len(faithful("The user needs tea and coffee. " * 100, many, None).split()) <= MAX_WORDS
+    assert len(faithful(["The user needs tea and coffee. " * 100], many, None).text.split()) <= MAX_WORDS
 
 
 # --- Prompts ----------------------------------------------------------------------------------------------------------
@@ -406,3 +409,111 @@ def test_the_prompt_check_finds_a_planted_copy() -> None:
     """If a word of the prompt stands in the conversation, the same loop does store it."""
     rule = Rules(conversation("I live in Boston."), OWNER, names=["Ada"])
     assert rule.facts([fact("I live in Boston", "Boston")])
+
+
+# --- Records in the words of their quote ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "stored"),
+    [
+        ("The fair is in Lisbon.", "The user goes to a fair in Lisbon.", "The fair is in Lisbon."),
+        ("I get sick on planes.", "The user has difficulties with planes and journeys.", "I get sick on planes."),
+        ("Je reprends tout le dépôt.", "The user is taking over all of the code.", "Je reprends tout le dépôt."),
+        ("姉は猫アレルギーです。", "My sister has an allergy to cats.", "姉は猫アレルギーです。"),
+        ("I get sick on planes.", "The user owns a restaurant with a terrace.", None),
+        ("Do I get sick on planes?", "The user has difficulties with planes and journeys.", None),
+    ],
+)
+def test_what_a_model_words_differently_is_kept_in_the_users_words(text: str, content: str, stored: str | None) -> None:
+    rule = rules(text)
+    found = [body.content for body, _ in rule.memories([memory(text, content)], {})]
+    assert found == ([stored] if stored else [])
+    assert rule.dropped["reworded"] == (stored is not None)
+
+
+def test_of_a_promise_only_the_promise_is_kept() -> None:
+    said = "Lyon is a good place to eat. I'll send the list on Monday. Shall I book?"
+    rule = rules("Help me.", said)
+    assert [body.content for body, _ in rule.memories([memory(said, said)], {})] == ["I'll send the list on Monday."]
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        ("Sorry, it is 3.10.", "taken_back"),
+        ("Pardon, c'est 3.10.", "taken_back"),
+        ("My colleague has 3.10.", None),
+        ("Sorry, I have 12 of them.", None),
+    ],
+)
+def test_a_number_that_is_corrected_later_is_not_learned(later: str, reason: str | None) -> None:
+    rule = rules("I have Python 3.9.", "Fine.", later)
+    rule.memories([memory("I have Python 3.9", "I have Python 3.9.")], {})
+    assert dict(rule.dropped) == ({reason: 1} if reason else {})
+
+
+def test_a_lesson_about_one_user_is_none() -> None:
+    rule = rules("Check the date first.")
+    lesson = LearnedLesson(quote="Check the date", kind="heuristics", text="The user checks the date.")
+    assert rule.lessons([lesson], {}) == []
+    assert dict(rule.dropped) == {"of_one_user": 1}
+
+
+# --- Sentences of a summary -------------------------------------------------------------------------------------------
+
+TALK = conversation(
+    "I need a flight to Oslo on 12 May, my brother comes along and he is vegan.",
+    "The flight SK 1 leaves at 9. A window seat costs 30 euros.",
+    "Book it. I'd rather sit in front.",
+    "I'll book it tomorrow.",
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kept"),
+    [
+        ("The user needs a flight to Oslo on 12 May.", True),
+        ("The assistant will book the flight tomorrow.", True),
+        ("The assistant said that flight SK 1 leaves at 9.", True),
+        ("The user said that Zanzibar.", False),
+        ("The user said that vegan.", False),
+        ("The user is vegan.", False),
+        ("The user needs a flight to Oslo on 13 May.", False),
+        ("The user met the president of a large company in a hotel by the sea.", False),
+        ("The user flies to Oslo because of a wedding.", False),
+    ],
+)
+def test_a_sentence_of_a_summary_is_kept_if_it_was_said(sentence: str, kept: bool) -> None:
+    found = faithful([sentence], TALK, None)
+    assert (found.text == sentence) is kept, found
+    assert dict(found.dropped) == ({} if kept else {"not_borne_out": 1})
+
+
+def test_a_sentence_that_a_model_repeats_stands_once() -> None:
+    sentence = "The user needs a flight to Oslo on 12 May."
+    found = faithful([sentence] * 8, TALK, None)
+    assert (found.text, dict(found.dropped)) == (sentence, {"repeated": 7})
+
+
+@given(
+    st.lists(st.text(max_size=200), max_size=12), st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=6)
+)
+@settings(max_examples=50, deadline=None)
+def test_a_summary_is_bounded_whatever_the_model_writes(told: list[str], said: list[str]) -> None:
+    lines = conversation(*said)
+    found = faithful(told, lines, None)
+    if not found.text.startswith("(extract)"):
+        everything = " ".join(line.text for line in lines)
+        assert all(
+            find(part, lines) or evidence.hard_terms(part) <= evidence.all_terms(everything) for part in [found.text]
+        )
+    assert len(found.text.split()) <= MAX_WORDS + 1 + len(lines)
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=100, deadline=None)
+def test_what_is_idle_leaves_no_record(text: str) -> None:
+    rule = rules(text)
+    stored = rule.memories([memory(text, text or "x")], {})
+    assert not (stored and is_idle(text))

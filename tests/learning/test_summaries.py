@@ -54,21 +54,21 @@ async def test_a_session_has_one_summary_which_is_changed_in_place(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await talk(service, *(f"line {number}" for number in range(20)))
-    says(llm, "They counted to twenty.")
+    says(llm, "They counted to line 19.")
     await work(service, minutes=2)
     (first,) = await summaries(service)
     await api.patch(f"/v1/memories/{first['memory_id']}", json={"tags": ["mine"], "importance": 0.8})
     service.clock.move(minutes=5)
     await talk(service, "And what about penguins?")
-    says(llm, "They counted, then the user asked about penguins.")
+    says(llm, "The user asked about penguins.")
     await end(service)
     (second,) = await summaries(service)
     assert (second["memory_id"], second["content"]) == (first["memory_id"], llm.says["Summary"]["summary"])  # type: ignore[index]
     assert (second["tags"], second["importance"]) == (["mine"], 0.8), "what a caller set stays"
     assert second["event_at"] > first["event_at"]
-    assert llm.shown("Summary")[1]["earlier"] == "They counted to twenty."
+    assert llm.shown("Summary")[1]["earlier"] == "They counted to line 19."
     texts = [version["record"]["content"] for version in await history(api, first["memory_id"])]
-    assert texts == ["They counted to twenty."] * 2
+    assert texts == ["They counted to line 19."] * 2
     assert second["content"] in await found(api, "penguins", memory_types=["summary"])
     done = await summarized(service)
     assert done["result"]["summary"] == second["content"]
@@ -214,7 +214,7 @@ async def test_a_session_learned_on_the_way_and_ended_without_more_leaves_one_in
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await talk(service, *(f"line {number}" for number in range(20)))
-    says(llm, "They counted.")
+    says(llm, "They counted to line 19.")
     await work(service, minutes=2)
     assert await kept(service) == []
     done = await end(service)
@@ -224,7 +224,7 @@ async def test_a_session_learned_on_the_way_and_ended_without_more_leaves_one_in
     assert again["result"]["parts"]["interaction"]["status"] == "skipped"
     (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
     session = (await api.get("/v1/sessions/s")).json()
-    assert met == {"summary": "They counted.", "timestamp": session["last_message_at"], "outcome": None}
+    assert met == {"summary": "They counted to line 19.", "timestamp": session["last_message_at"], "outcome": None}
 
 
 async def test_a_session_without_words_leaves_no_interaction(service: Service, api: httpx.AsyncClient) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUnavailable, RecalldError
 from app.llm.base import Budget, configured, open_llm
 from app.llm.client import ANSWER_BYTES, OpenAIChat
+from app.llm.replies import strict_schema
 from app.setting_groups import LLMSettings
 from tests.support.chat import completion, says, silent
 from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
@@ -318,3 +319,14 @@ async def test_without_a_server_there_is_no_model() -> None:
 
 def test_an_answer_may_be_larger_than_any_record() -> None:
     assert ANSWER_BYTES >= 4 << 20
+
+
+def test_a_schema_says_how_many_items_a_list_may_have_and_no_more() -> None:
+    class Listed(BaseModel):
+        words: Annotated[list[Annotated[str, Field(max_length=9, pattern="x")]], Field(min_length=1, max_length=3)]
+
+    assert strict_schema(Listed.model_json_schema())["properties"]["words"] == {
+        "type": "array",
+        "items": {"type": "string"},
+        "maxItems": 3,
+    }

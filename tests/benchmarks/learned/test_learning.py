@@ -9,9 +9,10 @@ import pytest
 from benchmarks.harness import ROOT
 from benchmarks.learned.judging import Derived, Judgement, invented, judge, quoted
 from benchmarks.learned.made_up_models import INVENTED, echo, liar, scripted
+from benchmarks.learned.meter import Json, completion, recorded
 from benchmarks.learned.sets import Conversation, Forbidden, load, says
 from benchmarks.learned.small_talk import TURNS, small_talk
-from benchmarks.learning import Result, dropped_row, measure, part_rows, small_talk_section, total_row
+from benchmarks.learning import DEV, Result, dropped_row, measure, part_rows, sample, small_talk_section, total_row
 
 SAMPLE = ROOT / "tests" / "data" / "learning_sample.json"
 ENGLISH, GERMAN = load(SAMPLE)
@@ -144,7 +145,7 @@ def test_small_talk_is_the_same_each_time_and_says_nothing() -> None:
 @pytest.mark.timeout(120)
 def test_right_answers_are_learned_and_lies_are_not() -> None:
     right, wrong = (measure(name, [ENGLISH, GERMAN]) for name in ("scripted", "liar"))
-    assert total_row(right) | {"s": 0, "tokens in": 0, "tokens out": 0} == {
+    assert total_row(right) | {"s": 0, "model s": 0, "tokens in": 0, "tokens out": 0} == {
         "model": "scripted",
         "recall": "1.00",
         "junk": "0.00",
@@ -156,11 +157,13 @@ def test_right_answers_are_learned_and_lies_are_not() -> None:
         "tokens in": 0,
         "cached": 0,
         "tokens out": 0,
+        "model s": 0,
         "s": 0,
     }
     assert [row["part"] for row in part_rows(right)] == ["memory", "fact", "profile", "summary"]
     assert dropped_row(right)["dropped"] == 0
-    assert not any(tally.stored for part, tally in wrong.judged.parts.items() if part != "summary")
+    assert not any(tally.invented for tally in wrong.judged.parts.values()), "what is stored are the user's sentences"
+    assert not any(tally.stored for part, tally in wrong.judged.parts.items() if part not in ("summary", "memory"))
     assert dropped_row(wrong)["unfounded"] > 10
 
 
@@ -169,3 +172,38 @@ def test_a_service_that_stores_lies_misses_its_target() -> None:
     judge(ENGLISH, [Derived("profile", "home Zanzibar", value="Zanzibar")], lied.judged)
     assert (total_row(lied)["invented"], total_row(lied)["junk"]) == (1, "1.00")
     assert not small_talk_section([replace(lied, outcomes=[])]).rows[0]["derived"]
+
+
+def test_recorded_answers_are_given_again_without_the_model(tmp_path: Path) -> None:
+    asked: list[Json] = []
+
+    def model(body: Json) -> Json:
+        asked.append(body)
+        return completion(f"answer {len(asked)}", body)
+
+    path = tmp_path / "folder" / "answers.jsonl"
+    one, other = ({"messages": [{"role": "user", "content": text}]} for text in ("a", "b"))
+    first = recorded(model, path)
+    given = [first(one), first(one), first(other)]
+    again = recorded(model, path)
+    assert [again(one), again(one), again(other)] == given
+    assert asked == [one, other]
+
+
+def test_a_sample_has_all_languages_in_turn() -> None:
+    talks = load(DEV)
+    few = sample(talks, 6)
+    assert len({talk.language for talk in few}) == 6
+    assert sample(talks, None) == talks
+    assert {talk.id for talk in sample(talks, len(talks))} == {talk.id for talk in talks}
+
+
+def test_an_extract_that_quotes_both_speakers_is_told_from_a_claim() -> None:
+    talk = replace(
+        load(DEV)[0],
+        messages=({"role": "user", "content": "another"}, {"role": "assistant", "content": "My cat lives in Rome."}),
+        must_not=(Forbidden(("cat", "Rome"), ()),),
+    )
+    quoted_, claimed = "(extract) user: another assistant: My cat lives in Rome.", "The user has a cat in Rome."
+    assert invented(talk, Derived("summary", quoted_)) is None
+    assert invented(talk, Derived("summary", claimed)) is not None
