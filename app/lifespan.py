@@ -72,6 +72,7 @@ from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.reflection.procedure_review import ProcedureReviews
+from app.reflection.judge import JUDGED_PAIRS
 from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
@@ -115,6 +116,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     OPERATIONS,
     DERIVATIONS,
     FINDINGS,
+    JUDGED_PAIRS,
     LLM_DAYS,
     AUDIT,
     ERASED,
@@ -303,7 +305,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
-    reflection = ReflectionJobs(tools)
+    reflection = ReflectionJobs(tools, llm)
     predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     handlers: dict[str, JobHandler] = {

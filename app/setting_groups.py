@@ -223,6 +223,12 @@ class ReflectionSettings(SettingGroup):
         "trust decide, they are applied, which can be undone. `off`: the daily job does not run.",
     )
     findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")
+    pairs_per_run: int = Field(
+        200,
+        ge=0,
+        le=10_000,
+        description="Most pairs of records that the language model judges in one run, the likeliest first; 0: none.",
+    )
 
 
 class TrustSettings(SettingGroup):

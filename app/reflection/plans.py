@@ -24,6 +24,8 @@ class PastPlan:
 
     record: EvidenceRecord
     until: str
+    alone: bool = True
+    """Whether the record says nothing else."""
 
 
 def plans(records: Sequence[EvidenceRecord], now: datetime) -> Iterator[PastPlan | Contradiction]:
