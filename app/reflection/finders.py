@@ -22,7 +22,7 @@ from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.comparing import Contradiction, conflicts
 from app.reflection.plans import PastPlan, plans
 from app.reflection.sentences import sentences
-from app.storage.filters import Absent, Eq, Not, Or, both
+from app.storage.filters import Absent, Eq, In, Not, Or, both
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Doc
 from app.storage.scope import Partition, Scope
@@ -199,6 +199,16 @@ async def unknown(look: Look, found: Sequence[Found]) -> list[Found]:
     stored = await findings.get_many(list({each: None for ids_of in others.values() for each in ids_of}))
     new = [one for key, one in ids.items() if not any(each in stored for each in others[key])]
     return sorted(new, key=lambda one: -one.finding["confidence"])
+
+
+async def alone(look: Look, found: Sequence[Found]) -> list[Found]:
+    """Returns the findings about one record alone that no finding about a pair explains already."""
+    if not found:
+        return []
+    where = both(of_pair(look.owner.agent, look.owner.user), In("status", ("open", "accepted")))
+    stored = await FindingRepository(look.tools.store, look.scope).find(where, limit=MOST_MEMORIES)
+    paired = {name for doc in stored if len(doc["evidence"]) > 1 for name in named(doc)}
+    return [one for one in found if paired.isdisjoint(named(one.finding))]
 
 
 def _as(finding: Doc, kind: str) -> str:

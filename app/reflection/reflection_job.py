@@ -7,7 +7,9 @@ can be undone. A finding is stored once, so another run changes nothing.
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
@@ -28,7 +30,7 @@ from app.memories.repository import of_pair
 from app.reflection.applying import Applier
 from app.reflection.candidates import CandidatePair, likely
 from app.reflection.comparing import Contradiction
-from app.reflection.finders import FINDERS, Found, Look, Owner, look_at, near_pairs, touches, unknown, weak
+from app.reflection.finders import FINDERS, Found, Look, Owner, alone, look_at, near_pairs, touches, unknown, weak
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.sentences import sentences
 from app.storage.changes import Change, CommitConflict, Update
@@ -47,6 +49,25 @@ MAX_PAUSE_SECONDS = 1.0
 """The limit of the rest after the records of one agent and user were compared."""
 
 
+@dataclass(slots=True)
+class _Report:
+    """What a run has found so far."""
+
+    most: int
+    dry_run: bool
+    ids: list[str] = field(default_factory=list)
+    applied: int = 0
+
+    @property
+    def room(self) -> int:
+        """How many findings the run may still make."""
+        return max(0, self.most - len(self.ids))
+
+    def add(self, found: Sequence[Found]) -> None:
+        """Counts findings."""
+        self.ids += [one.finding["finding_id"] for one in found]
+
+
 class ReflectionJobs:
     """Runs reflection jobs."""
 
@@ -62,33 +83,26 @@ class ReflectionJobs:
         scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
         wanted = _named(payload)
         dry_run = bool(payload.get("dry_run"))
-        counts = {"found": 0, "applied": 0, "settled": 0}
-        ids = list[str]()
+        report = _Report(self._settings.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
         judge = self._judge(run.tenant)
         for number, owner in enumerate(owners, start=1):
             look = await look_at(self._tools, scope, owner)
             new, pairs = await self.found(look, payload.get("focus"))
-            room = self._settings.findings_per_run - counts["found"]
-            for finding, conflict in new[:room]:
-                counts["found"] += 1
-                ids.append(finding["finding_id"])
-                if not dry_run:
-                    await self._store(run, scope, finding)
-                    counts["applied"] += await self._apply(run, scope, finding, conflict)
+            single = [one for one in new if len(one.finding["evidence"]) == 1]
+            await self._settle_new(run, look, [one for one in new if one not in single], report)
             if judge is not None and pairs:
                 if dry_run:
                     judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
                 else:
-                    judged = await judge.ask(run, look, pairs, self._settings.findings_per_run - counts["found"])
-                    counts["found"] += len(judged)
-                    ids += [one.finding["finding_id"] for one in judged]
+                    report.add(await judge.ask(run, look, pairs, report.room))
+            await self._settle_new(run, look, await alone(look, single), report)
             await run.progress(number, len(owners))
-        if not dry_run:
-            counts["settled"] = await self._settle(run, scope, wanted)
+        settled = 0 if dry_run else await self._settle(run, scope, wanted)
         undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
         asked = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
-        return Done({"dry_run": dry_run, **counts, **asked, "items": ids[:SHOWN]}, undo)
+        counts = {"found": len(report.ids), "applied": report.applied, "settled": settled}
+        return Done({"dry_run": dry_run, **counts, **asked, "items": report.ids[:SHOWN]}, undo)
 
     def _judge(self, tenant: str) -> Judge | None:
         """Returns the judge of a run, or None if there is no model, or no pair may be judged."""
@@ -115,6 +129,14 @@ class ReflectionJobs:
         return new, pairs
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
+
+    async def _settle_new(self, run: Run, look: Look, new: Sequence[Found], report: "_Report") -> None:
+        """Stores findings as far as there is room, and applies those that the policy lets it apply."""
+        for one in new[: report.room]:
+            report.add([one])
+            if not report.dry_run:
+                await self._store(run, look.scope, one.finding)
+                report.applied += await self._apply(run, look.scope, one.finding, one.conflict)
 
     async def _store(self, run: Run, scope: Scope, finding: Doc) -> None:
         with suppress(CommitConflict):  # another worker has found it
