@@ -71,8 +71,8 @@ from app.memories.reembed import warn_of_other_models
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, StoredAgentSettings
-from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.judge import JUDGED_PAIRS
+from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob

@@ -37,7 +37,7 @@ SHORT = 3
 """A text with fewer words of its own is an answer or a remark, which says little alone."""
 ALIKE = 0.35
 """The least cosine of texts without a word in common that are shown as uncertain without a judge."""
-WEAK = 0.5
+WEAK = 0.4
 """The least score of a pair that becomes a finding without a model."""
 WEIGHTS = Path(__file__).parent / "data" / "pair_weights.toml"
 _OTHERS = frozenset("he she they er ella ellos ellas his her their ihr ihre sein seine su sus".split())
@@ -130,7 +130,7 @@ def _scored(records: Sequence[EvidenceRecord], vectors: NDArray[np.float32]) -> 
                     made[min(row, other), max(row, other)] = float(line[other])
     found = []
     for (one, other), cosine in made.items():
-        if _both_facts(records[one], records[other]):
+        if _both_facts(records[one], records[other]) or _two_speakers(records[one], records[other]):
             continue
         first, second = sorted((one, other), key=lambda at: (records[at].said_at, records[at].id))
         score = probability(features(said[first], said[second], cosine))
@@ -152,6 +152,12 @@ def likely(pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
 def _both_facts(one: EvidenceRecord, other: EvidenceRecord) -> bool:
     """Returns True for two facts of one group: the rules of facts have settled them."""
     return one.kind == other.kind == "fact" and bool(one.doc["group_id"] == other.doc["group_id"])
+
+
+def _two_speakers(one: EvidenceRecord, other: EvidenceRecord) -> bool:
+    """Returns True if two people said them: what holds of one need not hold of the other."""
+    said = [(each.doc.get("source") or {}).get("speaker") for each in (one, other)]
+    return None not in said and said[0] != said[1]
 
 
 # --- What tells two records apart -------------------------------------------------------------------------------------
@@ -199,18 +205,37 @@ class PairSide:
 
 def comparable(one: PairSide, other: PairSide, cosine: float) -> bool:
     """Returns whether two texts say enough alone: the earlier one is no mere answer or remark, neither only asks
-    unless it takes a number for granted, and they share a word or much of their meaning."""
+    unless it takes a number for granted, they share a word or much of their meaning, and the later one has a word of
+    change, another number or another sign."""
     shared = max(len(a & b) for a, b in zip(one.stems, other.stems, strict=True))
     if min(map(len, one.stems)) < SHORT or one.question or not (shared or cosine >= ALIKE):
         return False
-    return not other.question or _differ(dict(one.amounts), dict(other.amounts))
+    differs = _differ(dict(one.amounts), dict(other.amounts))
+    denied = ("negative" in one.cues) != ("negative" in other.cues) and shared >= 2
+    if not (differs or denied) and other.cues.isdisjoint(SURE_CUES):
+        return False
+    return not other.question or differs
 
 
-CUES = ("changed", "corrected", "over", "negative", "additive", "past", "unreal", "narrowed", "always")
+CUES = (
+    "changed",
+    "surely changed",
+    "corrected",
+    "over",
+    "negative",
+    "additive",
+    "past",
+    "unreal",
+    "narrowed",
+    "always",
+)
+SURE_CUES = ("surely changed", "corrected", "over")
 _MINE = frozenset("my mine our mein meine meinen meinem meiner unser unsere mi mis nuestro nuestra".split())
 
 
 def _cue(sentence: Sentence, name: str) -> bool:
+    if name == "surely changed":
+        return any(f" {entry} " in sentence.plain for entry in table("changed") - table("common_change"))
     return sentence.negative if name == "negative" else sentence.has(name)
 
 
@@ -236,7 +261,17 @@ def _names(sentence: Sentence) -> Iterable[str]:
 FEATURES = (
     *("bias", "cosine", "cosine squared", "overlap", "containment", "one stem", "two stems", "three stems"),
     *("numbers differ", "amounts differ", "days differ", "names differ", "same value", "people differ", "same people"),
-    *("changed", "corrected", "over", "negation differs", "both negative", "additive", "past earlier", "unreal"),
+    *(
+        "changed",
+        "surely changed",
+        "corrected",
+        "over",
+        "negation differs",
+        "both negative",
+        "additive",
+        "past earlier",
+        "unreal",
+    ),
     *("narrowed", "always", "both of the user", "earlier question", "later question", "cue and alike"),
     *("negation and alike", "length differs", "earlier is short", "earlier is long"),
 )
@@ -247,7 +282,7 @@ def features(one: PairSide, other: PairSide, cosine: float) -> NDArray[np.float6
     shared = max(len(a & b) for a, b in zip(one.stems, other.stems, strict=True))
     sizes = [max(1, min(map(len, side.stems))) for side in (one, other)]
     overlap = shared / max(1, sizes[0] + sizes[1] - shared)
-    cue = bool({"changed", "corrected", "over"} & other.cues)
+    cue = not other.cues.isdisjoint(SURE_CUES)
     differs = ("negative" in one.cues) != ("negative" in other.cues)
     alike = max(0.0, cosine) ** 0.5 * min(1.0, shared / 2)
     values = (
@@ -260,7 +295,7 @@ def features(one: PairSide, other: PairSide, cosine: float) -> NDArray[np.float6
         bool((one.numbers & other.numbers) | (one.days & other.days)),
         one.people != other.people,
         bool(one.people) and one.people == other.people,
-        *(name in other.cues for name in ("changed", "corrected", "over")),
+        *(name in other.cues for name in ("changed", *SURE_CUES)),
         differs,
         "negative" in one.cues and "negative" in other.cues,
         *("additive" in other.cues, "past" in one.cues, bool({"unreal"} & (one.cues | other.cues))),

@@ -104,14 +104,15 @@ class Judge:
         """
         said, found, skipped = self.judgement, list[Found](), 0
         for batch in self._batches(await unjudged(look, pairs)):
-            if self._left < len(batch) or said.skipped_because or len(found) >= room:
+            if said.skipped_because or len(found) >= room:
                 skipped += len(batch)
-                if self._left < len(batch):
-                    said.skipped_because = said.skipped_because or "this run may judge no more pairs"
                 continue
-            self._left -= len(batch)
-            verdicts = await self._verdicts(batch)
+            asked = batch[: self._left]
+            self._left -= len(asked)
+            verdicts = await self._verdicts(asked) if asked else {}
             skipped += sum(pair not in verdicts for pair in batch)
+            if len(asked) < len(batch):
+                said.skipped_because = said.skipped_because or "this run may judge no more pairs"
             found += await self._keep(run, look, verdicts, room - len(found))
         said.counts["skipped"] += skipped
         said.found += found
