@@ -49,8 +49,8 @@ def _marked(item: Candidate, values: Sequence[SingleValue], names: Sequence[str]
 
 SHOWN_OTHER = 80
 """Characters of the other statement that a mark shows."""
-LEAST_WORDS = 3
-"""A shorter sentence, such as "Yes, please.", is no repetition."""
+LEAST_WORDS = 4
+"""A shorter sentence, such as "How are you?", is no repetition."""
 ECHO = 1
 """An answer so many messages after a statement may repeat a number or a date of it."""
 
@@ -63,7 +63,7 @@ def mark_doubts(items: Sequence[Candidate], doubts: Sequence[Doubt]) -> list[Can
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """The words of a doubt: its sentences, those of what was said otherwise, and the numbers that only it has."""
+    """The words of a doubt: its longest sentence, that of what was said otherwise, and the numbers that only it has."""
 
     sentences: tuple[str, ...]
     others: tuple[str, ...]
@@ -73,14 +73,13 @@ class _Said:
     def of(cls, doubt: Doubt) -> "_Said":
         one, other = ({token.word for token in tokens(text)} for text in (doubt.text, doubt.other))
         numbers = frozenset(word for word in one - other if any(character.isdigit() for character in word))
-        return cls(_plain_sentences(doubt.text), _plain_sentences(doubt.other), numbers)
+        return cls(_key_sentence(doubt.text), _key_sentence(doubt.other), numbers)
 
 
-def _plain_sentences(text: str) -> tuple[str, ...]:
-    """Returns the words of each sentence that is long enough, or of the whole text if none is."""
-    whole = [[token.word for token in tokens(sentence)] for sentence in sentences(text)]
-    kept = [words for words in whole if len(words) >= LEAST_WORDS] or [[word for words in whole for word in words]]
-    return tuple(f" {' '.join(words)} " for words in kept if words)
+def _key_sentence(text: str) -> tuple[str, ...]:
+    """Returns the words of the longest sentence, by which a repetition is known, if it is long enough."""
+    words = max(([token.word for token in tokens(one)] for one in sentences(text)), key=len, default=[])
+    return (f" {' '.join(words)} ",) if len(words) >= LEAST_WORDS else ()
 
 
 def _doubted(item: Candidate, known: Sequence[tuple[Doubt, _Said]]) -> Candidate:

@@ -79,7 +79,7 @@ def heard_of(plan: Sentence, record: EvidenceRecord, later: Sequence[EvidenceRec
 
 def _touches(plan: Sentence, later: EvidenceRecord) -> bool:
     """Returns True if a later record speaks of the same: it shares a name or two words with the plan."""
-    names = {fold(name) for name in _NAME.findall(plan.text)}
+    names = {fold(name) for name in _NAME.findall(plan.text)} - table("months")
     for sentence in sentences(later.text):
         words = {token.word for token in sentence.tokens}
         shared = [len(one & other) for one, other in zip(_about(plan), _about(sentence), strict=True)]

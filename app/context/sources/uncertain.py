@@ -19,6 +19,8 @@ MOST_OPEN = 100
 """The number of findings that are looked at, the latest ones."""
 NEAR = 10
 """The number of memories nearest to the query whose findings are shown."""
+BY_WORDS = 0.75
+"""The least confidence of a finding that one word of the query brings into a prompt. A less sure one must be near."""
 SHOWN_CHARACTERS = 200
 """Longer texts are cut, and their memories may stand in their own section, too."""
 
@@ -49,7 +51,7 @@ async def gather_uncertain(request: SourceRequest) -> list[Candidate]:
         request.doubts += _doubts(said)
         shared = sum(len(terms & set(text_ids(one.text).tolist())) for one in said)
         near = any(one.id in nearest for one in said)
-        if shared or near:
+        if near or (shared and doc["confidence"] >= BY_WORDS):
             items.append((-shared, _item(doc, said)))
     return [item for _, item in sorted(items, key=lambda pair: pair[0])]
 
