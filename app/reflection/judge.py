@@ -77,6 +77,11 @@ class Judgement:
     """Numbers of pairs: asked, both_hold, changed, contradiction, unfounded, unanswered, skipped."""
     skipped_because: str | None = None
 
+    def stop(self, why: str) -> None:
+        """Notes why no more is asked. The first reason stays."""
+        if self.skipped_because is None:
+            self.skipped_because = why
+
     def result(self) -> Doc:
         """Returns the report of the run's result."""
         why = {} if self.skipped_because is None else {"reason": self.skipped_because}
@@ -112,7 +117,7 @@ class Judge:
             verdicts = await self._verdicts(asked) if asked else {}
             skipped += sum(pair not in verdicts for pair in batch)
             if len(asked) < len(batch):
-                said.skipped_because = said.skipped_because or "this run may judge no more pairs"
+                said.stop("this run may judge no more pairs")
             found += await self._keep(run, look, verdicts, room - len(found))
         said.counts["skipped"] += skipped
         said.found += found
@@ -151,10 +156,10 @@ class Judge:
         except LLMReplyInvalid as error:
             self._faults += 1
             if self._faults >= FAULTS_IN_A_ROW:
-                said.skipped_because = error.detail
+                said.stop(error.detail)
             return {}
         except (LLMUnavailable, LLMBudgetSpent) as error:
-            said.skipped_because = error.detail
+            said.stop(error.detail)
             return {}
         self._faults = 0
         return dict(_read(batch, answers))

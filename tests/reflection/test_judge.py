@@ -36,8 +36,14 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
 
 
-def asking(settings: Settings, llm: Model, pairs: int = 200, **more: int) -> Settings:
-    asked = LLMSettings(base_url=llm.server.url, model="scripted", timeout_seconds=5, context_tokens=8192, **more)
+def asking(settings: Settings, llm: Model, pairs: int = 200, tokens_per_day: int = 0) -> Settings:
+    asked = LLMSettings(
+        base_url=llm.server.url,
+        model="scripted",
+        timeout_seconds=5,
+        context_tokens=8192,
+        tokens_per_day=tokens_per_day,
+    )
     return settings.model_copy(update={"llm": asked, "reflection": ReflectionSettings(pairs_per_run=pairs)})
 
 
