@@ -1,6 +1,7 @@
 """What a run looks at in one partition, and the functions that find something there.
 
-A finder takes a `Look` and returns what it proposes. It only reads. `FINDERS` lists those that need no language model.
+A finder takes a `PartitionView` and returns what it proposes. It only reads. `FINDERS` lists those that need no
+language model.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,7 +56,7 @@ class Owner(NamedTuple):
         return (own, Partition(None, self.user)) if both_named else (own,)
 
 
-class Found(NamedTuple):
+class NewFinding(NamedTuple):
     """A finding that is not stored yet, and the contradiction that it is made of, if a rule found one."""
 
     finding: Doc
@@ -63,7 +64,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PartitionView:
     """What a run sees of one partition."""
 
     tools: Tools
@@ -84,10 +85,10 @@ class Look:
         return any((one.agent_id, one.user_id) == (self.owner.agent, self.owner.user) for one in records)
 
 
-Finder: TypeAlias = Callable[[Look], Awaitable[list[Found]]]
+Finder: TypeAlias = Callable[[PartitionView], Awaitable[list[NewFinding]]]
 
 
-async def look_at(tools: Tools, scope: Scope, owner: Owner) -> Look:
+async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     """Reads the records that one prompt for this agent and user may show, and the names of the user."""
     store, now = tools.store, tools.clock.now()
     at = rfc3339(now)
@@ -110,7 +111,7 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> Look:
     named = None if user is None else user.profile.get("name")
     names = {fold(str(name)) for name in (owner.user, named) if name}
     names |= {name.split()[0] for name in names if name.split()}
-    return Look(tools, scope, owner, records, frozenset(names), now)
+    return PartitionView(tools, scope, owner, records, frozenset(names), now)
 
 
 def _said_by_user(doc: Doc) -> bool:
@@ -126,21 +127,21 @@ def _valid(doc: Doc, now: str) -> bool:
 # --- Finders ----------------------------------------------------------------------------------------------------------
 
 
-async def by_rule(look: Look) -> list[Found]:
+async def by_rule(look: PartitionView) -> list[NewFinding]:
     """Finds what the rules decide: two values of one thing, a denial, a plan that is over or was called off."""
     compared = await in_turn(lambda: [*conflicts(look.records, look.names), *plans(look.records, look.now)])
     found = []
     for one in compared:
         if isinstance(one, PastPlan):
             if look.owns(one.record):
-                found.append(Found(_past(look, one)))
+                found.append(NewFinding(_past(look, one)))
         elif look.owns(one.earlier, one.later):
             kind = "stale" if one.changed and one.keep is one.later else "contradiction"
-            found.append(Found(_pair_finding(look, one, kind), one))
+            found.append(NewFinding(_pair_finding(look, one, kind), one))
     return found
 
 
-def _past(look: Look, one: PastPlan) -> Doc:
+def _past(look: PartitionView, one: PastPlan) -> Doc:
     named, details = {"kind": "memory", "id": one.record.id}, {"valid_until": one.until}
     proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": details}
     if not one.alone:  # the memory says more than the plan
@@ -148,7 +149,7 @@ def _past(look: Look, one: PastPlan) -> Doc:
     return look.proposed("stale", "Its time is past, and nothing was heard of it.", [one.record], proposal, 0.6)
 
 
-def _pair_finding(look: Look, one: Contradiction, kind: str) -> Doc:
+def _pair_finding(look: PartitionView, one: Contradiction, kind: str) -> Doc:
     keep, retire = ({"kind": each.kind, "id": each.id} for each in (one.keep, one.retire))
     proposal = {"action": "supersede", "keep": keep, "retire": [retire], "details": {"aspect": one.aspect}}
     return look.proposed(kind, one.reason, [one.earlier, one.later], proposal, one.confidence)
@@ -157,7 +158,7 @@ def _pair_finding(look: Look, one: Contradiction, kind: str) -> Doc:
 FINDERS: tuple[Finder, ...] = (by_rule,)
 
 
-async def near_pairs(look: Look, found: Sequence[Found]) -> list[CandidatePair]:
+async def near_pairs(look: PartitionView, found: Sequence[NewFinding]) -> list[CandidatePair]:
     """Returns the pairs by similarity that no finder has found, the likeliest first."""
     tools, owner = look.tools, look.owner
     pairs = await candidates(tools.store, owner.tenant, owner.pairs, tools.embedder.name, look.records)
@@ -175,22 +176,22 @@ def named(finding: Doc) -> list[tuple[str, str]]:
     return [(one["kind"], one["id"]) for one in finding["evidence"]]
 
 
-def of_near_pair(look: Look, pair: CandidatePair, kind: str, reason: str, sure: float) -> Found:
+def of_near_pair(look: PartitionView, pair: CandidatePair, kind: str, reason: str, sure: float) -> NewFinding:
     """Returns a finding about a pair that no rule decides."""
     conflict = Contradiction(pair.earlier, pair.later, "statement", reason, sure, kind == "stale")
-    return Found(_pair_finding(look, conflict, kind), conflict)
+    return NewFinding(_pair_finding(look, conflict, kind), conflict)
 
 
-def weak(look: Look, pair: CandidatePair) -> Found:
+def weak(look: PartitionView, pair: CandidatePair) -> NewFinding:
     """Returns a finding about a pair that is likely by its score alone."""
     sure = min(WEAK_MOST, max(WEAKEST, pair.score))
     return of_near_pair(look, pair, "stale" if pair.changed else "contradiction", UNSURE, sure)
 
 
-async def unknown(look: Look, found: Sequence[Found]) -> list[Found]:
+async def unknown(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
     """Returns the findings that are not stored, the surest first. What is stored of the same evidence in another kind
     counts as the same."""
-    ids: dict[str, Found] = {}
+    ids: dict[str, NewFinding] = {}
     kinds = ("contradiction", "stale")
     for one in found:
         ids.setdefault(one.finding["finding_id"], one)
@@ -201,7 +202,7 @@ async def unknown(look: Look, found: Sequence[Found]) -> list[Found]:
     return sorted(new, key=lambda one: -one.finding["confidence"])
 
 
-async def alone(look: Look, found: Sequence[Found]) -> list[Found]:
+async def alone(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
     """Returns the findings about one record alone that no finding about a pair explains already."""
     if not found:
         return []
@@ -216,7 +217,7 @@ def _as(finding: Doc, kind: str) -> str:
     return finding_id(finding["agent_id"], finding["user_id"], kind, finding["evidence"])
 
 
-def touches(one: Found, look: Look, focus: str | None) -> bool:
+def touches(one: NewFinding, look: PartitionView, focus: str | None) -> bool:
     """Returns whether the evidence of a finding has a word of the focus."""
     if focus is None:
         return True

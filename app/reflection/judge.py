@@ -25,7 +25,7 @@ from app.learning import prompts
 from app.learning.words import tokens
 from app.llm.base import LLM, Budget
 from app.reflection.candidates import CandidatePair
-from app.reflection.finders import JUDGED, Found, Look, Owner, of_near_pair
+from app.reflection.finders import JUDGED, NewFinding, Owner, PartitionView, of_near_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
@@ -72,7 +72,7 @@ _NO_REASON = re.compile(
 class Judgement:
     """What became of the pairs of a run."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[NewFinding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """Numbers of pairs: asked, both_hold, changed, contradiction, unfounded, unanswered, skipped."""
     skipped_because: str | None = None
@@ -102,12 +102,12 @@ class Judge:
         """Calls and tokens of the run."""
         return self._budget.spent
 
-    async def ask(self, run: Run, look: Look, pairs: Sequence[CandidatePair], room: int) -> list[Found]:
+    async def ask(self, run: Run, look: PartitionView, pairs: Sequence[CandidatePair], room: int) -> list[NewFinding]:
         """Has the pairs judged that were not judged before, and stores what was found: at most `room` findings.
 
         Faults of the model raise nothing: what was not judged is counted as skipped, and is asked about by a later run.
         """
-        said, found, skipped = self.judgement, list[Found](), 0
+        said, found, skipped = self.judgement, list[NewFinding](), 0
         for batch in self._batches(await unjudged(look, pairs)):
             if said.skipped_because or len(found) >= room:
                 skipped += len(batch)
@@ -165,10 +165,10 @@ class Judge:
         return dict(_read(batch, answers))
 
     async def _keep(
-        self, run: Run, look: Look, verdicts: dict[CandidatePair, tuple[str, str]], room: int
-    ) -> list[Found]:
+        self, run: Run, look: PartitionView, verdicts: dict[CandidatePair, tuple[str, str]], room: int
+    ) -> list[NewFinding]:
         """Remembers the verdicts and stores the findings. A finding that has no room is asked about again."""
-        changes, found = list[Change](), list[Found]()
+        changes, found = list[Change](), list[NewFinding]()
         findings, now = FindingRepository(look.tools.store, look.scope), rfc3339(look.tools.clock.now())
         for pair, (verdict, reason) in verdicts.items():
             if verdict in ("changed", "contradiction"):
@@ -196,7 +196,7 @@ def judged_id(owner: Owner, pair: CandidatePair) -> str:
     return f"jdg_{blake2b(key, digest_size=16).hexdigest()}"
 
 
-async def unjudged(look: Look, pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
+async def unjudged(look: PartitionView, pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
     """Returns the pairs that were not judged before."""
     ids = [judged_id(look.owner, pair) for pair in pairs]
     docs = await Repository(look.tools.store, Scope(look.owner.tenant), JUDGED_PAIRS).get_many(ids)
@@ -208,7 +208,7 @@ def _record(owner: Owner, judged: str, verdict: str, now: str) -> Doc:
     return {"judged_id": judged, **owners, "verdict": verdict, "created_at": now}
 
 
-async def _note_waiting(run: Run, look: Look, waits: bool) -> None:
+async def _note_waiting(run: Run, look: PartitionView, waits: bool) -> None:
     """Notes that pairs of this partition wait for another run, or that none does."""
     owner, store = look.owner, look.tools.store
     key = blake2b(orjson.dumps([owner.agent, owner.user]), digest_size=16).hexdigest()

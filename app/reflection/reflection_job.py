@@ -30,7 +30,18 @@ from app.memories.repository import of_pair
 from app.reflection.applying import Applier
 from app.reflection.candidates import CandidatePair, likely
 from app.reflection.comparing import Contradiction
-from app.reflection.finders import FINDERS, Found, Look, Owner, alone, look_at, near_pairs, touches, unknown, weak
+from app.reflection.finders import (
+    FINDERS,
+    NewFinding,
+    Owner,
+    PartitionView,
+    alone,
+    look_at,
+    near_pairs,
+    touches,
+    unknown,
+    weak,
+)
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.sentences import sentences
 from app.storage.changes import Change, CommitConflict, Update
@@ -63,7 +74,7 @@ class _Report:
         """How many findings the run may still make."""
         return max(0, self.most - len(self.ids))
 
-    def add(self, found: Sequence[Found]) -> None:
+    def add(self, found: Sequence[NewFinding]) -> None:
         """Counts findings."""
         self.ids += [one.finding["finding_id"] for one in found]
 
@@ -112,7 +123,9 @@ class ReflectionJobs:
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
-    async def found(self, look: Look, focus: str | None = None) -> tuple[list[Found], list[CandidatePair]]:
+    async def found(
+        self, look: PartitionView, focus: str | None = None
+    ) -> tuple[list[NewFinding], list[CandidatePair]]:
         """Returns the findings of a partition that are not stored yet, the surest first, and the pairs that only a
         language model can judge, the likeliest first. Only reads."""
         started = time.perf_counter()
@@ -130,7 +143,7 @@ class ReflectionJobs:
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
 
-    async def _settle_new(self, run: Run, look: Look, new: Sequence[Found], report: "_Report") -> None:
+    async def _settle_new(self, run: Run, look: PartitionView, new: Sequence[NewFinding], report: "_Report") -> None:
         """Stores findings as far as there is room, and applies those that the policy lets it apply."""
         for one in new[: report.room]:
             report.add([one])

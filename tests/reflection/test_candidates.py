@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.learning.dependencies import Tools
 from app.reflection.candidates import (
     FEATURES,
     NEIGHBOURS,
@@ -36,9 +37,7 @@ async def pairs_of(service: Service, user: str = "u") -> list[CandidatePair]:
     return await near_pairs(look, [])
 
 
-def _tools(service: Service):  # type: ignore[no-untyped-def]
-    from app.learning.dependencies import Tools  # noqa: PLC0415 (a test's short cut)
-
+def _tools(service: Service) -> Tools:
     held = service.resources
     return Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
 
