@@ -72,6 +72,7 @@ from app.operations.gauges import gauging
 from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.schemas import AGENTS, StoredAgentSettings
+from app.reflection.judge import JUDGED_PAIRS
 from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
@@ -117,6 +118,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     OPERATIONS,
     DERIVATIONS,
     FINDINGS,
+    JUDGED_PAIRS,
     LLM_DAYS,
     AUDIT,
     ERASED,

@@ -242,6 +242,12 @@ class ReflectionSettings(SettingGroup):
         gt=0,
         description="A learned memory of little trust that nobody confirmed, used or said again for so long is stale.",
     )
+    pairs_per_run: int = Field(
+        200,
+        ge=0,
+        le=10_000,
+        description="Most pairs of records that the language model judges in one run, the likeliest first; 0: none.",
+    )
 
 
 class TrustSettings(SettingGroup):

@@ -3,7 +3,8 @@
 Each story becomes the sessions of one user. Then `POST /v1/reflect` runs, and the prompt for the story's question is
 asked for. A pair counts as found if one finding, open or applied, names both of its statements. Any other pair that is
 found is a false alarm, but in stories of plans without one. A prompt is right if it has all that it must have, and
-every line with what does not hold is marked as earlier, denied or uncertain. The service has no language model.
+every line with what does not hold is marked as earlier, denied or uncertain. `--judge` gives the service a language
+model: `scripted` judges every pair rightly, `noisy` one of ten wrongly; an address is that of a real model's server.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +24,8 @@ import httpx
 
 from app.learning.words import languages, table
 from benchmarks.harness import ROOT, Row, Section, folder, recalld
+from benchmarks.learned.meter import Answerer, metered, passed_on
+from benchmarks.learned.scripted_judge import ScriptedJudge
 
 DEV = ROOT / "tests" / "data" / "reflection_dev.json"
 AGENT = "reflection"
@@ -64,17 +68,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=DEV, help="the set of stories (JSON)")
     parser.add_argument("--stories", type=int, help="only the first N")
     parser.add_argument("--policy", choices=["propose", "auto"], default="auto")
+    parser.add_argument("--judge", default="none", help="none, scripted, noisy, or http://… of a model's server")
     parser.add_argument("--faults", action="store_true", help="name what is missing or wrong on standard error")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     stories = json.loads(options.data.read_text(encoding="utf-8"))[: options.stories]
     tallies: dict[tuple[str, str], Tally] = {}
-    with (
-        folder() as data,
-        recalld(data, RECALLD_REFLECTION_POLICY=options.policy) as server,
-        httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS) as client,
-    ):
+    with ExitStack() as stack:
+        settings, meter = {"RECALLD_REFLECTION_POLICY": options.policy}, None
+        if options.judge != "none":
+            answer: Answerer = passed_on(options.judge)
+            if options.judge in ("scripted", "noisy"):
+                answer = ScriptedJudge(stories, noisy=options.judge == "noisy")
+            url, meter = stack.enter_context(metered(answer))
+            settings |= {"RECALLD_LLM_BASE_URL": url, "RECALLD_LLM_MODEL": "judge"}
+        server = stack.enter_context(recalld(stack.enter_context(folder()), **settings))
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS))
         for story in stories:
             Telling(client, story).judge(tallies.setdefault((story["kind"], story["language"]), Tally()))
     if options.faults:
@@ -82,7 +92,11 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     kinds = [_row(kind, [tally for (of, _), tally in tallies.items() if of == kind]) for kind in _kinds(tallies, 0)]
     whole = _row("all", list(tallies.values()))
     met = whole["prompts right"] >= PROMPT_TARGET * whole["stories"]
-    yield Section(f"{len(stories)} stories by kind, without a model", [*kinds, whole], met)
+    judged = "without a model" if meter is None else f"judged by {options.judge}"
+    yield Section(f"{len(stories)} stories by kind, {judged}", [*kinds, whole], met)
+    if meter is not None:
+        calls = {"calls": meter.calls, "tokens in": meter.tokens_in, "tokens out": meter.tokens_out}
+        yield Section("what the model was asked, learning included", [calls])
     spoken = [_row(one, [tally for (_, of), tally in tallies.items() if of == one]) for one in _kinds(tallies, 1)]
     yield Section("by language", spoken)
 

@@ -150,6 +150,24 @@ class Candidate:
     """The turn that belongs to this one: a question's answer, or the question before an answer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A statement that a finding doubts, and what was said otherwise. Texts that repeat it are marked."""
+
+    id: str
+    text: str
+    other: str
+    """What was said otherwise; empty for a plan whose time is past."""
+    other_at: str
+    later: bool
+    """Whether the other was said later."""
+    settled: bool = False
+    """Whether the finding was accepted: the other stands in the place of the text."""
+    session: str | None = None
+    seq: int | None = None
+    """The message that said it."""
+
+
 @dataclass(slots=True)
 class SourceRequest:
     """The request as sources read it. `now` is the time of the request; `limit` the maximum number of items."""
@@ -169,6 +187,8 @@ class SourceRequest:
     """Facts that the source found. Texts that state other values of them are marked."""
     names: list[str] = field(default_factory=list)
     """Names of the user that the source found."""
+    doubts: list[Doubt] = field(default_factory=list)
+    """Statements of findings that the source found, whether the query touches them or not."""
     hidden: list[str] = field(default_factory=list)
     """Ids of documents that were found and that `min_importance` leaves out."""
 

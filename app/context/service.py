@@ -11,9 +11,10 @@ from typing import Any
 
 from app.context import rendering
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.marking import MARKED, mark, values_of
+from app.context.marking import MARKED, mark, mark_doubts, values_of
 from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
+from app.context.single_values import SingleValue
 from app.context.sources import SOURCES
 from app.core import tokens
 from app.core.clock import parse_rfc3339
@@ -166,23 +167,25 @@ class ContextService:
         return result
 
     async def _mark(self, gathered: Sequence[Gathered]) -> None:
-        """Marks the texts that state another value of a single-valued fact than the one that holds. If the facts cannot
-        be read, nothing is marked, and a warning says so."""
+        """Marks the texts that state another value of a single-valued fact than the one that holds, and what findings
+        doubt. If the facts cannot be read, no value is marked, and a warning says so."""
         if not any(one.items for one in gathered if one.source.section in MARKED):
             return
+        doubts = [doubt for one in gathered for doubt in one.request.doubts]
         request = gathered[0].request
         facts = [fact for one in gathered for fact in one.request.facts]
+        values: list[SingleValue] = []
         try:
             async with asyncio.timeout(self._held.settings.context.arm_seconds):
                 values = await values_of(request, facts)
         except (RecalldError, TimeoutError):
             request.warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
-            return
         names = [*(name for one in gathered for name in one.request.names), *filter(None, [request.body.user_id])]
         for one in gathered:
-            if one.source.section in MARKED and values:
+            if one.source.section in MARKED and (values or doubts):
                 size = sum(len(item.text) for item in one.items)
-                one.items = await off_loop(size, mark, one.items, values, names)
+                marked = await off_loop(size, mark, one.items, values, names)
+                one.items = await off_loop(size, mark_doubts, marked, doubts)
 
     def _unsure(self, gathered: Sequence[Gathered], best: dict[str, float]) -> bool:
         """Returns whether all searched sections were read and none of their scores reaches `unsure_below`."""

@@ -36,10 +36,8 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
     Its id is derived from the owners, the kind and the evidence with its marks. So the same finding always has the
     same id.
     """
-    named = sorted((one.named() for one in evidence), key=lambda one: (one["kind"], one["id"]))
-    key = orjson.dumps([agent_id, user_id, kind, named], option=orjson.OPT_SORT_KEYS)
     return {
-        "finding_id": f"find_{blake2b(key, digest_size=16).hexdigest()}",
+        "finding_id": finding_id(agent_id, user_id, kind, [one.named() for one in evidence]),
         "agent_id": agent_id,
         "user_id": user_id,
         "kind": kind,
@@ -56,6 +54,13 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
         "created_at": now,
         "updated_at": now,
     }
+
+
+def finding_id(agent_id: str | None, user_id: str | None, kind: str, evidence: Sequence[Doc]) -> str:
+    """Returns the id of a finding of these owners, this kind and this evidence, as a finding stores it."""
+    named = sorted(evidence, key=lambda one: (one["kind"], one["id"]))
+    key = orjson.dumps([agent_id, user_id, kind, named], option=orjson.OPT_SORT_KEYS)
+    return f"find_{blake2b(key, digest_size=16).hexdigest()}"
 
 
 class FindingRepository(Repository):

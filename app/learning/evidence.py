@@ -33,8 +33,6 @@ _NUMBER = re.compile(r"(?<![A-Za-z\u00c0-\u024f\d])\d+")
 _WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
 
-__all__ = ["about_user", "asserted", "content_shown", "find", "no_value", "shown", "time_shown"]
-
 
 def no_value(text: str) -> bool:
     """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
@@ -167,7 +165,7 @@ def share_terms(content: str, sentence: str) -> bool:
 
 def hard_terms(text: str) -> set[str]:
     """Returns the terms of the names and numbers of a text."""
-    return _terms(" ".join([*_NUMBER.findall(text), *_NAME.findall(text)])) - _generic_terms()
+    return content_terms(" ".join([*_NUMBER.findall(text), *_NAME.findall(text)]))
 
 
 def shown(value: str, text: str) -> bool:
@@ -321,8 +319,7 @@ def all_terms(text: str) -> set[str]:
 
 
 def content_terms(text: str) -> set[str]:
-    """Returns the terms of a text without those that a memory or a summary may use on its own; number words count as
-    digits."""
+    """Returns the terms of a text without those that a memory or a summary may use on its own."""
     return _terms(text) - _generic_terms()
 
 

@@ -291,6 +291,21 @@ class MergedFact(Shape):
     value: ReplyLine | None
 
 
+class JudgedPair(Shape):
+    """What a model says of two records. The quotes come before the reason, so that a model writes them first."""
+
+    id: Annotated[int, Field(ge=0, le=1000)]
+    verdict: Literal["both_hold", "changed", "contradiction"]
+    earlier_words: QuoteText
+    later_words: QuoteText
+    reason: Annotated[str, StringConstraints(max_length=1000)]
+
+
+class JudgedPairs(Shape):
+    answer_tokens = 2000
+    pairs: Annotated[list[Annotated[JudgedPair, LENIENT]], Field(max_length=100)]
+
+
 class RevisedSteps(Shape):
     """Better steps of a procedure; none if the episodes show no better way."""
 

@@ -20,7 +20,7 @@ from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.dependencies import NO_LLM, Tools
 from app.learning.derivations import DERIVATIONS, derivation, id_of
-from app.learning.evidence import asserted, negated, only_said, term_share
+from app.learning.evidence import all_terms, asserted, hard_terms, negated, term_share
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.learning.quotes import Quote, find
 from app.learning.words import table
@@ -267,7 +267,11 @@ def refused(text: str, cited: Sequence[Cited]) -> str | None:
         return "too_few_sources"
     texts = [one.quote.line.text for one in cited]
     said = "\n".join(texts)
-    if not only_said(text, said) or term_share(text, said) < SHARED_TERMS or not _begins_as_said(text, said):
+    if (
+        not hard_terms(text) <= all_terms(said)
+        or term_share(text, said) < SHARED_TERMS
+        or not _begins_as_said(text, said)
+    ):
         return "not_said"
     if any(term_share(text, one) == 1 for one in texts):
         return "said_already"

@@ -9,11 +9,19 @@ from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.findings.evidence import EvidenceRecord
 from app.learning.words import fold
 from app.reflection.comparing import Contradiction
-from app.reflection.sentences import Sentence, sentences, stems
+from app.reflection.sentences import Sentence, people, sentences, stems, table
 from app.retrieval.time_expressions import read_interval
 
 GRACE = timedelta(days=1)
 """How long after its time a plan may still be reported on."""
+REMARK = 3
+"""A sentence with no more words names no plan: "Maybe tomorrow"."""
+_DAY = re.compile(r"\b\d{1,2}(?:st|nd|rd|th)?\b")
+_MY = frozenset("my our mein meine meinen meinem meiner unser unsere mi mis nuestro nuestra".split())
+_YEARLY = frozenset(
+    "birthday anniversary born birthdays every geburtstag hochzeitstag jubilaum geboren jeden jedes cumpleanos cumple "
+    "aniversario naci nacio cada since seit desde".split()
+)
 _YEAR = re.compile(r"\b\d{4}\b")
 _NAME = re.compile(r"(?<=\s)[A-Z\u00c0-\u00de][\w-]+")
 
@@ -24,6 +32,8 @@ class PastPlan:
 
     record: EvidenceRecord
     until: str
+    alone: bool = True
+    """Whether the record says nothing else."""
 
 
 def plans(records: Sequence[EvidenceRecord], now: datetime) -> Iterator[PastPlan | Contradiction]:
@@ -31,14 +41,19 @@ def plans(records: Sequence[EvidenceRecord], now: datetime) -> Iterator[PastPlan
     ordered = sorted((one for one in records if one.kind == "memory"), key=lambda one: (one.said_at, one.id))
     for at, record in enumerate(ordered):
         planned = [one for one in sentences(record.text) if _is_plan(one)]
-        if len(planned) != 1 or planned[0].text.rstrip(".!") != record.text.strip().rstrip(".!"):
+        alone = len(planned) == 1 and planned[0].text.rstrip(".!") == record.text.strip().rstrip(".!")
+        dated = [one for one in sentences(record.text) if one not in planned and _is_dated(one)]
+        until = _end(record, dated[0].text) if len(dated) == 1 and not planned else None
+        if until is not None and until + GRACE < now and not heard_of(dated[0], record, ordered[at + 1 :]):
+            yield PastPlan(record, rfc3339(until), alone=dated[0].text.rstrip(".!") == record.text.strip().rstrip(".!"))
+        if not alone or len(planned[0].tokens) <= REMARK:
             continue
-        heard = [later for later in ordered[at + 1 :] if later.said_at > record.said_at and _touches(planned[0], later)]
+        heard = heard_of(planned[0], record, ordered[at + 1 :])
         off = next((later for later in heard if any(one.has("cancelled") for one in sentences(later.text))), None)
         if off is not None:
             yield Contradiction(record, off, "plan", "The later one says that the plan was called off.", 0.85, True)
             continue
-        until = _end(record)
+        until = _end(record, record.text)
         if until is not None and until + GRACE < now and not heard:
             yield PastPlan(record, rfc3339(until))
 
@@ -47,9 +62,24 @@ def _is_plan(sentence: Sentence) -> bool:
     return sentence.has("intended") and not (sentence.past or sentence.negative or sentence.text.endswith("?"))
 
 
+def _is_dated(sentence: Sentence) -> bool:
+    """Returns whether a sentence says what the user does on a day of a month, as in "On 3 May I start my training".
+    What comes again each year is no plan."""
+    if sentence.past or sentence.negative or sentence.has("corrected") or not sentence.holds:
+        return False
+    words = {token.word for token in sentence.tokens}
+    own = words & table("self") if words & people().keys() else words & (table("self") | _MY)
+    return bool(own and words & table("months") and _DAY.search(sentence.text)) and words.isdisjoint(_YEARLY)
+
+
+def heard_of(plan: Sentence, record: EvidenceRecord, later: Sequence[EvidenceRecord]) -> list[EvidenceRecord]:
+    """Returns the records after a plan that speak of the same."""
+    return [one for one in later if one.said_at > record.said_at and _touches(plan, one)]
+
+
 def _touches(plan: Sentence, later: EvidenceRecord) -> bool:
     """Returns True if a later record speaks of the same: it shares a name or two words with the plan."""
-    names = {fold(name) for name in _NAME.findall(plan.text)}
+    names = {fold(name) for name in _NAME.findall(plan.text)} - table("months")
     for sentence in sentences(later.text):
         words = {token.word for token in sentence.tokens}
         shared = [len(one & other) for one, other in zip(_about(plan), _about(sentence), strict=True)]
@@ -63,13 +93,13 @@ def _about(sentence: Sentence) -> tuple[frozenset[str], ...]:
     return stems(token.word for token in sentence.tokens)
 
 
-def _end(record: EvidenceRecord) -> datetime | None:
+def _end(record: EvidenceRecord, text: str) -> datetime | None:
     """Returns the end of the time that a plan names, or None if it names none after it was said."""
     said_at = parse_rfc3339(record.said_at)
-    interval = read_interval(record.text, said_at)
-    if interval is not None and interval.end <= to_ms(said_at) and not _YEAR.search(record.text):
+    interval = read_interval(text, said_at)
+    if interval is not None and interval.end <= to_ms(said_at) and not _YEAR.search(text):
         # A date without a year is read as one that is past, as in a question. A plan's lies ahead.
-        interval = read_interval(record.text, said_at + timedelta(days=365))
+        interval = read_interval(text, said_at + timedelta(days=365))
     if interval is None:
         return None
     until = datetime.fromtimestamp(interval.end / 1000, UTC)

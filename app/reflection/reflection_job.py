@@ -1,76 +1,93 @@
 """The reflection job: finds what cannot both hold and what is past, for each agent and user.
 
-It stores findings. With the policy `auto` it applies those that time and trust decide, each in a commit of its own that
-can be undone. A finding is stored once, so another run changes nothing.
+`FINDERS` find what needs no language model. Where there is one, it judges further pairs and says what several memories
+show together. The job stores findings. With the policy `auto` it applies those that time and trust decide, each in a
+commit of its own that can be undone. A finding is stored once, so another run changes nothing.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
 
 from app.core.clock import parse_rfc3339, rfc3339
-from app.core.process import in_turn
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
-from app.findings.evidence import EvidenceRecord, of_fact, of_memory, of_profile
-from app.findings.repository import FindingRepository, new_finding
+from app.findings.repository import FindingRepository
 from app.findings.schemas import FINDINGS
 from app.jobs import queue
 from app.jobs.models import REFLECTION, SCHEDULES
 from app.jobs.runner import Done, Run
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
-from app.learning.words import fold
 from app.llm.base import LLM
-from app.memories.models import MEMORIES, SMALL_TALK
-from app.memories.repository import of_pair, true_at
-from app.profiles.reader import ProfileReader
+from app.memories.models import MEMORIES
+from app.memories.repository import of_pair
 from app.reflection.applying import Applier
-from app.reflection.comparing import Contradiction, conflicts
+from app.reflection.candidates import CandidatePair, likely
+from app.reflection.comparing import Contradiction
+from app.reflection.finders import (
+    FINDERS,
+    NewFinding,
+    Owner,
+    PartitionView,
+    alone,
+    look_at,
+    near_pairs,
+    touches,
+    unknown,
+    weak,
+)
 from app.reflection.insights import KIND as INSIGHT
 from app.reflection.insights import InsightFinder
-from app.reflection.plans import PastPlan, plans
+from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.sentences import sentences
-from app.reflection.unconfirmed import crossed, unconfirmed
+from app.reflection.unconfirmed import crossed
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.filters import Absent, Eq, Filter, Not, Or, Range, both
-from app.storage.repository import Repository, anything, pages, unexpired
+from app.storage.filters import Eq, Filter, Range, both
+from app.storage.repository import anything, pages
 from app.storage.schema import Doc
 from app.storage.scope import SYSTEM, Partition, Scope
 
-MOST_MEMORIES = 2_000
-"""The limit of memories, and of facts, that a run compares in one partition, the latest ones."""
 PAGE = 500
 SURE = 0.8
 """The least confidence of a finding that is applied by itself."""
 SHOWN = 100
 """The number of findings whose ids a result lists."""
 OVERLAP = timedelta(minutes=10)
-SINGLE_VALUES = ("home", "occupation")
-
-
-class Owner(NamedTuple):
-    """The owners of a partition, with their tenant."""
-
-    tenant: str
-    agent: str | None
-    user: str | None
-
-
 MAX_PAUSE_SECONDS = 1.0
 """The limit of the rest after the records of one agent and user were compared."""
 
 
+@dataclass(slots=True)
+class _Report:
+    """What a run has found so far."""
+
+    most: int
+    dry_run: bool
+    ids: list[str] = field(default_factory=list)
+    applied: int = 0
+
+    @property
+    def room(self) -> int:
+        """How many findings the run may still make."""
+        return max(0, self.most - len(self.ids))
+
+    def add(self, found: Sequence[NewFinding]) -> None:
+        """Counts findings."""
+        self.ids += [one.finding["finding_id"] for one in found]
+
+
 class ReflectionJobs:
-    """Runs reflection jobs. `llm`: says what several memories show together."""
+    """Runs reflection jobs. `llm`: judges pairs, and says what several memories show together."""
 
     def __init__(self, tools: Tools, llm: LLM | None = None) -> None:
         self._tools, self._settings = tools, tools.settings.reflection
+        self._llm = llm if self._settings.pairs_per_run else None
         self._insights = InsightFinder(tools, llm)
 
     async def handle(self, run: Run) -> Done:
@@ -81,81 +98,69 @@ class ReflectionJobs:
         scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
         wanted = _named(payload)
         dry_run = bool(payload.get("dry_run"))
-        counts = {"found": 0, "applied": 0, "settled": 0}
-        ids = list[str]()
+        report = _Report(self._settings.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
         insights = await self._insights.run(run, scope, _partitions(owners), payload.get("focus"), dry_run=dry_run)
+        judge = self._judge(run.tenant)
         for number, owner in enumerate(owners, start=1):
-            new = await self.found(scope, owner, payload.get("focus"))
-            room = self._settings.findings_per_run - counts["found"]
-            for finding, conflict in new[:room]:
-                counts["found"] += 1
-                ids.append(finding["finding_id"])
-                if not dry_run:
-                    await self._store(run, scope, finding)
-                    counts["applied"] += await self._apply(run, scope, finding, conflict)
+            look = await look_at(self._tools, scope, owner)
+            new, pairs = await self.found(look, payload.get("focus"))
+            single = [one for one in new if len(one.finding["evidence"]) == 1]
+            await self._settle_new(run, look, [one for one in new if one not in single], report)
+            if judge is not None and pairs:
+                if dry_run:
+                    judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
+                else:
+                    report.add(await judge.ask(run, look, pairs, report.room))
+            await self._settle_new(run, look, await alone(look, single), report)
             await run.progress(number, len(owners))
         for finding in insights.found:
-            counts["found"] += 1
-            ids.append(finding["finding_id"])
-            counts["applied"] += await self._apply(run, scope, finding, None)
-        if not dry_run:
-            counts["settled"] = await self._settle(run, scope, wanted)
+            report.add([NewFinding(finding)])
+            report.applied += await self._apply(run, scope, finding, None)
+        settled = 0 if dry_run else await self._settle(run, scope, wanted)
         if insights.failed and not run.lease.last_attempt:
             raise insights.failed
         undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
-        result = {"dry_run": dry_run, **counts, "items": ids[:SHOWN], "insights": insights.shown()}
+        asked = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
+        counts = {"found": len(report.ids), "applied": report.applied, "settled": settled}
+        result = {"dry_run": dry_run, **counts, **asked, "items": report.ids[:SHOWN], "insights": insights.shown()}
         return Done(result, undo, "partial" if insights.failed else "succeeded")
+
+    def _judge(self, tenant: str) -> Judge | None:
+        """Returns the judge of a run, or None if there is no model, or no pair may be judged."""
+        if self._llm is None:
+            return None
+        return Judge(self._llm, self._llm.budget(self._tools.allowance(tenant)), self._settings.pairs_per_run)
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
     async def found(
-        self, scope: Scope, owner: Owner, focus: str | None = None
-    ) -> list[tuple[Doc, Contradiction | None]]:
-        """Returns the findings of a partition that are not stored yet, the surest first. Only reads."""
-        now = self._tools.clock.now()
-        records, names = await self._records(scope, owner)
+        self, look: PartitionView, focus: str | None = None
+    ) -> tuple[list[NewFinding], list[CandidatePair]]:
+        """Returns the findings of a partition that are not stored yet, the surest first, and the pairs that only a
+        language model can judge, the likeliest first. Only reads."""
         started = time.perf_counter()
-        compared = await in_turn(lambda: [*conflicts(records, names), *plans(records, now)])
+        found = [one for finder in FINDERS for one in await finder(look)]
+        pairs = await near_pairs(look, found)
         # a first run over a large store goes on for minutes: it leaves half of the time to requests
         await asyncio.sleep(min(time.perf_counter() - started, MAX_PAUSE_SECONDS))
-        docs = [
-            (_finding(owner, one, rfc3339(now)), one if isinstance(one, Contradiction) else None)
-            for one in compared
-            if _of_owner(one, owner) and _touches(one, focus)
-        ]
-        days = self._settings.unconfirmed_days
-        aged = await in_turn(lambda: list(unconfirmed(records, now, days)))
-        docs += [(_aged(owner, one, days, rfc3339(now)), None) for one in aged if _is_about(one, owner, focus)]
-        by_id = {doc["finding_id"]: (doc, one) for doc, one in docs}
-        known = await FindingRepository(self._tools.store, scope).get_many(list(by_id))
-        new = [pair for finding_id, pair in by_id.items() if finding_id not in known]
-        return sorted(new, key=lambda pair: -pair[0]["confidence"])
-
-    async def _records(self, scope: Scope, owner: Owner) -> tuple[list[EvidenceRecord], frozenset[str]]:
-        """Returns the records that one prompt for this agent and user may show, and the names of the user."""
-        store, now = self._tools.store, rfc3339(self._tools.clock.now())
-        of = of_pair(owner.agent, owner.user)
-        if owner.agent is not None and owner.user is not None:
-            of = Or((of, of_pair(None, owner.user)))
-        plain = [Not(Eq("memory_type", kind)) for kind in ("instruction", "summary", "issue", "solution", "learned")]
-        memories = await Repository(store, scope, MEMORIES).find(
-            both(of, Eq("status", "active"), *plain, unexpired(now)), limit=MOST_MEMORIES
-        )
-        facts = await Repository(store, scope, FACTS).find(
-            both(of, Eq("standing", "held"), Absent("known_until"), *true_at(now)), limit=MOST_MEMORIES
-        )
-        records = [of_memory(doc) for doc in memories if _said_by_user(doc) and _valid(doc, now)]
-        records += [of_fact(doc) for doc in facts]
-        user = None if owner.user is None else await ProfileReader(store, scope, self._tools.clock).find(owner.user)
-        if user is not None:  # what facts state is among the facts
-            fields = [name for name in SINGLE_VALUES if user.profile.get(name) and name not in user.facts]
-            records += [of_profile(user.record, name) for name in fields]
-        named = None if user is None else user.profile.get("name")
-        names = {fold(str(name)) for name in (owner.user, named) if name}
-        return records, frozenset(names | {name.split()[0] for name in names if name.split()})
+        if self._llm is None:  # what a model once said of a pair still counts
+            found += [weak(look, pair) for pair in likely(await unjudged(look, pairs))]
+            pairs = []
+        new = await unknown(look, [one for one in found if touches(one, look, focus)])
+        if focus is not None:
+            pairs = [pair for pair in pairs if touches(weak(look, pair), look, focus)]
+        return new, pairs
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
+
+    async def _settle_new(self, run: Run, look: PartitionView, new: Sequence[NewFinding], report: "_Report") -> None:
+        """Stores findings as far as there is room, and applies those that the policy lets it apply."""
+        for one in new[: report.room]:
+            report.add([one])
+            if not report.dry_run:
+                await self._store(run, look.scope, one.finding)
+                report.applied += await self._apply(run, look.scope, one.finding, one.conflict)
 
     async def _store(self, run: Run, scope: Scope, finding: Doc) -> None:
         with suppress(CommitConflict):  # another worker has found it
@@ -202,7 +207,8 @@ class ReflectionJobs:
             return False
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION)
         news, aged = _news(schedule), self._aged_since(schedule)
-        return await anything(self._tools.store, [(MEMORIES, news), (FACTS, news), (MEMORIES, aged)])
+        waiting = [] if self._llm is None else [(JUDGED_PAIRS, both(Eq("verdict", WAITING)))]
+        return await anything(self._tools.store, [(MEMORIES, news), (FACTS, news), (MEMORIES, aged), *waiting])
 
     def _aged_since(self, schedule: Doc | None) -> Filter:
         """Filters memories that may have become unconfirmed since the previous run."""
@@ -215,9 +221,15 @@ class ReflectionJobs:
         looked_at = self._tools.clock.now()
         schedule = await run.store.get(SCHEDULES, SYSTEM, REFLECTION)
         started = 0
-        for owner in await self._owners(None, _news(schedule), self._aged_since(schedule)):
+        owners = dict.fromkeys(await self._owners(None, _news(schedule), self._aged_since(schedule)))
+        if self._llm is not None:
+            owners |= dict.fromkeys(await self._waiting())
+        for owner in owners:
             scope = Scope(owner.tenant)
-            if await self.found(scope, owner) or await self._insights.wanted(scope, *_partitions([owner])):
+            look = await look_at(self._tools, scope, owner)
+            new, pairs = await self.found(look)
+            waits = bool(new) or bool(await unjudged(look, pairs))
+            if waits or await self._insights.wanted(scope, *_partitions([owner])):
                 of = {"agent_id": owner.agent, "user_id": owner.user}
                 _, changes = queue.start(
                     scope, REFLECTION, {"dry_run": False, "pair": of}, self._tools.clock.now(), **of
@@ -229,6 +241,15 @@ class ReflectionJobs:
             await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=seen)])
         return Done({"operations": started})
 
+    async def _waiting(self) -> list[Owner]:
+        """Returns the partitions with pairs for which an earlier run had no call left."""
+        find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
+        return [
+            Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"])
+            async for docs in pages(find, JUDGED_PAIRS, PAGE)
+            for doc in docs
+        ]
+
     async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:
         """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""
         found: dict[Owner, None] = {}
@@ -237,27 +258,6 @@ class ReflectionJobs:
             async for docs in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
                 found |= {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None for doc in docs}
         return list(found)
-
-
-def _finding(owner: Owner, one: Contradiction | PastPlan, now: str) -> Doc:
-    if isinstance(one, PastPlan):
-        named = {"kind": "memory", "id": one.record.id}
-        proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": {"valid_until": one.until}}
-        reason = "Its time is past, and nothing was heard of it."
-        return new_finding(owner.agent, owner.user, "stale", reason, [one.record], proposal, 0.6, now)
-    keep, retire = ({"kind": each.kind, "id": each.id} for each in (one.keep, one.retire))
-    details = {"aspect": one.aspect}
-    proposal = {"action": "supersede", "keep": keep, "retire": [retire], "details": details}
-    kind = "stale" if one.changed and one.keep is one.later else "contradiction"
-    evidence = [one.earlier, one.later]
-    return new_finding(owner.agent, owner.user, kind, one.reason, evidence, proposal, one.confidence, now)
-
-
-def _aged(owner: Owner, one: EvidenceRecord, days: float, now: str) -> Doc:
-    named = {"kind": one.kind, "id": one.id}
-    proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": {"valid_until": now}}
-    reason = f"It was learned with little trust, and nothing has confirmed it for {days:g} days."
-    return new_finding(owner.agent, owner.user, "stale", reason, [one], proposal, 0.5, now)
 
 
 def _decided(conflict: Contradiction) -> bool:
@@ -272,40 +272,8 @@ def _decided(conflict: Contradiction) -> bool:
     return same_owner and plain and sum(1 for _ in sentences(retire["content"])) == 1
 
 
-def _of_owner(one: Contradiction | PastPlan, owner: Owner) -> bool:
-    """Returns whether a finding belongs to this partition: one of its records does, or its profile is involved."""
-    records = [one.record] if isinstance(one, PastPlan) else [one.earlier, one.later]
-    return any((record.agent_id, record.user_id) == (owner.agent, owner.user) for record in records)
-
-
-def _touches(one: Contradiction | PastPlan, focus: str | None) -> bool:
-    """Returns whether a finding has a word of the focus."""
-    return _speak_of([one.record] if isinstance(one, PastPlan) else [one.earlier, one.later], focus)
-
-
-def _is_about(one: EvidenceRecord, owner: Owner, focus: str | None) -> bool:
-    return (one.agent_id, one.user_id) == (owner.agent, owner.user) and _speak_of([one], focus)
-
-
-def _speak_of(records: Sequence[EvidenceRecord], focus: str | None) -> bool:
-    if focus is None:
-        return True
-    said = {token.word for record in records for sentence in sentences(record.text) for token in sentence.tokens}
-    return bool(said & {token.word for sentence in sentences(focus) for token in sentence.tokens})
-
-
 def _partitions(owners: Sequence[Owner]) -> list[Partition]:
     return [Partition(owner.agent, owner.user) for owner in owners]
-
-
-def _said_by_user(doc: Doc) -> bool:
-    if doc["standing"] == SMALL_TALK:
-        return False
-    return doc["memory_type"] != "message" or doc["source"]["role"] in (None, "user")
-
-
-def _valid(doc: Doc, now: str) -> bool:
-    return (doc["valid_until"] is None or doc["valid_until"] > now) and (doc["valid_from"] or "") <= now
 
 
 def _named(payload: Doc) -> Filter:
@@ -318,6 +286,3 @@ def _news(schedule: Doc | None) -> Filter:
     """Filters records created since the previous run."""
     since = (schedule or {}).get("looked_at")
     return both(Range("created_at", ge=since)) if since is not None else both()
-
-
-__all__: Sequence[str] = ["ReflectionJobs"]

@@ -81,6 +81,8 @@ class SearchQuery:
     first_windows: bool = False
     """True compares only the first window of long documents, not the best one: sharing a part does not make two texts
     duplicates."""
+    vectors: bool = False
+    """True also returns the vectors of the documents."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,9 @@ class Columns:
     """64-bit hash of the normalised content. Of equal contents, results show one."""
     derived: Memo = field(default_factory=Memo, compare=False)
     """Memo of results computed from the columns. The same object as long as the engine's own columns are the same."""
+    vectors: NDArray[np.int8] | None = field(default=None, compare=False)
+    """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
+    the query did not ask for vectors."""
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
@@ -136,6 +141,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     if len(parts) == 1:
         return parts[0]
     kept = parts[0].derived
+    given = [p.vectors for p in parts if p.vectors is not None]
     fixed = kept.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
     fading = kept.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
     return Columns(
@@ -146,6 +152,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         has_vector=np.concatenate([p.has_vector for p in parts]),
         hits=np.concatenate([p.hits for p in parts], axis=1),
         df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
+        vectors=np.concatenate(given) if given else None,
     )
 
 

@@ -83,9 +83,9 @@ def _overhead(answer: dict[str, Any], memories: dict[str, Passage], prompt: Pass
 
 
 def evaluate(
-    client: httpx.Client, worlds: Sequence[World], budgets: Sequence[int], *, wall_clock: bool, enough: Enough = fmean
+    service: Service, worlds: Sequence[World], budgets: Sequence[int], *, wall_clock: bool, enough: Enough = fmean
 ) -> list[Score]:
-    service, scores = Service(client), list[Score]()
+    scores = list[Score]()
     for world in worlds:
         start = time.perf_counter()
         scores += ask_world(service, world, budgets, wall_clock=wall_clock, enough=enough)
@@ -144,6 +144,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", choices=("dev", "held_out", "all"), default="dev", help="which worlds of the stories")
     parser.add_argument("--any", action="store_true", help="one of the memories that a question needs is enough")
     parser.add_argument("--last", action="store_true", help="only the last question of each conversation")
+    parser.add_argument("--reflect", action="store_true", help="let the service reflect before questions are asked")
     parser.add_argument("--speed", action="store_true", help="time a context of 2,000 tokens beside a search instead")
 
 
@@ -159,7 +160,8 @@ def run(client: httpx.Client, worlds: list[World], options: argparse.Namespace) 
         print(harness.table(result))
     else:
         enough: Enough = max if options.any else fmean
-        result = summary(evaluate(client, worlds, options.budgets, wall_clock=options.wall_clock, enough=enough))
+        service = Service(client, reflects=options.reflect)
+        result = summary(evaluate(service, worlds, options.budgets, wall_clock=options.wall_clock, enough=enough))
         print(table(result, options.budgets))
     if options.json:
         options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -42,9 +42,10 @@ class Step:
 class Service:
     """The calls of the API that the evaluations need, for one user at a time."""
 
-    def __init__(self, client: httpx.Client, *, summaries: bool = False) -> None:
-        """With `summaries`, nothing is asked before every session that is long enough has its summary."""
-        self._client, self._summaries = client, summaries
+    def __init__(self, client: httpx.Client, *, summaries: bool = False, reflects: bool = False) -> None:
+        """With `summaries`, nothing is asked before every session that is long enough has its summary. With
+        `reflects`, the service reflects on what it knows before it is asked."""
+        self._client, self._summaries, self._reflects = client, summaries, reflects
         self._run = uuid.uuid4().hex[:8]
 
     def owner(self, world: World) -> Owner:
@@ -62,6 +63,8 @@ class Service:
             known = max(known, after)
             contents = self.contents(owner)
             _require(world, known, contents)
+            if self._reflects:
+                self.reflect(owner)
             now = {"now": world.now} if world.now else now_after(world.items[:known])
             yield Step(tuple(questions), contents, now)
 
@@ -83,6 +86,16 @@ class Service:
                     messages = [_message(item) for item in batch]
                     path = f"/v1/sessions/{session_id(owner, session)}/messages"
                     self._send("POST", path, {**owner, "memorize": "messages", "messages": messages})
+
+    def reflect(self, owner: Owner) -> None:
+        """Has the service look for contradictions, and says how many it found."""
+        done = self._send("POST", "/v1/reflect", dict(owner))
+        deadline = time.monotonic() + PENDING_SECONDS
+        while done["status"] not in ("succeeded", "partial", "failed") and time.monotonic() < deadline:
+            time.sleep(0.1)
+            done = self._send("GET", f"/v1/operations/{done['operation_id']}", {})
+        result = done["result"] or {}
+        print(f"{owner['user_id']}: reflection {done['status']}, {result.get('found')} found", file=sys.stderr)
 
     def contents(self, owner: Owner) -> dict[str, str]:
         """The content of every memory of the user, by its id, once all that is waited for is there."""

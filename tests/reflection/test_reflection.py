@@ -127,3 +127,18 @@ async def test_with_auto_the_later_one_supersedes_until_it_is_undone(start: Star
         assert (await service.client.get(f"/v1/memories/{rome}")).json()["status"] == "active"
         assert (await reflect(service))["result"]["applied"] == 0
         assert len(await findings(service)) == 2
+
+
+async def test_what_is_to_happen_on_a_day_is_a_plan_and_a_birthday_is_none(service: Service) -> None:
+    plans = {
+        "On 3 March I open my little shop. Cake for all.": ["none"],
+        "Am 4. März beginne ich meine Lehre.": ["end"],
+        "El 5 de marzo presento mi libro.": ["end"],
+        "My birthday is on 6 March.": [],
+        "My sister's birthday is on 7 March.": [],
+    }
+    for user, (text, actions) in enumerate(plans.items()):
+        await memory(service, text, "2026-02-01T00:00:00Z", user_id=f"u{user}")
+        await reflect(service, user_id=f"u{user}")
+        found = await findings(service, user_id=f"u{user}")
+        assert [one["proposal"]["action"] for one in found] == actions, text

@@ -59,6 +59,7 @@ async def test_an_erased_user_is_nowhere_and_others_are_as_they_were(
     known = (await api.get("/v1/memories", params={"user_id": CANARY, "limit": 2})).json()["items"]
     owner = {"agent_id": "a", "user_id": CANARY}
     await findings.found(service, *(one["memory_id"] for one in known), owner=owner)
+    await findings.judged(service, owner)
     await api.post("/v1/memories/search", json={"user_id": CANARY, "query": "tea"})
     before = (await exported(api, "other"))[1:-1]
     records = (await exported(api, CANARY))[1:-1]

@@ -5,6 +5,8 @@ from typing import Any
 from app.core.clock import rfc3339
 from app.findings.evidence import EvidenceReader
 from app.findings.repository import FindingRepository, new_finding
+from app.reflection.judge import JUDGED_PAIRS
+from app.storage.changes import Insert
 from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import operation, work
@@ -35,6 +37,13 @@ async def found(
     )
     await held.store.commit([FindingRepository(held.store, scope).insert(doc)])
     return str(doc["finding_id"])
+
+
+async def judged(service: Service, owner: Json = PAIR) -> None:
+    """Stores what a model said of a pair of this owner."""
+    fields = {"tenant_id": "default", "agent_id": owner["agent_id"], "user_id": owner["user_id"]}
+    doc = {"judged_id": "jdg_1", **fields, "verdict": "both_hold", "created_at": rfc3339(service.clock.now())}
+    await service.resources.store.commit([Insert(JUDGED_PAIRS, doc)])
 
 
 async def findings(service: Service, **params: Any) -> list[Json]:

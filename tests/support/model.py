@@ -19,6 +19,7 @@ NOTHING: dict[str, Json] = {
     "FoundFacts": {"facts": []},
     "FoundProcedures": {"procedures": []},
     "RevisedSteps": {"revised_steps": []},
+    "JudgedPairs": {"pairs": []},
     "Summary": {"summary": "They talked."},
     "MergedFact": {"value": None},
     "FoundInsight": {"sources": [], "insight": None},

@@ -288,6 +288,7 @@ class Segment:
         df = np.array(found, np.float32)
         cosine, has_vector = fixed.cosine(query, self._vectors[: self._size])
         matched = fixed.masks.matched(query.where)
+        vectors = fixed.own_vectors(query, self._vectors[: self._size]) if query.vectors else None
         if fixed.live is not None:
             hits, cosine, has_vector, matched = (
                 hits[:, fixed.live],
@@ -296,7 +297,9 @@ class Segment:
                 matched[fixed.live],
             )
             df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
-        return Columns(**fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df)
+        return Columns(
+            **fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df, vectors=vectors
+        )
 
     def _describe(self) -> SegmentView:
         """Builds the query-independent arrays. They are cached until the next change."""
