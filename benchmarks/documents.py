@@ -75,8 +75,8 @@ def _compress(file: Path, total: int) -> zstandard.ZstdDecompressor:
     for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
         connection.execute(f'DROP TRIGGER "{name}"')  # they count bytes
 
-    def compressed(text: Any) -> bytes:
-        return encoder.compress(str(text).encode())
+    def compressed(*texts: Any) -> Any:
+        return encoder.compress(str(texts[0]).encode())
 
     connection.create_scalar_function("compressed", compressed, 1, deterministic=True)
     connection.execute(f"UPDATE {TABLE} SET doc = compressed(doc)")

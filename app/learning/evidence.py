@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from app.core.clock import parse_rfc3339
-from app.learning.quotes import Quote, find
+from app.learning.quotes import Quote
 from app.learning.words import Token, fold, languages, number_words, said_by, table, tokens, without_compounds
 from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms

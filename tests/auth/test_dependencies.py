@@ -1,6 +1,7 @@
 import pytest
 
 from app.auth.dependencies import MAX_KEYS, RateLimiter
+from app.core.workers import OwnPairs
 from app.errors import RateLimited
 from app.setting_groups import LimitSettings
 from app.settings import Settings
@@ -62,6 +63,7 @@ def test_what_is_remembered_is_bounded() -> None:
     limiter = RateLimiter(1, Seconds())
     for number in range(MAX_KEYS + 10):
         limiter.check(str(number))
+    assert isinstance(limiter._buckets, OwnPairs)
     assert len(limiter._buckets) == MAX_KEYS
 
 

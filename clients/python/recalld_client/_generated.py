@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract e19f2c49886b09848edb4acb94ec50b8."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 498edfa0c09f51dafc7953cd7ec95414."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -253,6 +253,24 @@ class Caller(TypedDict):
 
 
 Cardinality: TypeAlias = Literal["one", "many"]
+
+
+ChangeFormat: TypeAlias = Literal["json", "events"]
+
+
+ChangeInclude: TypeAlias = Literal["record"]
+
+
+class ChangePage(TypedDict):
+    items: "list[RecordChange]"
+    next_cursor: NotRequired[str | None]
+    cursor: str
+
+
+ChangedKind: TypeAlias = Literal["memory", "session", "message", "task", "checkpoint", "action", "fact", "alias", "procedure", "profile", "agent", "finding"]
+
+
+ChangedRecord: TypeAlias = Json
 
 
 class ChatMessage(TypedDict):
@@ -1604,6 +1622,23 @@ class RecentRecord(TypedDict):
     failed_in_a_row: int
 
 
+class RecordChange(TypedDict):
+    """A change of one record."""
+
+    cursor: str
+    kind: "ChangedKind"
+    id: str | None
+    type: "RecordChangeType"
+    agent_id: str | None
+    user_id: str | None
+    version: int | None
+    at: str
+    record: NotRequired["ChangedRecord | None"]
+
+
+RecordChangeType: TypeAlias = Literal["created", "updated", "deleted", "erased"]
+
+
 class RecordCounts(TypedDict):
     """How many records there are that the key sees, those included that have expired and are not purged yet."""
 
@@ -2726,6 +2761,11 @@ class Operations(Transport):
         found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
+    def list_changes(self, *, after: str | None = None, limit: int | None = None, format: "ChangeFormat | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: str | None = None, type: str | None = None, include: "ChangeInclude | None" = None, last_event_id: str | None = None) -> "ChangePage":
+        """List changes of records, the oldest first, as a page or, with `Accept:"""
+        found: "ChangePage" = self._call("GET", "/v1/changes", query={"after": after, "limit": limit, "format": format, "agent_id": agent_id, "user_id": user_id, "kind": kind, "type": type, "include": include}, headers={"last-event-id": last_event_id})
+        return found
+
     def list_jobs(self) -> "Jobs":
         """List what runs by the clock, when it last ran and what came of it."""
         found: "Jobs" = self._call("GET", "/v1/jobs")
@@ -3314,6 +3354,11 @@ class AsyncOperations(AsyncTransport):
     async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes."""
         found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def list_changes(self, *, after: str | None = None, limit: int | None = None, format: "ChangeFormat | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: str | None = None, type: str | None = None, include: "ChangeInclude | None" = None, last_event_id: str | None = None) -> "ChangePage":
+        """List changes of records, the oldest first, as a page or, with `Accept:"""
+        found: "ChangePage" = await self._call("GET", "/v1/changes", query={"after": after, "limit": limit, "format": format, "agent_id": agent_id, "user_id": user_id, "kind": kind, "type": type, "include": include}, headers={"last-event-id": last_event_id})
         return found
 
     async def list_jobs(self) -> "Jobs":

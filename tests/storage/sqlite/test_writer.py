@@ -25,10 +25,10 @@ class Gated:
         self.open, self.reached = threading.Event(), threading.Event()
         self.open.set()
 
-    def __call__(self, connection: apsw.Connection, wanted: Sequence[Change]) -> Committed:
+    def __call__(self, connection: apsw.Connection, wanted: Sequence[Change], at: str | None) -> Committed:
         self.reached.set()
         assert self.open.wait(60)
-        return changes.execute(connection, wanted)
+        return changes.execute(connection, wanted, at)
 
 
 class Setup:
