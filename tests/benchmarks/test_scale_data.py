@@ -7,8 +7,8 @@ import numpy as np
 
 from app.memories.models import MEMORIES
 from app.storage.index.record_codec import head_dtype
-from benchmarks.data import DIM
-from benchmarks.scale_data import AT_ONCE, BIG, SMALL, Size, made
+from benchmarks.data import BIG, DIM
+from benchmarks.scale_data import AT_ONCE, SMALL, Size, made
 
 
 def test_each_user_has_as_many_memories_and_the_times_mix_the_users() -> None:

@@ -25,7 +25,7 @@ class Gated:
         self.open, self.reached = threading.Event(), threading.Event()
         self.open.set()
 
-    def __call__(self, connection: apsw.Connection, wanted: Sequence[Change], at: str | None) -> Committed:
+    def __call__(self, connection: apsw.Connection, wanted: Sequence[Change], at: str | None = None) -> Committed:
         self.reached.set()
         assert self.open.wait(60)
         return changes.execute(connection, wanted, at)
