@@ -14,19 +14,18 @@ from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
-from app.auth.costs import CostLimiter
 from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
 from app.auth.keys import API_KEYS, Keys
-from app.auth.wrong_keys import WrongKeyLimiter
-from app.core import process, tokens
+from app.auth.limits import CostLimiter, WrongKeyLimiter
+from app.core import prompt_text, work
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
-from app.facts.about_user import USERS
 from app.facts.alias_service import ALIAS_UNDO
 from app.facts.aliases import FACT_COLLECTIONS
+from app.facts.keys import USERS
 from app.facts.service import FACT
 from app.findings.schemas import FINDINGS
 from app.jobs.models import (
@@ -53,24 +52,21 @@ from app.jobs.models import (
 from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
-from app.learning.dependencies import Tools
+from app.learning.dependencies import LLM_DAYS, Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
-from app.learning.extraction_job import ExtractionJobs
-from app.learning.fact_merge import FactMergeJob
+from app.learning.fact_merge import FactMergeJob, PredicateJobs
 from app.learning.jobs import ConversationJobs
-from app.learning.predicate_job import PredicateJobs
 from app.learning.rederivation import Rederivation
+from app.learning.service import ExtractionJobs
 from app.learning.summaries import day_teller
-from app.learning.token_usage import LLM_DAYS
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
-from app.memories.embedding_job import EmbeddingJob
 from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
-from app.memories.reembed import warn_of_other_models
+from app.memories.reembed import EmbeddingJob, warn_of_other_models
 from app.operations.gauges import gauging
-from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.procedures.service import PROCEDURE
 from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.reflection.judge import JUDGED_PAIRS
 from app.reflection.procedure_review import ProcedureReviews
@@ -248,8 +244,8 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
 async def _warm() -> None:
     """Loads the vocabulary once the service is ready, then returns memory that loading freed."""
     await asyncio.sleep(WARM_AFTER_SECONDS)
-    await asyncio.to_thread(tokens.warm)
-    await asyncio.to_thread(process.trim)
+    await asyncio.to_thread(prompt_text.warm)
+    await asyncio.to_thread(work.trim)
 
 
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
@@ -272,11 +268,11 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     await warn_of_other_models(store, embedder, EMBEDDABLE)
     accesses = AccessRecorder(store, agents, clock)
     stack.push_async_callback(accesses.flush)
-    await stack.enter_async_context(process.running("accesses", accesses.run))
+    await stack.enter_async_context(work.running("accesses", accesses.run))
     runner = job_runner(settings, store, embedder, clock, llm)
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
-        await stack.enter_async_context(process.running("jobs", runner.run))
+        await stack.enter_async_context(work.running("jobs", runner.run))
     limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
     costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)

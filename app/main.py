@@ -14,11 +14,10 @@ from starlette.types import ASGIApp
 from app import VERSION
 from app.actions import endpoints as actions
 from app.admin import endpoints as administration
+from app.admin import endpoints as authentication
 from app.api import errors, health, openapi
-from app.api.cors import Cors
 from app.api.fast_path import Shortcut
-from app.api.middleware import RequestLayer
-from app.auth import endpoints as authentication
+from app.api.middleware import Cors, RequestLayer
 from app.console import endpoints as console
 from app.context import endpoints as context
 from app.core import tracing

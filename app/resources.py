@@ -14,7 +14,7 @@ from app.retrieval.reranking import SecondStage
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 
 
 class AccessLog(Protocol):

@@ -13,21 +13,19 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app.errors import did_you_mean
+from app.job_settings import JobSettings, ProcedureSettings, ReflectionSettings, RetentionSettings
 from app.setting_groups import (
+    MOST_WORKERS,
     ChangeSettings,
     ConnectionSettings,
     ContextSettings,
     EmbeddingSettings,
-    JobSettings,
     LimitSettings,
     LLMSettings,
     MongodbSettings,
     OidcSettings,
-    ProcedureSettings,
     QuotaSettings,
-    ReflectionSettings,
     RerankSettings,
-    RetentionSettings,
     SettingGroup,
     TrustSettings,
     is_loopback,
@@ -35,7 +33,6 @@ from app.setting_groups import (
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
 _PREFIX = "RECALLD_"
-MOST_WORKERS = 64
 _NO_SETTINGS = frozenset({"URL", "KEY", "API_KEY", "AGENT", "USER", "MIGRATE_TO", "STRESS"})
 """Variables that commands, examples and tests read, without the prefix."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.core.clock import rfc3339
-from app.core.tokens import vocabulary
+from app.core.prompt_text import vocabulary
 from app.embedding.onnx import MINILM_NAME
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES

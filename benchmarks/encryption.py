@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.lifespan import COLLECTIONS
-from app.storage.sqlite.encryption import StoreKey, cipher_layer
+from app.storage.sqlite.pages import StoreKey, cipher_layer
 from app.storage.sqlite.store import EmbeddedOptions, EmbeddedStore
 from benchmarks.harness import Connection, Row, Section, Times, alternate, folder, percentile, recalld
 

@@ -29,14 +29,14 @@ from app.facts.keys import sentence
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
+from app.job_settings import JobSettings
 from app.lifespan import RealParts
 from app.main import create_app
 from app.memories.records import SOURCE
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from app.storage.text import index_text
 from benchmarks import data
 from benchmarks.harness import WARM_UP, Connection, Section, Times, alternate, bare, folder, ratio_rows, serving

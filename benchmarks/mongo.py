@@ -27,13 +27,12 @@ from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
-from app.storage.filters import Eq
-from app.storage.mongo.client import OURS
+from app.storage.mongo.check import OURS
 from app.storage.mongo.codec import key
 from app.storage.mongo.partitions import PAIRS, pair_key
 from app.storage.mongo.store import MongoOptions, MongoStore
-from app.storage.scope import Partition
-from app.storage.search import SearchQuery
+from app.storage.schema import Eq
+from app.storage.search import Partition, SearchQuery
 from app.storage.text import index_text, term_ids, terms
 from benchmarks import data
 from benchmarks.harness import Row, Section, alternate, p50_p95, percentile

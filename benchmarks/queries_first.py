@@ -16,9 +16,8 @@ from typing import Any
 
 import httpx
 
-from app.importers import mem0
-from app.importers.loader import bring
-from app.importers.models import DefaultOwner
+from app.importers import formats
+from app.importers.loader import DefaultOwner, bring
 from benchmarks.data import Texts
 from benchmarks.harness import Row, Section, folder, p50_p95, percentile, recalld
 
@@ -80,7 +79,7 @@ class Bench:
             {"id": str(at), "memory": memory["content"], "agent_id": "a", "user_id": "imported"}
             for at, memory in enumerate(self._memories("imported", self._items))
         ]
-        await bring(list(mem0.read(records, DefaultOwner(None, None, "2026-01-01T00:00:00.000Z"))), self)
+        await bring(list(formats.read_mem0(records, DefaultOwner(None, None, "2026-01-01T00:00:00.000Z"))), self)
 
     async def post(self, path: str, body: dict[str, Any]) -> None:
         """As an import calls it."""

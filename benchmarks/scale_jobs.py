@@ -19,9 +19,9 @@ from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.storage.filters import Eq, Not
 from app.storage.protocol import DecayRule
-from app.storage.scope import SYSTEM
+from app.storage.schema import Eq, Not
+from app.storage.search import SYSTEM
 from app.storage.sqlite.store import EmbeddedStore
 from benchmarks.data import DIM, owner
 from benchmarks.harness import Row, percentile

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.core.small_talk import is_small_talk  # noqa: E402
+from app.core.characters import is_small_talk  # noqa: E402
 from app.embedding.factory import DEFAULT_MODEL, load_model  # noqa: E402
 from app.reflection.candidates import FEATURES, NEIGHBOURS, WEIGHTS, PairSide, comparable, features, probability  # noqa: E402
 from benchmarks.evaluation import sets  # noqa: E402

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from app.job_settings import JobSettings
 from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, REFLECTION, RETENTION, SCHEDULES
 from app.lifespan import job_runner
 from app.memories.models import MEMORIES
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.support.memories import PAIR, batch, recall, remember
 from tests.support.stores import Wrapped

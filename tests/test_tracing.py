@@ -12,10 +12,11 @@ from typing import Any
 import orjson
 import pytest
 
-from app.cli._logs import JsonFormatter
+from app.cli._common import JsonFormatter
 from app.core import tracing
+from app.job_settings import JobSettings
 from app.memories.models import MEMORIES
-from app.setting_groups import JobSettings, LLMSettings
+from app.setting_groups import LLMSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.collector import Collector, Seen, collecting

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 
+from app.job_settings import JobSettings
 from app.main import create_app
-from app.setting_groups import JobSettings
 from app.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent

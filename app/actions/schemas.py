@@ -8,7 +8,7 @@ from typing_extensions import TypeAliasType
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
 from app.memories.records import SOURCE
 from app.memories.schemas import Source, SourceIn
-from app.memories.search_schemas import HowSearched
+from app.memories.search import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema, Unique
 
 _LISTS = ("entities", "tags", "entity_keys", "tag_keys", "mentions")
@@ -73,7 +73,7 @@ ACTION_DAYS = Collection(
     indexes=(("agent_id", "user_id"), ("agent_id",), ("user_id",)),
     opaque=("cells",),
 )
-"""The figures of each agent, user and UTC day whose actions were rolled up. `cells` are those of `actions/figures.py`.
+"""The figures of each agent, user and UTC day whose actions were rolled up. `cells` are those of `actions/roll_ups.py`.
 The summary of the day, a memory, may be changed or deleted; its figures stay."""
 
 ActionWord = TypeAliasType("ActionWord", Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")])

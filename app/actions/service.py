@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from app.actions import roll_ups
-from app.actions.figures import Tally, cell_group, cells_of_counts, counts_of, grouping
+from app.actions.roll_ups import Tally, cell_group, cells_of_counts, counts_of, grouping
 from app.actions.schemas import ACTION_DAYS, ACTIONS, COMPARED, ActionCreate, ActionSearch, Call, Feedback, render
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
@@ -18,15 +18,13 @@ from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding_backfill import Embeddable, note
-from app.memories.indexing import Embeddings, IndexText
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, Embeddings, IndexText
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.filters import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.repository import Listing, Repository, pages
-from app.storage.schema import Doc
+from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 

@@ -1,8 +1,15 @@
-"""HTTP endpoints for keys and the audit trail, which need an admin key, and for what a key may do."""
+"""HTTP endpoints of keys, of the audit trail, and of the caller itself.
+
+HTTP endpoints for keys and the audit trail, which need an admin key, and for what a key may do.
+
+Metadata of the service as an OAuth 2.0 protected resource (RFC 9728): which issuer's tokens it accepts.
+"""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from app.admin import service
 from app.admin.service import AuditService, KeyService
@@ -10,7 +17,7 @@ from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import InResources, get_caller
+from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, get_caller, resources_of
 from app.auth.keys import Keys
 from app.core.schemas import Identifier, Page, Timestamp
 from app.storage.protocol import using_reserve
@@ -128,3 +135,32 @@ async def list_audit(
 ) -> Response:
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     return answer(await audit.page(where, listing))
+
+
+BASIC = frozenset({"read", "write"})
+"""The rights whose scopes a client asks for unless it knows better."""
+
+
+async def protected_resource(request: Request) -> Response:
+    """Returns the metadata of the path that follows."""
+    resources = resources_of(request)
+    oidc = resources.settings.oidc
+    path = request.scope["path"].removeprefix(METADATA)
+    pairs = [pair.rpartition("=") for pair in oidc.scopes.split()]
+    return JSONResponse(
+        {
+            "resource": base_url(request, resources) + path,
+            "resource_name": "Recalld",
+            "authorization_servers": [oidc.issuer],
+            "scopes_supported": list(dict.fromkeys(scope for scope, _, right in pairs if right in BASIC)),
+            "bearer_methods_supported": ["header"],
+        }
+    )
+
+
+def routes() -> list[Route]:
+    """Returns the routes. They need no key and are not part of the API's document."""
+    return [
+        Route(METADATA + path, protected_resource, methods=["GET"], name="protected_resource", include_in_schema=False)
+        for path in RESOURCES
+    ]

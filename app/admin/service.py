@@ -13,11 +13,10 @@ from app.auth.keys import API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, 
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.settings import Settings, in_force
-from app.storage.filters import Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
-from app.storage.schema import Doc
-from app.storage.scope import SYSTEM, Scope
+from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.search import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])

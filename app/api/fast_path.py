@@ -13,11 +13,9 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import strict
-from app.api.json_scan import JsonScan
-from app.api.strict import SMALL_BODY, parse
+from app.api.strict import SMALL_BODY, JsonScan, parse
 from app.auth.dependencies import authenticate, header, resources_of
-from app.core.process import in_turn, turn
-from app.core.work import BODY_BYTES_PER_UNIT, charge, work_for
+from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 
 LARGE_BODY = 128 << 10

@@ -19,9 +19,8 @@ from app.resources import Resources
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.factory import make_room, where_of
-from app.storage.filters import Eq
 from app.storage.protocol import Store
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq
 
 FILE_NAME = "erasure.key"
 LEAST_CHARACTERS = 32

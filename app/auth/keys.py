@@ -15,13 +15,13 @@ from hashlib import sha256
 
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.identifiers import TENANT, TENANT_RULE, identifier
+from app.core.schemas import TENANT, TENANT_RULE, identifier
 from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc
-from app.storage.scope import SYSTEM, Scope
+from app.storage.search import SYSTEM, Scope
 
 VERBS = ("read", "write", "admin")
 ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"

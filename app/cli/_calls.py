@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import typer
 from rich.console import Console
 
-from app.cli._logs import configure
+from app.cli._common import configure
 from app.core.schemas import Json
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions

@@ -1,16 +1,25 @@
-"""Helpers that commands share: output as a table or JSON, access to the store."""
+"""Helpers that commands share: output as a table or JSON, access to the store.
+
+Logs on standard error: lines for people on a terminal, JSON elsewhere.
+"""
 
 import asyncio
 import json
+import logging
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, TextIO, TypeVar
 
+import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.core import tracing, workers
+from app.core.clock import rfc3339
 from app.lifespan import open_store
 from app.settings import Settings
 from app.storage.transfer import MovableStore
@@ -80,3 +89,89 @@ def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = F
             await store.close()
 
     return asyncio.run(run())
+
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
+_PLAIN = "\x1b[0m"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    traced = tracing.ids()
+    return fields if traced is None else fields | {"trace_id": traced[0], "span_id": traced[1]}
+
+
+def _error(record: logging.LogRecord) -> dict[str, Any]:
+    """Returns type and place of a record's error. Its message is left out: it may quote what a caller sent."""
+    if not record.exc_info or not record.exc_info[0]:
+        return {}
+    return {"error": record.exc_info[0].__name__, "stack": traceback.format_tb(record.exc_info[2])}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats log records as JSON, one line each."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return orjson.dumps(line | _fields(record) | _error(record), default=str).decode()
+
+
+class TextFormatter(logging.Formatter):
+    """Formats log records as `14:03:07 WARNING app.lifespan: message name=value`, with the stack of an error below."""
+
+    def __init__(self, *, colours: bool) -> None:
+        super().__init__()
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).astimezone()
+        colour = _COLOURS.get(record.levelname, "") if self._colours else ""
+        level = f"{colour}{record.levelname:7}{_PLAIN if colour else ''}"
+        fields = "".join(f" {name}={value!r}" for name, value in _fields(record).items())
+        error = _error(record)
+        below = "".join(["\n", *error["stack"], error["error"]]) if error else ""
+        return f"{time:%H:%M:%S} {level} {record.name}: {_one_line(record)}{fields}{below}"
+
+
+def _one_line(record: logging.LogRecord) -> str:
+    """Returns the message without line breaks and other control characters."""
+    return "".join(one if one.isprintable() else " " for one in record.getMessage())
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Writes to what standard error is at that moment, which a caller in the same process may have replaced."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: TextIO) -> None:
+        """Does nothing: the stream is always standard error."""
+
+
+def _with_worker(record: logging.LogRecord) -> bool:
+    """Adds the number of this worker, if it is one, to a record. Keeps every record."""
+    if workers.number():
+        record.worker = workers.number()
+    return True
+
+
+def configure(settings: Settings, *, at_least: int = logging.DEBUG) -> None:
+    """Configures logging to standard error as the settings say. Lines below the level `at_least` are left out."""
+    terminal = sys.stderr.isatty()
+    as_text = settings.log_format == "text" or (settings.log_format == "auto" and terminal)
+    handler = _StandardError()
+    handler.setFormatter(TextFormatter(colours=terminal) if as_text else JsonFormatter())
+    handler.addFilter(_with_worker)
+    level = max(at_least, logging.getLevelNamesMapping()[settings.log_level.upper()])
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it quotes what it was sent; our tools log their own errors

@@ -1,20 +1,31 @@
-"""Opens the service that a command uses. A separate module, since importing the service takes a second."""
+"""Opens the service that a command uses. A separate module, since importing the service takes a second.
 
+The implementation of `recalld import --from`. A separate module, since importing the service takes a second.
+"""
+
+import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+from rich.console import Console
+from rich.progress import Progress
 
+from app.audit.tombstones import Tombstones
 from app.auth.keys import Keys, Principal, unauthenticated
 from app.cli._calls import Ask, Target
-from app.core.identifiers import TENANT, TENANT_RULE
-from app.core.schemas import Json
+from app.core.clock import SystemClock, rfc3339
+from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
+from app.importers import formats
+from app.importers.loader import DefaultOwner, ImportResult, Reader, SkippedRecord, bring
 from app.main import create_app
-from app.mcp.transport import Api, InProcess, ToolError, checked, get_caller
+from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, get_caller
 from app.resources import Resources
 from app.settings import Settings
 
@@ -89,3 +100,128 @@ async def _principal(target: Target, resources: Resources) -> Principal:
         raise invalid("/--tenant", TENANT_RULE)
     principal = unauthenticated("command_line")
     return replace(principal, scope=replace(principal.scope, tenant=target.tenant))
+
+
+class ImportRefused(RecalldError):
+    """The file cannot be read, or the service refuses access. Records imported before stay."""
+
+
+READERS: dict[str, Reader] = {
+    "mem0": formats.read_mem0,
+    "zep": formats.read_zep,
+    "letta": formats.read_letta,
+    "agent-memory-server": formats.read_agent_memory_server,
+}
+
+
+async def bring_in(
+    file: Path,
+    system: str,
+    whose: tuple[str | None, str | None],
+    into: tuple[str | None, str | None] | None,
+    *,
+    restore_erased: bool = False,
+) -> Json:
+    """Imports a file and returns the report. `whose` are agent and user of records that name none; `into` is URL and
+    key, or None for a dry run.
+
+    Users with a tombstone are skipped, unless `restore_erased`. The tombstones of a running service cannot be read;
+    `erased_checked` is then false.
+    """
+    agent, user = (_composed(name, given) for name, given in zip(("agent", "user"), whose, strict=True))
+    owner = DefaultOwner(agent, user, rfc3339(SystemClock().now()))
+    found = list(READERS[system](_read(file), owner))
+    if into is None:
+        shown = (await bring(found, _Nowhere())).shown()
+        return {"dry_run": True, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": False}
+    async with _reached(*into) as (api, tombstones):
+        erased = Counter[str]()
+        if tombstones is not None and not restore_erased:
+            found, erased = await _without_erased(found, tombstones)
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("importing", total=sum(not isinstance(one, SkippedRecord) for one in found))
+            report = await bring(found, _Reached(api), lambda number: progress.advance(bar, number))
+    told = {"mapped": owner.mapped, "erased": dict(erased), "erased_checked": tombstones is not None}
+    return {"dry_run": False, **report.shown(), **told}
+
+
+def _composed(name: str, given: str | None) -> str | None:
+    try:
+        return None if given is None else identifier(given)
+    except ValueError as error:
+        raise invalid(f"/--{name}", str(error)) from None
+
+
+async def _without_erased(
+    found: Sequence[ImportResult], tombstones: Tombstones
+) -> tuple[list[ImportResult], Counter[str]]:
+    """Returns the records of other users, and how many records of each erased user were removed."""
+    users = {user for one in found if (user := _user_of(one)) is not None}
+    gone = {user for user in users if await tombstones.find(user) is not None}
+    erased = Counter(user for one in found if (user := _user_of(one)) in gone and user is not None)
+    return [one for one in found if _user_of(one) not in gone], erased
+
+
+def _user_of(one: ImportResult) -> str | None:
+    if isinstance(one, SkippedRecord):
+        return None
+    user: str | None = (one.session or one.body).get("user_id")
+    return user
+
+
+def _read(file: Path) -> Any:
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ImportRefused(f"{file} is no JSON.") from error
+    if not isinstance(data, dict | list):
+        raise ImportRefused(f"{file} holds neither an object nor a list.")
+    return data
+
+
+class _Nowhere:
+    """Takes everything and keeps nothing, for a dry run."""
+
+    async def post(self, _: str, __: Json) -> str | None:
+        return None
+
+    async def get(self, _: str) -> Json | None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """The service behind an API."""
+
+    api: Api
+
+    async def post(self, path: str, body: Json) -> str | None:
+        answer = await self._answer("POST", path, body)
+        try:
+            checked(answer)
+        except ToolError as error:
+            return error.detail
+        return None
+
+    async def get(self, path: str) -> Json | None:
+        answer = await self._answer("GET", path)
+        return answer.body if answer.status < BAD else None
+
+    async def _answer(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+        answer = await self.api(method, path, body)
+        if answer.status in (401, 403, 503):  # all further requests would fail, too
+            checked(answer)
+        return answer
+
+
+@asynccontextmanager
+async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api, Tombstones | None]]:
+    """Yields the service at `url`, or else the local store with its tombstones. Raises ImportRefused."""
+    target = Target(url, key if url else None, jobs=True)
+    try:
+        async with opened(target) as (api, resources):
+            yield api, None if resources is None else Tombstones.of(resources, target.tenant)
+    except ToolError as error:
+        raise ImportRefused(str(error)) from error

@@ -20,7 +20,7 @@ from app.audit.trail import ERASED, Actor
 from app.auth.keys import API_KEYS, COMMAND_LINE
 from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, on_store, table_of
 from app.core.clock import SystemClock, rfc3339
-from app.core.identifiers import TENANT, TENANT_RULE
+from app.core.schemas import TENANT, TENANT_RULE
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES

@@ -19,15 +19,15 @@ from app.cli._common import as_json, on_store, table_of
 from app.cli.archive import BY_NAME, FORMAT, ArchiveLine, ArchiveRefused, Sum, named, summed
 from app.cli.retention import ArchivedTombstones
 from app.core.clock import SystemClock, rfc3339
-from app.core.identifiers import TENANT, TENANT_RULE
+from app.core.schemas import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
 from app.memories import reindex
 from app.memories.embedding_backfill import note
 from app.retention.user_import import BadLine, check_fields
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict
+from app.storage.index.partitions import is_long
 from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype, holds_windows
-from app.storage.partitions import is_long
 from app.storage.schema import Collection
 from app.storage.transfer import Counter, MovableStore, Record
 

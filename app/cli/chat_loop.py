@@ -13,7 +13,7 @@ from rich.console import Console
 
 from app.cli._calls import Ask, Target, load_service
 from app.cli._common import printable
-from app.cli.conversation import summary
+from app.cli.memory import summary
 from app.core.clock import new_id
 from app.core.openai_client import headers
 from app.core.schemas import Json

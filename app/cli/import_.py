@@ -70,7 +70,7 @@ def _foreign(
     restore_erased: bool,
     as_json_: bool,
 ) -> None:
-    runner: Any = importlib.import_module("app.cli.import_runner")  # imports the service, which takes a second
+    runner: Any = importlib.import_module("app.cli._service")  # imports the service, which takes a second
     report = asyncio.run(runner.bring_in(file, system, whose, into, restore_erased=restore_erased))
     if as_json_:
         as_json({"from": system, **report})

@@ -8,20 +8,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app import VERSION
-from app.cli import (
-    archive,
-    conversation,
-    demo,
-    evaluate,
-    import_,
-    maintenance,
-    mcp,
-    memory,
-    migrate,
-    retention,
-    salvage,
-    serve,
-)
+from app.cli import archive, evaluate, import_, maintenance, memory, migrate, retention, salvage, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -47,12 +34,12 @@ app.command("add")(memory.add)
 app.command("search")(memory.search)
 app.command("list")(memory.list_)
 app.command("show")(memory.show)
-app.command("context")(conversation.context)
-app.command("sessions")(conversation.sessions)
-app.command("chat")(conversation.chat)
+app.command("context")(memory.context)
+app.command("sessions")(memory.sessions)
+app.command("chat")(memory.chat)
 app.command("serve", epilog=serve.SETTINGS_HELP)(serve.serve)
 app.command("worker")(serve.worker)
-app.command("demo")(demo.demo)
+app.command("demo")(serve.demo)
 app.command("doctor")(maintenance.doctor)
 app.command("export")(archive.export)
 app.command("import")(import_.import_)
@@ -66,7 +53,7 @@ app.command("reembed")(migrate.reembed)
 app.command("decay")(retention.decay)
 app.command("forget")(retention.forget)
 app.command("forget-tombstones")(retention.forget_tombstones)
-app.command("mcp")(mcp.mcp)
+app.command("mcp")(serve.mcp)
 app.command("eval")(evaluate.evaluate)
 app.add_typer(maintenance.app, name="keys")
 

@@ -20,18 +20,16 @@ from app.auth.keys import COMMAND_LINE
 from app.cli._calls import Ask, KeyOption, Target, UrlOption, call, call_once
 from app.cli._common import AsJson, as_json, on_store, table
 from app.core.clock import SystemClock, rfc3339
-from app.memories.decay_settings import Decays
+from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import StoredAgentSettings
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
-from app.retention.policy import ForgetRequest, PolicyIn
-from app.retention.service import Forgetting
+from app.retention.service import ForgetRequest, Forgetting, PolicyIn
 from app.storage.changes import DeleteWhere
-from app.storage.filters import EVERYTHING
 from app.storage.protocol import Store
-from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.schema import EVERYTHING, Doc
+from app.storage.search import Scope
 from app.storage.transfer import MovableStore, Record
 
 BAR_WIDTH = 40

@@ -1,19 +1,32 @@
-"""`recalld serve` and `recalld worker`."""
+"""`recalld serve` and `recalld worker`.
+
+`recalld demo`: a throw-away store with a story, and the service on it.
+
+`recalld mcp`: the MCP tools over standard input and output.
+"""
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
+import sys
+import tempfile
 from contextlib import AsyncExitStack, suppress
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from app import VERSION
-from app.cli._logs import configure
+from app.cli._common import configure
 from app.cli.server import curl, serve_alone
 from app.cli.supervisor import Supervisor
-from app.core import process, tracing
+from app.core import tracing, work
+from app.embedding.factory import begin_loading
+from app.embedding.model import ExtraOptions
+from app.errors import invalid
+from app.job_settings import JobSettings
 from app.lifespan import RealParts, found_store, job_runner
 from app.settings import Settings, describe, unknown_variables
 
@@ -35,8 +48,8 @@ def serve(
     for sentence in unknown_variables():
         print(sentence)
     configure(settings)
-    process.use_one_arena()
-    process.switch_threads_often()
+    work.use_one_arena()
+    work.switch_threads_often()
     if settings.worker_count > 1:
         Supervisor(settings.worker_count, settings, lambda address: print(curl(address), flush=True)).run()
     else:
@@ -50,7 +63,7 @@ def worker() -> None:
     configure(settings)
     for sentence in unknown_variables():
         logging.getLogger(__name__).warning(sentence)
-    process.use_one_arena()
+    work.use_one_arena()
     with suppress(KeyboardInterrupt):
         asyncio.run(_run(settings))
 
@@ -71,3 +84,74 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with suppress(asyncio.CancelledError):
             await task
+
+
+LOOPBACK = "127.0.0.1"
+INTRODUCTION = """A bicycle workshop's memory of eight weeks: two agents, three people, and a tour to Lisbon.
+Open http://{host}:{port}/console. Everything is deleted when you stop this with Ctrl+C.
+"""
+
+
+def demo(
+    port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.", min=1, max=65535)] = 8000,
+    only_fill: Annotated[
+        Path | None,
+        typer.Option("--only-fill", help="Fill a store in this new folder (RECALLD_DATA_DIR is its data/) and end."),
+    ] = None,
+) -> None:
+    """Fill a throw-away store with a story and serve it, to look around: what agents remember, learn and forget. It
+    takes some seconds. Your own store, settings and keys are left alone."""
+    if only_fill is not None:
+        _fill(only_fill)
+        return
+    with tempfile.TemporaryDirectory(prefix="recalld-demo-") as folder:
+        _fill(Path(folder))
+        print(INTRODUCTION.format(host=LOOPBACK, port=port), flush=True)
+        serve(LOOPBACK, port)
+
+
+def _fill(folder: Path) -> None:
+    """Fills a store in the folder. From here on, this process has none of the caller's settings."""
+    folder = folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise invalid("/--only-fill", f"{folder} is not empty: name a new folder")
+    for name, _, _ in describe():
+        os.environ.pop(name, None)
+    os.environ |= {"RECALLD_DATA_DIR": str(folder / "data"), "RECALLD_LOG_LEVEL": "error"}
+    os.chdir(folder)  # a .env of the caller's folder may name another store
+    settings = Settings(jobs=JobSettings(enabled=False))
+    configure(settings)
+    writer: Any = importlib.import_module("app.cli.demo_writer")  # imports the service, which takes a second
+    print("Writing the story …", file=sys.stderr)
+    counts = asyncio.run(writer.write_story(settings))
+    print(", ".join(f"{number} × {kind}" for kind, number in counts.items()), file=sys.stderr)
+
+
+AGENT, USER = "assistant", "me"
+"""The owners of a local store's memories if none are given."""
+
+
+def mcp(
+    url: Annotated[
+        str | None, typer.Option(envvar="RECALLD_URL", help="Use this running service; default: the local store.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(envvar="RECALLD_KEY", help="API key; the local store needs none.", show_envvar=True)
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(envvar="RECALLD_AGENT", help=f"Whose memory; of the local store: {AGENT}.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(envvar="RECALLD_USER", help=f"About whom; of the local store: {USER}.")
+    ] = None,
+) -> None:
+    """Serve the tools to an MCP client over standard input and output, until it closes them."""
+    settings = Settings()
+    configure(settings)
+    if url is None:
+        chosen = settings.embedding
+        begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
+    stdio: Any = importlib.import_module("app.cli.stdio")  # imports the SDK, which takes a second
+    given = (agent, user)
+    asyncio.run(stdio.local(settings, key, given, (AGENT, USER)) if url is None else stdio.remote(url, key, given))

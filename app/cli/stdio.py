@@ -7,10 +7,9 @@ from mcp.server.stdio import stdio_server
 from app.auth.keys import Keys, unauthenticated
 from app.errors import RecalldError
 from app.main import create_app
-from app.mcp.calls import query
-from app.mcp.connection import Toolbox, Whom, connected
 from app.mcp.server import server
-from app.mcp.transport import OWNERS_META, Api, InProcess, ToolError, checked, get_caller
+from app.mcp.tools import Toolbox, Whom, connected
+from app.mcp.transport import OWNERS_META, Api, InProcess, ToolError, checked, get_caller, query
 from app.resources import Resources
 from app.settings import Settings
 

@@ -27,9 +27,9 @@ from pydantic_settings import SettingsError
 
 import app.main  # noqa: F401 (what is imported here is shared)
 from app import metrics
-from app.cli._logs import configure
+from app.cli._common import configure
 from app.cli.server import listening, serve_as_worker
-from app.core import process, tokens, workers
+from app.core import prompt_text, work, workers
 from app.core.workers import BEAT, READY, STARTING, STATE
 from app.errors import RecalldError
 from app.lifespan import StartRefused
@@ -91,8 +91,8 @@ class Supervisor:
         self._sockets = listening(self._settings.host, self._settings.port)
         self._folder = Path(tempfile.mkdtemp(prefix="recalld-", dir=_memory_folder(self._settings)))
         self._lifeline, self._held = os.pipe()
-        tokens.warm()
-        process.trim()
+        prompt_text.warm()
+        work.trim()
         gc.collect()
         gc.freeze()  # what is imported stays: a collection in a worker would copy the pages of each object
         try:

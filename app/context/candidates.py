@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from app.context.schemas import ContextRequest, SectionName
-from app.core import tokens
+from app.core import prompt_text
 from app.errors import RecalldError
 from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval
-from app.storage.filters import Absent, Eq, Filter, Or, both, matches
-from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.schema import Absent, Doc, Eq, Filter, Or, both, matches
+from app.storage.search import Scope
 from app.storage.text import text_ids
 
 LONGEST = 120
@@ -34,11 +33,11 @@ def passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> st
     `weights`: weight of each query term, by term id. If the text contains no term of the query, its beginning is
     returned.
     """
-    if len(text.encode()) <= limit or tokens.count(text) <= limit:  # no token is shorter than a byte
+    if len(text.encode()) <= limit or prompt_text.count(text) <= limit:  # no token is shorter than a byte
         return text
     spans = list(_spans(text, min(PIECE_TOKENS, max(1, (limit - MARKS) // 2)))) or [(0, len(text))]
     found = [_found(text[start:end], weights) for start, end in spans]
-    sizes = [tokens.count(text[start:end]) + 1 for start, end in spans]
+    sizes = [prompt_text.count(text[start:end]) + 1 for start, end in spans]
     first, last = _best_run(found, sizes, limit - MARKS, weights)
     return _marked(text, (spans[first][0], spans[last - 1][1]), limit)
 
@@ -48,9 +47,9 @@ def _marked(text: str, span: CharRange, limit: int) -> str:
     start, end = span
     before = f"{CUT} " if text[:start].strip() else ""
     for room in range(limit, 0, -1):  # the first nearly always fits: a seam changes the sum by one token at most
-        shown = tokens.truncate(text[start:end].strip(), room)
+        shown = prompt_text.truncate(text[start:end].strip(), room)
         after = f" {CUT}" if text[end:].strip() or len(shown) < len(text[start:end].strip()) else ""
-        if tokens.count(marked := f"{before}{shown.strip()}{after}") <= limit:
+        if prompt_text.count(marked := f"{before}{shown.strip()}{after}") <= limit:
             return marked
     return ""
 
@@ -67,7 +66,7 @@ def _spans(text: str, limit: int) -> Iterator[CharRange]:
 
 def _halves(text: str, span: CharRange, limit: int) -> Iterator[CharRange]:
     start, end = span
-    if end - start < 2 or tokens.count(text[start:end]) <= limit:
+    if end - start < 2 or prompt_text.count(text[start:end]) <= limit:
         yield span
         return
     middle = (start + end) // 2

@@ -9,25 +9,22 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from app.context import rendering
+from app.context import packing
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.marking import MARKED, mark, mark_doubts, values_of
+from app.context.marking import MARKED, SingleValue, mark, mark_doubts, values_of
 from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
-from app.context.single_values import SingleValue
 from app.context.sources import SOURCES
-from app.core import tokens
+from app.core import prompt_text
 from app.core.clock import parse_rfc3339
-from app.core.process import off_loop
-from app.core.prompt_fencing import as_label
 from app.core.tracing import span
-from app.core.work import CONTEXT_UNITS, charge
+from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.errors import NotFound, RecalldError, Unavailable
 from app.profiles.schemas import AGENTS
 from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 
 ANSWERS = 0.2
 """Minimum score, a probability, of a section that answers a query."""
@@ -111,9 +108,9 @@ class ContextService:
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         characters = sum(len(item.text) for one in gathered for item in one.items)
         unsure = self._unsure(gathered, best)
-        with span("context packing", {"recalld.context.budget": budget, "recalld.context.intent": intent}) as packing:
+        with span("context packing", {"recalld.context.budget": budget, "recalld.context.intent": intent}) as opened:
             packed = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
-            packing.set({"recalld.context.tokens": packed.total})
+            opened.set({"recalld.context.tokens": packed.total})
         if body.now is None:
             self._note_accesses(packed)
         took = {one.source.section: one.seconds for one in gathered} | {"total": time.perf_counter() - started}
@@ -200,11 +197,11 @@ class ContextService:
     def _pack(
         self, body: ContextRequest, gathered: Sequence[Gathered], budget: int, intent: Intent, unsure: bool
     ) -> PackedPrompt:
-        frame = tokens.count(rendering.OPENING) + tokens.count(rendering.CLOSING)
+        frame = prompt_text.count(packing.OPENING) + prompt_text.count(packing.CLOSING)
         if unsure:
-            frame += tokens.count(rendering.UNSURE)
+            frame += prompt_text.count(packing.UNSURE)
         if body.format == "messages":
-            frame += rendering.MESSAGE_TOKENS
+            frame += packing.MESSAGE_TOKENS
         sections = [self._section(body, one, budget, boosts(intent)) for one in gathered]
         floor = self._held.settings.context.min_score if body.min_score is None else body.min_score
         return Packer(sections, budget, frame, floor).pack(_about)
@@ -219,8 +216,8 @@ class ContextService:
             source.section,
             one.items,
             price(body, source),
-            lambda item: 0 if item.heading is None else rendering.heading_tokens(item.heading),
-            0 if turns else tokens.count(rendering.title(source.title)),
+            lambda item: 0 if item.heading is None else packing.heading_tokens(item.heading),
+            0 if turns else prompt_text.count(packing.title(source.title)),
             self._limit(source, body),
             limit,
             always=source.share is not None,
@@ -239,7 +236,7 @@ class ContextService:
         as_messages = body.format == "messages"
         sources: dict[str, ContextSource] = {one.source.section: one.source for one in gathered}
         chosen = {
-            name: list(items)[::-1] if sources[name].newest_first else rendering.ordered(items)
+            name: list(items)[::-1] if sources[name].newest_first else packing.ordered(items)
             for name, items in packed.chosen.items()
         }
         numbers: dict[str, str] = {}
@@ -249,18 +246,18 @@ class ContextService:
         citation = _citation(body, numbers)
         apart = {name for name in chosen if as_messages and sources[name].turns}
         parts = {
-            name: rendering.section(sources[name].title, items, citation)
+            name: packing.section(sources[name].title, items, citation)
             for name, items in chosen.items()
             if name not in apart
         }
-        text = rendering.block(list(parts.values()), rendering.UNSURE if unsure else "")
+        text = packing.block(list(parts.values()), packing.UNSURE if unsure else "")
         turns = [item for name in apart for item in chosen[name]]
         return {
             "messages": self._messages(body, text, turns) if as_messages else [],
             "text": text,
             "tokens": packed.total,
-            "query_tokens": tokens.count(body.query),
-            "system_prompt_tokens": tokens.count(body.system_prompt or ""),
+            "query_tokens": prompt_text.count(body.query),
+            "system_prompt_tokens": prompt_text.count(body.system_prompt or ""),
             "sections": [
                 {
                     "name": name,
@@ -287,7 +284,7 @@ class ContextService:
         return [
             *system,
             *remembered,
-            *(message for item in turns for message in rendering.turns(item)),
+            *(message for item in turns for message in packing.turns(item)),
             {"role": "user", "content": body.query},
         ]
 
@@ -297,7 +294,7 @@ def _about(item: Candidate) -> int:
     return LINE_TOKENS + len(item.text) // CHARS_PER_TOKEN
 
 
-def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citation:
+def _citation(body: ContextRequest, numbers: dict[str, str]) -> packing.Citation:
     """Returns the function that cites items.
 
     Before packing every number is `1`, because each number takes one token.
@@ -305,7 +302,7 @@ def _citation(body: ContextRequest, numbers: dict[str, str]) -> rendering.Citati
     if body.citations == "none":
         return lambda item: None
     if body.citations == "ids":
-        return lambda item: as_label(item.id)
+        return lambda item: prompt_text.as_label(item.id)
     return lambda item: numbers.get(item.id, "1")
 
 
@@ -315,9 +312,9 @@ def price(body: ContextRequest, source: ContextSource) -> Price:
     Lines are short and often the same, so counts are cached.
     """
     if source.turns and body.format == "messages":
-        return rendering.turn_tokens
+        return packing.turn_tokens
     citation = _citation(body, {})
-    return lambda item: tokens.count(rendering.line(item, citation(item)))
+    return lambda item: prompt_text.count(packing.line(item, citation(item)))
 
 
 def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:

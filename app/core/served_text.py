@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
-from app.core.prompt_fencing import (
-    CONTEXT,
-    CONTEXT_PREAMBLE,
-    CONTEXT_UNSURE,
-    EXPERIENCE,
-    KNOWN_OF_USER,
-    LEARNED,
-    OF_USER,
-)
-from app.core.text_views import SEAM, places, readings
+from app.core.characters import SEAM, places, readings
+from app.core.prompt_text import CONTEXT, CONTEXT_PREAMBLE, CONTEXT_UNSURE, EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER
 
 _WORDS = ("recalld", "Recalld", "experience", "Remembered")
 """A quick test: each block has one of these words somewhere, however it is encoded."""

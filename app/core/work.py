@@ -1,11 +1,26 @@
-"""For whom the work of this context is done: the tenant, for fair turns, and the account that pays for it.
+"""Work of this process: for whom it is done, and how it is done beside the event loop.
+
+For whom the work of this context is done: the tenant, for fair turns, and the account that pays for it.
 
 Work is priced in units. A unit is about a millisecond of one core, as measured with the default model.
+
+Process-wide helpers: memory of the C library, work that would block the event loop, background tasks.
 """
 
-from collections.abc import Callable
-from contextvars import ContextVar
-from typing import TypeAlias
+import asyncio
+import ctypes
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from threading import get_native_id
+from typing import ParamSpec, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 CHARACTERS_PER_UNIT = 32
 """Characters of English that the default model embeds in a millisecond."""
@@ -43,3 +58,146 @@ def charge(units: float) -> None:
     account = _ACCOUNT.get()
     if account is not None:
         account(units)
+
+
+RESTART_SECONDS = 1.0
+MAX_RESTART_SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+M_ARENA_MAX = -8  # of glibc's malloc.h
+
+
+def use_one_arena() -> bool:
+    """Makes all threads share one heap, so that each can reuse memory freed by another.
+
+    Call it before other threads are started. Otherwise glibc gives each thread a heap, and about 20 MB freed by one
+    thread cannot be used by others. Returns False if the C library has no such option.
+    """
+    try:
+        return bool(ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1))
+    except (AttributeError, OSError, TypeError):
+        return False
+
+
+def trim() -> bool:
+    """Returns freed memory to the system: about 70 MB after the model and the vocabulary were loaded.
+
+    Takes some milliseconds, in which other threads wait for memory. Returns False if the C library does not support it
+    (it is not glibc), or if nothing was returned.
+    """
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (AttributeError, OSError, TypeError):
+        return False
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+U = TypeVar("U")
+
+LONG_TEXT = 20_000
+"""Number of characters that take about ten milliseconds to tokenize and index."""
+
+
+async def off_loop(characters: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns `work(*args)`, run `in_turn` if `characters`, the length of its input, exceeds `LONG_TEXT`."""
+    if characters <= LONG_TEXT:
+        return work(*args, **kwargs)
+    return await in_turn(work, *args, **kwargs)
+
+
+async def in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Returns `work(*args)`, run in a thread of low priority. The work of one tenant takes turns, so that its threads
+    are never many beside the event loop."""
+    async with turn("threads"):
+        called = partial(copy_context().run, work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(_threads, called)
+
+
+def turn(kind: str) -> asyncio.Lock:
+    """Returns the lock of what a tenant does one at a time."""
+    turns = _turns.setdefault(asyncio.get_running_loop(), WeakValueDictionary())
+    return turns.setdefault((kind, tenant_at_work()), asyncio.Lock())
+
+
+async def in_parts(texts: Sequence[U], work: Callable[[U], T], length: Callable[[U], int]) -> list[T]:
+    """Returns `work(text)` of each text. Many or long ones are done in parts of about `LONG_TEXT` characters, each run
+    `in_turn`. After each part comes a rest as long as the part, at most `MAX_REST_SECONDS`, in which others go on.
+
+    `length` returns the characters of a text.
+    """
+    if sum(map(length, texts)) <= LONG_TEXT:
+        return [work(text) for text in texts]
+    done: list[T] = []
+    while len(done) < len(texts):
+        started = time.perf_counter()
+        done += await in_turn(lambda part: [work(text) for text in part], _part(texts, len(done), length))
+        await asyncio.sleep(min(time.perf_counter() - started, MAX_REST_SECONDS))
+    return done
+
+
+def _part(texts: Sequence[U], start: int, length: Callable[[U], int]) -> Sequence[U]:
+    """Returns the next texts, at least one, and none after `LONG_TEXT` characters are reached."""
+    end, characters = start, 0
+    while end < len(texts) and characters < LONG_TEXT:
+        characters += length(texts[end])
+        end += 1
+    return texts[start:end]
+
+
+def give_way() -> None:
+    """Lowers the priority of this thread, so that the system runs the event loop's first. Only Linux has priorities of
+    threads."""
+    if sys.platform == "linux":
+        thread = get_native_id()
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + GIVE_WAY)
+
+
+def switch_threads_often() -> None:
+    """Lets the event loop have the interpreter again soon. By default another thread may keep it for 5 ms, each time
+    that the loop has waited for anything: a search does so several times."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+
+
+GIVE_WAY = 5
+"""Steps of priority (`nice`): a third of the time of a thread that is not lowered, if both want the same core."""
+SWITCH_SECONDS = 0.0005
+THREADS = 4
+MAX_REST_SECONDS = 0.02
+
+_threads = ThreadPoolExecutor(THREADS, "recalld-long-work", give_way)
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[tuple[str, str], asyncio.Lock]] = (
+    WeakKeyDictionary()
+)
+"""By event loop, kind and tenant. A turn lives as long as somebody has it or waits for it."""
+
+
+async def with_a_turn_for_others(work: Awaitable[T]) -> T:
+    """Awaits `work`, then yields to the event loop: a batch whose reads finish at once would otherwise block it."""
+    result = await work
+    await asyncio.sleep(0)
+    return result
+
+
+@asynccontextmanager
+async def running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Runs a background task while the block runs. It is restarted after a failure, with increasing pauses."""
+    task = asyncio.create_task(_restarted(name, run), name=name)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    pause = RESTART_SECONDS
+    while True:
+        try:
+            await run()
+        except Exception:
+            log.exception("background task failed", extra={"task": name})
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_RESTART_SECONDS)

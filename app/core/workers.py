@@ -19,7 +19,7 @@ from hashlib import blake2b
 from threading import Lock
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
-from app.settings import MOST_WORKERS
+from app.setting_groups import MOST_WORKERS
 
 Pair: TypeAlias = tuple[float, float]
 PairChange: TypeAlias = Callable[[Pair | None], Pair]

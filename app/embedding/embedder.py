@@ -13,8 +13,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from app.core.process import give_way, in_parts
-from app.core.work import CHARACTERS_PER_UNIT, charge, tenant_at_work
+from app.core.work import CHARACTERS_PER_UNIT, charge, give_way, in_parts, tenant_at_work
 from app.embedding.model import Model, Vectors, encode_checked, span_of
 from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText
 from app.errors import EmbeddingUnavailable

@@ -5,18 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.core.clock import Clock, rfc3339, to_ms
-from app.entities.mentions import MentionIndex, entities_in, name_of
+from app.entities.service import MentionIndex, entities_in, name_of
 from app.errors import EmbeddingUnavailable
 from app.facts.aliases import AliasRepository
 from app.facts.repository import FactRepository, of_pairs
-from app.memories.decay_settings import Decays
+from app.memories.access_log import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.repository import MemoryRepository
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever
-from app.storage.filters import Eq, Filter, Range, both
 from app.storage.repository import expired, unexpired
-from app.storage.schema import Doc
-from app.storage.scope import Partition
+from app.storage.schema import Doc, Eq, Filter, Range, both
+from app.storage.search import Partition
 
 QUERY_CHARACTERS = 2_000
 """The part of a memory whose meaning is compared."""

@@ -1,25 +1,149 @@
-"""The page of an entity: its names, facts, neighbours, mentions in memories and actions."""
+"""Mentions: memories whose text has a name of an entity, found by the text index and confirmed by their words.
+
+The page of an entity: its names, facts, neighbours, mentions in memories and actions.
+"""
 
 import asyncio
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from app.actions.schemas import ACTIONS
 from app.actions.schemas import render as render_action
 from app.core.clock import Clock, rfc3339, to_ms
-from app.entities.mentions import MentionIndex, Mentioning
+from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.facts.alias_service import shown
 from app.facts.aliases import AliasMap
 from app.facts.graph import GraphService, Sight
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, any_of, of_pairs
 from app.facts.schemas import render
-from app.memories.decay_settings import Decays
-from app.storage.filters import Eq, Filter, Has, Or, Range, both
-from app.storage.protocol import Order
-from app.storage.repository import Repository
-from app.storage.schema import Doc
-from app.storage.scope import Partition
+from app.memories.access_log import Decays
+from app.memories.models import MEMORIES, NO_SMALL_TALK
+from app.storage.protocol import Order, Store
+from app.storage.repository import Repository, unexpired
+from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.search import Ints, Partition, Scope, SearchQuery
+from app.storage.text import UNSPACED, normalise_content, term_ids, terms
+
+MAX_READ = 500
+"""The limit of memories that are read to confirm mentions."""
+READ_AT_ONCE = 25
+"""Other requests run between two reads."""
+MAX_CHARACTERS = 2_000
+"""The part of a text in which names are looked for."""
+NAME_WORDS = 4
+KEYS_AT_ONCE = 400
+
+_EDGES = re.compile(r"^[^\w]+|(?:['\u2019]s)?[^\w]*$")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+def mentions(text: str, key: str) -> bool:
+    """Returns True if a name, as it is compared, stands in the text as whole words. In scripts without spaces it may
+    stand anywhere."""
+    return _stands_in(normalise_content(text), key)
+
+
+def _stands_in(normalised: str, key: str) -> bool:
+    if not key or key not in normalised:
+        return False
+    before = "" if _UNSPACED.match(key[:1]) else r"(?<!\w)"
+    after = "" if _UNSPACED.match(key[-1:]) else r"(?!\w)"
+    return re.search(f"{before}{re.escape(key)}{after}", normalised) is not None
+
+
+def word_runs(text: str) -> list[str]:
+    """Returns what may be names in a text, normalised: each run of up to four words."""
+    words = [_EDGES.sub("", word) for word in normalise_content(text[:MAX_CHARACTERS]).split()]
+    runs = (words[at : at + size] for size in range(1, NAME_WORDS + 1) for at in range(len(words) - size + 1))
+    return list(dict.fromkeys(" ".join(run) for run in runs if all(run)))
+
+
+@dataclass(frozen=True, slots=True)
+class Mentioning:
+    """Memories that mention an entity, in order of time, each with the keys that it mentions. `more`: there may be
+    others."""
+
+    found: Sequence[tuple[Doc, list[str]]]
+    more: bool
+
+
+class MentionIndex:
+    """Finds mentions among the active memories of some partitions, within a caller's scope."""
+
+    def __init__(self, store: Store, scope: Scope, model: str, pairs: tuple[Partition, ...], now: str) -> None:
+        self._store, self._scope, self._model, self._pairs = store, scope, model, pairs
+        self._where: Filter = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
+
+    async def of(self, keys: Sequence[str], limit: int, *, latest: bool = True) -> Mentioning:
+        """Returns up to `limit` memories that mention one of these names, the latest or the earliest ones."""
+        rows = await self._candidates(keys)
+        if not latest:
+            rows = rows[::-1]
+        found: list[tuple[Doc, list[str]]] = []
+        for at in range(0, min(len(rows), MAX_READ), READ_AT_ONCE):
+            for one in await self._store.fetch(MEMORIES, self._scope.tenant, rows[at : at + READ_AT_ONCE]):
+                if one is None or not self._scope.sees(one.doc):
+                    continue
+                text = normalise_content(one.doc["content"])
+                named = _longest([key for key in keys if _stands_in(text, key)])
+                if named and len(found) == limit:
+                    return Mentioning(found, True)
+                if named:
+                    found.append((one.doc, named))
+        return Mentioning(found, len(rows) > MAX_READ)
+
+    async def _candidates(self, keys: Sequence[str]) -> Ints:
+        """Returns the handles of memories that have every index term of a name, the latest first."""
+        words = {key: list(dict.fromkeys(terms(key))) for key in keys}
+        every = list(dict.fromkeys(word for each in words.values() for word in each))
+        if not every or not self._pairs:
+            return np.empty(0, np.int64)
+        query = SearchQuery(self._scope.tenant, self._pairs, self._where, None, self._model, term_ids(every))
+        columns = await self._store.search(MEMORIES, query)
+        charge(SEARCH_UNITS + columns.count / SEARCHED_PER_UNIT)
+        place = {word: at for at, word in enumerate(every)}
+        named = np.zeros(len(columns.rows), np.bool_)
+        for each in words.values():
+            if each:
+                named |= (columns.hits[[place[word] for word in each]] > 0).all(axis=0)
+        chosen = np.flatnonzero(named & columns.matched)
+        return columns.rows[chosen[np.argsort(-columns.time[chosen], kind="stable")]]
+
+
+def _longest(keys: Sequence[str]) -> list[str]:
+    """Returns the names that are no part of another one: a text with `ada lovelace` has `ada`, too."""
+    return [key for key in keys if not any(key != other and _stands_in(other, key) for other in keys)]
+
+
+async def entities_in(text: str, facts: FactRepository, pairs: Sequence[Partition], aliases: AliasMap) -> list[str]:
+    """Returns the keys of the entities of these partitions' facts and aliases that the text names, in the order of its
+    words."""
+    runs = word_runs(text)
+    known: set[str] = {key for key in runs if aliases.name(key) is not None}
+    for at in range(0, len(runs), KEYS_AT_ONCE):
+        part = tuple(runs[at : at + KEYS_AT_ONCE])
+        for of_pair in of_pairs(pairs):
+            for side, more in (("subject_key", None), ("object_key", Eq("object_type", "entity"))):
+                where = both(of_pair, In(side, part), more)
+                known |= {*await facts.values(side, where, order="asc", limit=KEYS_AT_ONCE)}
+    return list(dict.fromkeys(aliases.root(key) for key in runs if key in known))
+
+
+async def name_of(key: str, facts: FactRepository, pairs: Sequence[Partition], aliases: AliasMap) -> str:
+    """Returns the name of an entity: as its aliases have it, or the latest fact of these partitions, or else its
+    key."""
+    if name := aliases.name(key):
+        return name
+    for side in ("subject", "object"):
+        for of_pair in of_pairs(pairs):
+            if found := await facts.find(both(of_pair, Eq(f"{side}_key", key)), limit=1):
+                return str(found[0][side])
+    return key
+
 
 MAX_NEIGHBORS = 1_000
 

@@ -28,9 +28,8 @@ from app.jobs.models import ALIAS, OPERATIONS
 from app.jobs.runner import Done, JobHandler, Run, undo_each
 from app.memories.repository import of_pair
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.filters import Absent, Eq, In, both
-from app.storage.schema import Doc
-from app.storage.scope import Partition
+from app.storage.schema import Absent, Doc, Eq, In, both
+from app.storage.search import Partition
 from app.writes.executor import WriteResult
 
 MAX_NAMES = 50

@@ -17,11 +17,10 @@ from app.facts.keys import group_of, key_of
 from app.facts.repository import of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.changes import Insert
-from app.storage.filters import both
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
-from app.storage.scope import Partition, Scope
+from app.storage.schema import Collection, Doc, both
+from app.storage.search import Partition, Scope
 
 ENTITY_ALIASES = Collection(
     name="entity_aliases",

@@ -1,13 +1,35 @@
-"""Drafts: the fields that an assertion gives to its facts, and the assertion as the conflict rules see it."""
+"""Drafts of facts: the fields that an assertion gives, and those that a user's record states.
+
+Drafts: the fields that an assertion gives to its facts, and the assertion as the conflict rules see it.
+
+The records of users while facts that state their profiles change.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from app.errors import Forbidden, invalid
-from app.facts.about_user import field_of, settled
 from app.facts.aliases import AliasMap
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ConflictPolicy
-from app.facts.keys import group_of, key_of, predicate_key, sentence
+from app.facts.keys import (
+    PREDICATES,
+    USER,
+    USERS,
+    field_of,
+    group_of,
+    key_of,
+    new_user,
+    predicate_key,
+    sentence,
+    settled,
+)
 from app.facts.schemas import FactCreate, object_type
+from app.storage.changes import Change, Update
+from app.storage.protocol import Store
+from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from app.storage.text import content_hash
 
 
@@ -78,3 +100,89 @@ def require_write(draft: Doc, scope: Scope) -> None:
             "A key that is bound to agents reads it and may not change it."
         )
     scope.require_write(draft["agent_id"], draft["user_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedValue:
+    """Of a value that the service has learned: its trust, the fields of its source beside the API key, and from when it
+    is true (RFC 3339)."""
+
+    trust: float
+    source: Doc
+    since: str
+
+
+NOTHING: Mapping[str, LearnedValue] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class StatedProfile:
+    """Fields of a profile that a request states as facts; null clears a field.
+
+    `earlier`: the values of these fields that an earlier version stored in the user's record. A value that is not
+    `learned` has full trust and is true from now on.
+    """
+
+    values: Mapping[str, Any]
+    earlier: Mapping[str, Any] = field(default_factory=dict)
+    learned: Mapping[str, LearnedValue] = field(default_factory=dict)
+
+    def assertions(self, user_id: str) -> list[tuple[FactCreate, Doc]]:
+        """Returns the facts to assert, the earlier ones first, each with fields of its source."""
+        stated = {name: value for name, value in self.values.items() if value is not None}
+        before = {name: value for name, value in self.earlier.items() if value is not None and name in stated}
+        said: list[tuple[FactCreate, Doc]] = [(earlier_fact(user_id, *each), {}) for each in before.items()]
+        for name, value in stated.items():
+            known = self.learned.get(name)
+            if known is None:
+                said.append((_fact(user_id, name, value), {}))
+            else:
+                said.append((_fact(user_id, name, value, trust=known.trust, valid_from=known.since), known.source))
+        return said
+
+    def cleared(self, user_id: str) -> list[FactCreate]:
+        """Returns facts of the fields that the request clears, of any value."""
+        return [_fact(user_id, name, 0) for name, value in self.values.items() if value is None]
+
+
+def earlier_fact(user_id: str, name: str, value: Any) -> FactCreate:
+    """Returns the fact for a value that an earlier version stored in the profile: when it began is not known."""
+    return _fact(user_id, name, value, valid_from=None)
+
+
+def _fact(user_id: str, name: str, value: Any, **more: Any) -> FactCreate:
+    return FactCreate(
+        user_id=user_id, subject=USER, predicate=PREDICATES[name], object=str(value), cardinality="one", **more
+    )
+
+
+class UserRecords:
+    """The records of users within a caller's scope."""
+
+    def __init__(self, store: Store, scope: Scope) -> None:
+        self._users = Repository(store, scope, USERS)
+
+    async def earlier(self, drafts: Iterable[Doc]) -> list[FactCreate]:
+        """Returns the facts for those values that earlier versions stored in profiles and that the drafts contend
+        with."""
+        stated = {(draft["user_id"], name) for draft in drafts if (name := field_of(draft)) is not None}
+        records = await self._users.get_many(sorted({user_id for user_id, _ in stated})) if stated else {}
+        found = ((user, name, records[user]["profile"].get(name)) for user, name in sorted(stated) if user in records)
+        return [earlier_fact(user, name, value) for user, name, value in found if value is not None]
+
+    async def touched(self, facts: Iterable[Doc], earlier: Sequence[FactCreate], now: str) -> list[Change]:
+        """Returns the changes of the records whose profiles the facts state: the version rises, and what has become a
+        fact is no longer stored."""
+        users = sorted({fact["user_id"] for fact in facts if field_of(fact) is not None})
+        records = await self._users.get_many(users) if users else {}
+        return [self._touched(user, records.get(user), earlier, now) for user in users]
+
+    def _touched(self, user_id: str, record: Doc | None, earlier: Sequence[FactCreate], now: str) -> Change:
+        if record is None:
+            return self._users.insert(new_user(user_id, now))
+        moved = {name for body in earlier if body.user_id == user_id and (name := field_of(body.model_dump()))}
+        if moved:
+            fields = {"profile": record["profile"] | dict.fromkeys(moved)}
+            return self._users.update(record, fields, now=now)
+        raised = {"updated_at": now}
+        return Update(USERS, self._users.scope.tenant, user_id, raised, {"version": 1}, user=user_id)

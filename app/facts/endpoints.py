@@ -17,9 +17,9 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
 from app.jobs.models import Operation
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.retrieval.retriever import Retriever
-from app.storage.scope import Partition
+from app.storage.search import Partition
 from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writing
 from app.writes.executor import WriteResult, etag
 

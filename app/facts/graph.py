@@ -14,10 +14,9 @@ from app.facts.alias_schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, along, of_pairs
-from app.storage.filters import Eq, Filter, In, both
 from app.storage.repository import open_cursor, seal_cursor
-from app.storage.schema import After, Doc
-from app.storage.scope import Partition
+from app.storage.schema import After, Doc, Eq, Filter, In, both
+from app.storage.search import Partition
 
 MAX_EDGES = 2_000
 """The limit of edges that one walk reads and returns."""

@@ -1,12 +1,21 @@
-"""Keys by which the parts of facts are compared, as pure functions."""
+"""Keys by which the parts of facts are compared, as pure functions.
+
+Facts about the user: their reserved subject, and the fields of the profile that are such facts.
+
+A fact about the user has the subject `@user`. If its predicate is that of a field of the profile, it belongs to the
+user and to no agent, has cardinality `one`, and is the only place where the field is stored (docs/concepts/facts.md).
+"""
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
+from app.errors import invalid
+from app.storage.changes import Insert, Update
+from app.storage.schema import Collection, Doc
 from app.storage.text import normalise_content
 
 MAX_KEY = 512
@@ -65,3 +74,123 @@ def sentence(fact: Mapping[str, Any]) -> str:
     """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
     subject = "The user" if fact["subject"] == "@user" else fact["subject"]
     return f"{subject} {spoken(str(fact['predicate']))} {fact['object']}"
+
+
+USER = "@user"
+"""The subject of facts about the user. Texts show it as "The user"."""
+
+USERS = Collection(
+    name="users",
+    kind="profile",
+    counted=True,
+    id_field="user_id",
+    fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
+    indexes=(("user_id",),),
+    opaque=("profile", "interactions"),
+    internal=frozenset({"interacted"}),
+)
+"""The records of users. It is declared here since a change of a fact about the user raises the version of the record,
+and since earlier versions stored the fields of `PREDICATES` in it."""
+
+EMPTY_PROFILE: Mapping[str, Any] = {
+    "name": None,
+    "age": None,
+    "home": None,
+    "occupation": None,
+    "interests": [],
+    "conversation_preferences": [],
+    "preferences": {},
+    "custom": {},
+}
+
+PREDICATES: Mapping[str, str] = {"name": "has_name", "age": "has_age", "home": "lives_in", "occupation": "works_as"}
+"""The predicate of each field of the profile that is a fact."""
+_SPELLINGS: Mapping[str, str] = {
+    "name": "has_name name is_named is_called goes_by",
+    "age": "has_age age is_aged is_years_old",
+    "home": "lives_in home has_home resides_in residence",
+    "occupation": "works_as occupation has_occupation job has_job profession has_profession is_employed_as job_title",
+}
+_FIELDS: Mapping[str, str] = {predicate_key(one): field for field, of in _SPELLINGS.items() for one in of.split()}
+PROFILE_KEYS = tuple(predicate_key(one) for one in PREDICATES.values())
+
+MAX_AGE = 150
+MAX_LINE = 2000
+"""The maximum length of a text in the profile."""
+
+
+def is_user(subject: str) -> bool:
+    """Returns whether a subject is the reserved one."""
+    return key_of(subject) == USER
+
+
+def field_of(fact: Mapping[str, Any]) -> str | None:
+    """Returns the field of the profile that a fact states, or None."""
+    if fact["user_id"] is None or not is_user(fact["subject"]):
+        return None
+    return _FIELDS.get(predicate_key(fact["predicate"]))
+
+
+def settled(fact: Doc) -> Doc:
+    """Returns the fields of an assertion as they are stored: a fact of the profile belongs to no agent, and its
+    predicate has one spelling. Raises Invalid if the profile cannot have the value."""
+    field = field_of(fact)
+    if field is None:
+        return fact | {"subject": USER} if is_user(fact["subject"]) else fact
+    if value_of(field, fact["object"]) is None:
+        most = f"a whole number from 0 to {MAX_AGE}" if field == "age" else f"at most {MAX_LINE} characters long"
+        raise invalid("/object", f"must be {most}: it is the user's {field}")
+    return fact | {"subject": USER, "predicate": PREDICATES[field], "agent_id": None}
+
+
+def value_of(field: str, text: str) -> str | int | None:
+    """Returns the value of a field that a fact's object states, or None if the profile cannot have it."""
+    if field != "age":
+        return text if len(text) <= MAX_LINE else None
+    plain = text.strip()
+    return int(plain) if plain.isascii() and plain.isdecimal() and len(plain) <= 3 and int(plain) <= MAX_AGE else None
+
+
+def group_of_field(user_id: str, field: str) -> str:
+    """Returns the id of the group of facts that state a field."""
+    return group_of(None, user_id, USER, predicate_key(PREDICATES[field]))
+
+
+def states(facts: Iterable[Doc]) -> dict[str, Doc]:
+    """Returns the fact that states each field, of facts that hold at one moment. Of several the one that began last
+    counts, then the one that became known last."""
+    found: dict[str, Doc] = {}
+    for fact in sorted(facts, key=lambda one: (one["valid_from"] or "", one["known_from"])):
+        field = field_of(fact)
+        if field is not None and value_of(field, fact["object"]) is not None:
+            found[field] = fact
+    return found
+
+
+def profile_of(stored: Mapping[str, Any], facts: Mapping[str, Doc]) -> Doc:
+    """Returns a whole profile: the stored fields, and those that facts state. A field that no fact states yet is read
+    as earlier versions stored it."""
+    return {**EMPTY_PROFILE, **stored, **{name: value_of(name, fact["object"]) for name, fact in facts.items()}}
+
+
+def is_raised_only(change: Insert | Update) -> bool:
+    """Returns whether a change of a user's record is made for facts alone: it stores nothing of its own."""
+    if change.collection is not USERS:
+        return False
+    if isinstance(change, Update):
+        return change.set.keys() <= {"updated_at"}
+    return not change.doc["interactions"] and bool(change.doc["profile"] == EMPTY_PROFILE)
+
+
+def new_user(user_id: str, now: str) -> Doc:
+    """Returns a new user. A user is created with the first record about them."""
+    return {
+        "user_id": user_id,
+        "agent_id": None,
+        "profile": dict(EMPTY_PROFILE),
+        "interactions": [],
+        "interacted": 0,
+        "version": 1,
+        "created_at": now,
+        "updated_at": now,
+    }

@@ -5,18 +5,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from app.facts.about_user import PROFILE_KEYS, USER, states
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
-from app.facts.keys import key_of, predicate_key
+from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.embedding_backfill import note
 from app.memories.repository import of_pair, of_session
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
-from app.storage.filters import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, pages
-from app.storage.schema import Doc
-from app.storage.scope import ANY_AGENT, Partition, Scope
+from app.storage.schema import EVERYTHING, Absent, Doc, Eq, Filter, In, Not, Or, Range, both
+from app.storage.search import ANY_AGENT, Partition, Scope
 
 
 @dataclass(frozen=True, slots=True)

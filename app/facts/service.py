@@ -6,24 +6,22 @@ from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.errors import Conflict, NotFound, invalid
-from app.facts.about_user import field_of, states, value_of
+from app.facts import drafts as drafting
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
-from app.facts.drafts import assertion_of, draft_of, least_start, require_single, require_write, respell
-from app.facts.keys import sentence
+from app.facts.drafts import StatedProfile, UserRecords, assertion_of, draft_of, least_start, respell
+from app.facts.keys import field_of, sentence, states, value_of
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FACTS, FactCreate, FactSearch, render
-from app.facts.user_records import StatedProfile, UserRecords
 from app.memories.embedding_backfill import Embeddable
-from app.memories.indexing import Embeddings, IndexText
+from app.memories.models import Embeddings, IndexText
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry, Insert
-from app.storage.filters import Filter, Range, both
 from app.storage.repository import Listing
-from app.storage.schema import Doc
-from app.storage.scope import Partition
+from app.storage.schema import Doc, Filter, Range, both
+from app.storage.search import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"
@@ -76,10 +74,10 @@ class FactService:
         self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
-        bodies, sources = [require_single(body) for body in bodies], list(sources)
+        bodies, sources = [drafting.require_single(body) for body in bodies], list(sources)
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
-            require_write(draft, self._facts.scope)
+            drafting.require_write(draft, self._facts.scope)
         earlier = await self._users.earlier(drafts)
         old = [draft_of(body, {**SOURCE}) for body in earlier]
         said = await self._say([*earlier, *bodies], [*old, *drafts])

@@ -15,11 +15,10 @@ import orjson
 from app.core.clock import Clock, rfc3339
 from app.errors import ChangesOff, InvalidCursor, RecalldError
 from app.storage.change_log import LogEntry, LogPage, Position
-from app.storage.filters import Eq, Filter, In, Not, Or, both
 from app.storage.protocol import Store, begin_request
 from app.storage.repository import Repository, expired, open_cursor, seal_cursor
-from app.storage.schema import After, Collection, Doc
-from app.storage.scope import Scope
+from app.storage.schema import After, Collection, Doc, Eq, Filter, In, Not, Or, both
+from app.storage.search import Scope
 
 NOW = "now"
 """In place of a cursor: the end of the log."""

@@ -10,8 +10,7 @@ from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.findings import schemas
-from app.findings.repository import FindingRepository
-from app.findings.service import FindingService
+from app.findings.service import FindingRepository, FindingService
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 

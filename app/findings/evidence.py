@@ -8,15 +8,14 @@ from typing import Any
 import orjson
 
 from app.actions.schemas import ACTIONS
-from app.facts.about_user import USERS
-from app.facts.keys import sentence
+from app.facts.keys import USERS, sentence
 from app.facts.repository import FactRepository
 from app.memories.models import MEMORIES
 from app.procedures.schemas import PROCEDURES
 from app.storage.protocol import Store
 from app.storage.repository import Repository, expired
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 
 Name = tuple[str, str]
 """Kind and id of a record. The id of an entry of the profile is `user_id`, a slash and the field."""

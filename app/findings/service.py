@@ -1,15 +1,123 @@
-"""Lists and dismisses findings. Methods that write return a `WriteResult` and commit nothing."""
+"""Builds, lists and settles findings.
 
-from collections.abc import Mapping
+Lists and dismisses findings. Methods that write return a `WriteResult` and commit nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import blake2b
 from typing import Any
+
+import orjson
 
 from app.core.clock import Clock, rfc3339
 from app.errors import Conflict
-from app.findings.repository import FindingRepository
-from app.storage.filters import Eq, both
-from app.storage.repository import Listing
-from app.storage.schema import Doc
+from app.findings.evidence import EvidenceReader, EvidenceRecord, Name, whole
+from app.findings.schemas import FINDINGS, evidence_names
+from app.storage.changes import Update
+from app.storage.protocol import Store
+from app.storage.repository import Listing, Repository, pages
+from app.storage.schema import Doc, Eq, Filter, both
+from app.storage.search import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
+
+GONE = "Its evidence was changed or is gone."
+"""The reason that a finding shows once its evidence no longer stands."""
+PAGE = 100
+
+
+def new_finding(  # noqa: PLR0913 (fields of the record)
+    agent_id: str | None,
+    user_id: str | None,
+    kind: str,
+    reason: str,
+    evidence: Sequence[EvidenceRecord],
+    proposal: Doc,
+    confidence: float,
+    now: str,
+) -> Doc:
+    """Returns an open finding, its evidence oldest first.
+
+    Its id is derived from the owners, the kind and the evidence with its marks. So the same finding always has the
+    same id.
+    """
+    return {
+        "finding_id": finding_id(agent_id, user_id, kind, [one.named() for one in evidence]),
+        "agent_id": agent_id,
+        "user_id": user_id,
+        "kind": kind,
+        "status": "open",
+        "reason": reason,
+        "evidence": [one.named() for one in sorted(evidence, key=lambda one: (one.said_at, one.id))],
+        "proposal": proposal,
+        "confidence": confidence,
+        "trust": min((one.trust for one in evidence), default=1.0),
+        "operation_id": None,
+        "settled_by": None,
+        "settled_at": None,
+        "version": 1,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def finding_id(agent_id: str | None, user_id: str | None, kind: str, evidence: Sequence[Doc]) -> str:
+    """Returns the id of a finding of these owners, this kind and this evidence, as a finding stores it."""
+    named = sorted(evidence, key=lambda one: (one["kind"], one["id"]))
+    key = orjson.dumps([agent_id, user_id, kind, named], option=orjson.OPT_SORT_KEYS)
+    return f"find_{blake2b(key, digest_size=16).hexdigest()}"
+
+
+class FindingRepository(Repository):
+    """The findings that a caller may see."""
+
+    def __init__(self, store: Store, scope: Scope) -> None:
+        super().__init__(store, scope, FINDINGS)
+
+    async def open_of(self, where: Filter) -> list[Doc]:
+        """Returns all open findings that match, oldest first."""
+        wanted = both(Eq("status", "open"), where)
+        return [doc async for docs in pages(partial(self.find, wanted), FINDINGS, PAGE) for doc in docs]
+
+    def settle(self, doc: Doc, status: str, by: str | None, now: str, operation_id: str | None = None) -> Update:
+        """Returns the change that settles an open finding. It expects that nobody has settled it meanwhile."""
+        fields: Doc = {"status": status, "settled_by": by, "settled_at": now}
+        if operation_id is not None:
+            fields["operation_id"] = operation_id
+        if status == "settled":  # what a model wrote of evidence that is gone goes with it
+            fields |= {"reason": GONE, "proposal": {**doc["proposal"], "details": {}}}
+        return self.update(doc, fields, now=now)
+
+    async def render(self, docs: Sequence[Doc], now: str) -> list[Doc]:
+        """Returns findings with the texts of their evidence. An open finding whose evidence no longer stands is shown
+        as settled."""
+        reader = EvidenceReader(self.store, self.scope, now)
+        records = await reader.read(name for doc in docs for name in evidence_names(doc))
+        return [rendered(doc, records) for doc in docs]
+
+
+def rendered(doc: Doc, records: Mapping[Name, EvidenceRecord]) -> Doc:
+    """Returns a finding with the texts of its evidence, as far as it stands."""
+    there = whole(doc, dict(records))
+    shown: dict[str, Any] = {name: value for name, value in doc.items() if name != "tenant_id"}
+    if not there:
+        # A reason of a model and the details of a proposal may repeat what was deleted.
+        shown |= {"reason": GONE, "proposal": {**doc["proposal"], "details": {}}}
+        shown["status"] = "settled" if doc["status"] == "open" else doc["status"]
+    evidence = []
+    for one in doc["evidence"]:
+        record = records.get((one["kind"], one["id"]))
+        stands = record is not None and record.mark == one["mark"]
+        evidence.append(
+            {
+                "kind": one["kind"],
+                "id": one["id"],
+                "text": record.text if record and stands else None,
+                "said_at": record.said_at if record and stands else None,
+                "trust": record.trust if record and stands else None,
+            }
+        )
+    return shown | {"evidence": evidence}
 
 
 class FindingService:

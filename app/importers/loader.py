@@ -1,15 +1,174 @@
-"""Imports records with the same API calls as any client. A record that the API refuses is reported and does not stop
-the others."""
+"""The records that a reader of another memory system's file yields: records to import, and skipped ones
+with reasons.
 
+Imports records with the same API calls as any client. A record that the API refuses is reported and does not stop
+the others.
+"""
+
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
-from app.core.schemas import Json
-from app.importers.models import ImportRecord, ImportResult, SkippedRecord
+from app.core.clock import rfc3339
+from app.core.schemas import MAX, Json, identifier
+
+RecordKind: TypeAlias = Literal["memory", "fact", "message"]
+
+MAX_TAG = 128
+"""The maximum length of a tag."""
+MAX_KEY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRecord:
+    """A record to import. `body` is the body of its POST request; a message also has its session."""
+
+    kind: RecordKind
+    where: str
+    body: Json
+    session: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRecord:
+    """A part of the file that is not imported. `where` is a JSON pointer into the file. `is_memory`: it is a record of
+    memory that was left out, and not a part that holds none, such as a system prompt."""
+
+    where: str
+    reason: str
+    is_memory: bool = True
+
+
+ImportResult: TypeAlias = ImportRecord | SkippedRecord
+Reader: TypeAlias = Callable[[Any, "DefaultOwner"], Iterator[ImportResult]]
+"""Reads a parsed file and yields its records."""
+
+
+class Unreadable(Exception):
+    """The reason why a part of the file cannot become a record."""
+
+    is_memory = True
+
+
+class NoMemory(Unreadable):
+    """The reason why a part of the file holds no memory."""
+
+    is_memory = False
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultOwner:
+    """The owners of records that name none. `now` decides which records have expired. `mapped` collects the ids of the
+    source that are none here, with the ids that stand for them."""
+
+    agent_id: str | None
+    user_id: str | None
+    now: str
+    mapped: dict[str, str] = field(default_factory=dict)
+
+    def id_of(self, name: Any) -> str | None:
+        """Returns an id of the source as one of ours, or None if it is empty. Raises Unreadable if it is no text or
+        number."""
+        if name is None or name == "":
+            return None
+        if not isinstance(name, str | int) or isinstance(name, bool):
+            raise Unreadable(f"its id is neither text nor number: {str(name)[:40]}")
+        mapped = mapped_id(str(name))
+        if mapped != composed(str(name)):
+            self.mapped[str(name)] = mapped
+        return mapped
+
+    def of(self, agent_id: Any = None, user_id: Any = None) -> Json:
+        """Returns the owners of a record. Raises Unreadable if there is none."""
+        owner = {
+            "agent_id": self.id_of(agent_id) or self.agent_id,
+            "user_id": self.id_of(user_id) or self.user_id,
+        }
+        if owner["agent_id"] is None and owner["user_id"] is None:
+            raise Unreadable("it names neither user nor agent: say which with --user or --agent")
+        return owner
+
+
+def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fields: Any) -> ImportRecord:
+    """Returns a memory with a key made of its original id, so that a repeated import updates it. Raises Unreadable if
+    it has no text."""
+    if not isinstance(text, str) or not text.strip():
+        raise NoMemory("it has no text")
+    identity = record.get("id") or record.get("uuid")
+    key = {} if identity is None else {"key": f"{system}:{identity}"[:MAX_KEY]}
+    given = {name: value for name, value in fields.items() if value is not None}
+    metadata = {**given.pop("metadata", {}), "imported_from": {"system": system, "id": identity}}
+    return ImportRecord("memory", where, {"content": text, **key, **given, "metadata": metadata})
+
+
+def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResult]]) -> Iterator[ImportResult]:
+    """Yields the records of each item of a list. An unreadable item is skipped and does not affect the others."""
+    if not isinstance(items, list):
+        yield SkippedRecord(where, "it is no list")
+        return
+    for index, item in enumerate(items):
+        place = f"{where}/{index}"
+        if not isinstance(item, dict):
+            yield SkippedRecord(place, "it is no object")
+            continue
+        try:
+            yield from read(item, place)
+        except Unreadable as error:
+            yield SkippedRecord(place, str(error), error.is_memory)
+
+
+def time(value: Any) -> str | None:
+    """Returns a time of another system as RFC 3339 in UTC. Accepts times with or without a zone (then UTC), and dates.
+    Raises Unreadable."""
+    if value is None or value == "":
+        return None
+    try:
+        moment = datetime.fromisoformat(str(value))
+        return rfc3339(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
+    except (ValueError, OverflowError):
+        raise Unreadable(f"its time is none: {str(value)[:40]!r}") from None
+
+
+def words(values: Any) -> list[str]:
+    """Returns the texts of a list as tags."""
+    return [value[:MAX_TAG] for value in values or () if isinstance(value, str) and value][:64]
+
+
+def composed(name: str) -> str:
+    """Returns the name in Unicode's composed form."""
+    return unicodedata.normalize("NFC", name)
+
+
+def mapped_id(name: str) -> str:
+    """Returns an id of another system as one of ours: itself where it is one, and otherwise a name of its own.
+
+    What an id cannot have becomes `-`, and a hash of the whole keeps two such names apart: `a/b` is `a-b~c14cddc0`.
+    """
+    try:
+        return identifier(name)
+    except ValueError:
+        kept = "".join(char if char.isprintable() and char != "/" else "-" for char in composed(name[: 4 * MAX]))
+        mark = blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+        return f"{kept[: MAX - len(mark) - 1].strip()}~{mark}"
+
+
+def message(where: str, owner: Json, session_id: str | None, said: Mapping[str, Any]) -> ImportRecord:
+    """Returns a message of the session with this id of ours. `said` has role, content, name and timestamp. Raises
+    Unreadable if no session can contain it."""
+    if owner["agent_id"] is None or owner["user_id"] is None:
+        raise Unreadable("a conversation needs both: say which with --agent and --user")
+    if said["role"] not in ("user", "assistant"):
+        raise NoMemory("its role is neither user nor assistant: prompts and tools' own words are not taken")
+    if not said["content"].strip():
+        raise NoMemory("it has no text")
+    body = {name: value for name, value in said.items() if value}
+    return ImportRecord("message", where, body, {"session_id": session_id, **owner})
 
 
 class ImportTarget(Protocol):

@@ -7,8 +7,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Count, Schema
-from app.storage.filters import Absent, Not
-from app.storage.schema import Collection, Unique
+from app.storage.schema import Absent, Collection, Not, Unique
 
 POST_CONVERSATION = "post_conversation"
 SUMMARIZE = "summarize"

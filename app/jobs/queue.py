@@ -15,11 +15,10 @@ from app.core.clock import Clock, new_id, rfc3339
 from app.errors import RecalldError
 from app.jobs.models import ERASE_USER, JOBS, LANES, OPERATIONS, Lane, lane_of
 from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update
-from app.storage.filters import Absent, Eq, Filter, Or, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Doc
-from app.storage.scope import SYSTEM, Scope
+from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
+from app.storage.search import SYSTEM, Scope
 
 HIDDEN = ("tenant_id", "undo", "undoing")
 """Fields of an operation that callers do not see."""

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import StoreUnavailable
+from app.job_settings import JobSettings
 from app.jobs.models import (
     CONSOLIDATION,
     DECAY,
@@ -26,11 +27,10 @@ from app.jobs.models import (
     SCHEDULES,
 )
 from app.jobs.queue import Job
-from app.setting_groups import JobSettings
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 
 log = logging.getLogger(__name__)
 

@@ -24,10 +24,9 @@ from app.llm.base import LLM, Budget
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, Update
-from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Not, Range, both
 from app.storage.repository import anything, pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import SYSTEM, Scope
+from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Eq, Filter, Not, Range, both
+from app.storage.search import SYSTEM, Scope
 
 PAGE = 500
 OVERLAP = timedelta(minutes=10)

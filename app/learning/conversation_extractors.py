@@ -6,23 +6,22 @@ from functools import partial
 from typing import Any, TypeVar
 
 from app.core.clock import rfc3339, to_ms
-from app.core.process import off_loop
-from app.facts.about_user import EMPTY_PROFILE
-from app.facts.user_records import LearnedValue
-from app.learning import deduplication, derivations, prompts, tool_calls
+from app.core.work import off_loop
+from app.facts.drafts import LearnedValue
+from app.facts.keys import EMPTY_PROFILE
+from app.learning import deduplication, derivations, episodes, prompts
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.extraction import Rules
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
-from app.learning.profile_rules import profile_patch
+from app.learning.output_validation import profile_patch
 from app.learning.prompts import ProfileItem, TranscriptLine, data
 from app.learning.quotes import Quote
 from app.llm.base import LLM, Budget
+from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import AGENTS, ProfilePatch
@@ -30,10 +29,9 @@ from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change, Update
-from app.storage.filters import Eq, In, Not, both
 from app.storage.repository import Repository, pages, unexpired
-from app.storage.schema import Doc
-from app.storage.scope import Partition, Scope
+from app.storage.schema import Doc, Eq, In, Not, both
+from app.storage.search import Partition, Scope
 
 T = TypeVar("T")
 
@@ -289,7 +287,7 @@ class ExperienceExtractor:
         where = sessions.within(talk.session, talk.session.get("learned_seq") or 0, talk.lines[-1].seq)
         roles = both(where, In("role", ("assistant", "tool")))
         found = [doc async for docs in pages(partial(sessions.messages.find, roles), MESSAGES, PAGE) for doc in docs]
-        return tool_calls.of_messages(found)
+        return episodes.of_messages(found)
 
     async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
         """Returns the names that no lesson may contain."""

@@ -13,22 +13,21 @@ import orjson
 
 from app.core.clock import new_id, rfc3339, to_ms
 from app.core.schemas import same
-from app.facts.about_user import USER, field_of
+from app.facts.keys import USER, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, FactCreate
 from app.jobs.runner import Run
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DERIVATIONS, commit_noted
 from app.learning.extraction import DroppedCounts
-from app.memories.decay_settings import Decays
+from app.memories.access_log import Decays
 from app.memories.models import MAX_TAGS, MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict
-from app.storage.filters import Eq, Filter, Not, both
 from app.storage.repository import pages, unexpired
-from app.storage.schema import Doc
-from app.storage.scope import Partition, Scope
+from app.storage.schema import Doc, Eq, Filter, Not, both
+from app.storage.search import Partition, Scope
 
 AT_ONCE = 500
 """The limit of memories that one commit retires."""

@@ -1,30 +1,114 @@
-"""Dependencies of learning jobs, and their report."""
+"""Tokens that the language model has spent for a tenant, counted by day in the store.
 
+Dependencies of learning jobs, and their report.
+"""
+
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from app.core.clock import Clock
 from app.embedding.embedder import Embedder
-from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError
-from app.facts.about_user import USERS
+from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError, StoreUnavailable
+from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.learning.token_usage import TenantAllowance
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
+from app.memories.access_log import Decays
+from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
-from app.profiles.reader import ProfileReader
+from app.metrics import LLM_USAGE
+from app.profiles.merge import ProfileReader
 from app.profiles.users import UserService
 from app.resources import AgentSettingsReader
 from app.retrieval.retriever import Retriever
 from app.settings import Settings
+from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.schema import Collection, Doc
+from app.storage.search import Scope
 from app.writes.executor import IfMatch
+
+LLM_DAYS = Collection(name="llm_days", id_field="usage_id", fields={}, audited=False)
+"""One record for each tenant: the UTC day of the last call, and its calls and tokens."""
+USAGE_ID = "usage"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantAllowance:
+    """The tokens that a tenant may spend on one UTC day, over all processes. `limit` 0: any number, and none is
+    counted in the store."""
+
+    store: Store
+    clock: Clock
+    tenant: str
+    limit: int
+
+    async def reserve(self, tokens: int) -> None:
+        """Counts a call whose prompt has `tokens` tokens, before it is made.
+
+        Raises LLMBudgetSpent with the figures and the end of the day if the day's tokens do not allow it.
+        """
+        if not self.limit:
+            return
+        while True:
+            now = self.clock.now()
+            day, found = _day(now), await self.store.get(LLM_DAYS, self.tenant, USAGE_ID)
+            spent = found["tokens"] if found is not None and found["day"] == day else 0
+            if spent + tokens > self.limit:
+                raise self._spent(spent, now)
+            try:
+                await self.store.commit([self._counted(found, day, tokens)])
+            except CommitConflict:
+                continue  # another call was counted meanwhile
+            return
+
+    async def settle(self, reserved: int, spent: Mapping[str, int]) -> None:
+        """Counts what a call has spent beyond the tokens that were reserved. `spent` has calls, tokens and
+        cached_tokens."""
+        for kind, number in spent.items():
+            LLM_USAGE.labels(self.tenant, kind).inc(number)
+        if not self.limit:
+            return
+        more, today = {"tokens": spent["tokens"] - reserved}, {"day": _day(self.clock.now())}
+        try:
+            await self.store.commit([Update(LLM_DAYS, self.tenant, USAGE_ID, inc=more, expect=today)])
+        except CommitConflict:
+            return  # the day is over: what it spent no longer matters
+        except StoreUnavailable as error:
+            log.warning("tokens were not counted", extra={"error": error.detail})
+
+    def _counted(self, found: Doc | None, day: str, tokens: int) -> Change:
+        if found is None:
+            return Insert(
+                LLM_DAYS,
+                {"tenant_id": self.tenant, "usage_id": USAGE_ID, "day": day, "calls": 1, "tokens": tokens},
+            )
+        same = {name: found[name] for name in ("day", "calls", "tokens")}
+        calls, before = (found["calls"], found["tokens"]) if found["day"] == day else (0, 0)
+        fields = {"day": day, "calls": calls + 1, "tokens": before + tokens}
+        return Update(LLM_DAYS, self.tenant, USAGE_ID, set=fields, expect=same)
+
+    def _spent(self, spent: int, now: datetime) -> LLMBudgetSpent:
+        tomorrow = datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
+        error = LLMBudgetSpent(
+            f"This tenant may spend {self.limit} tokens of the language model a day (RECALLD_LLM_TOKENS_PER_DAY), and "
+            f"has spent {spent} today. It goes on at {tomorrow:%Y-%m-%dT%H:%M:%SZ}.",
+            retry_after=max(1, round((tomorrow - now).total_seconds())),
+        )
+        error.until = tomorrow
+        return error
+
+
+def _day(now: datetime) -> str:
+    return now.astimezone(UTC).date().isoformat()
+
 
 ALWAYS = IfMatch(None)
 """A precondition that is always met."""

@@ -10,26 +10,24 @@ import orjson
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.facts.about_user import USERS, is_raised_only
+from app.facts.keys import USERS, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.runner import Done, Run, undo_each
-from app.memories.indexing import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, Embeddings
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
-from app.procedures.repository import COUNTED, ProcedureRepository
 from app.procedures.schemas import PROCEDURES
-from app.procedures.trials import restored
+from app.procedures.search import restored
+from app.procedures.service import COUNTED, ProcedureRepository
 from app.profiles.schemas import AGENTS
+from app.sessions.repository import expected
 from app.sessions.schemas import SESSIONS
-from app.sessions.summaries import expected
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
-from app.storage.filters import Eq, both
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.schema import Collection, Doc, Eq, both
+from app.storage.search import Scope
 
 DERIVATIONS = Collection(
     name="derivations",

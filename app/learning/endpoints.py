@@ -12,8 +12,7 @@ from app.core.schemas import Identifier
 from app.jobs.models import Operation
 from app.learning import service
 from app.learning.dependencies import Tools
-from app.learning.extraction_job import TimedExtraction
-from app.learning.service import Learning
+from app.learning.service import Learning, TimedExtraction
 from app.writes.dependencies import InPrecondition, Writer
 
 

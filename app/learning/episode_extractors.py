@@ -13,19 +13,27 @@ from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules
 from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
-from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
-from app.learning.shared_procedures import SharingRule, of_same_user, sharing_rule, texts_of
+from app.learning.lessons import (
+    SharingRule,
+    known_lessons,
+    learned_experience,
+    new_lessons,
+    of_same_user,
+    registered_agent,
+    sharing_rule,
+    shown_lessons,
+    texts_of,
+)
 from app.llm.base import LLM, Budget
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
-from app.procedures.repository import ProcedureRepository, new_procedure, passage
 from app.procedures.schemas import PROCEDURES, ProcedureCreate
+from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.filters import Absent, Eq, Filter, both
-from app.storage.schema import Doc
-from app.storage.scope import Partition, Scope
+from app.storage.schema import Absent, Doc, Eq, Filter, both
+from app.storage.search import Partition, Scope
 from app.storage.text import normalise_content
 
 KNOWN_PROCEDURES = 20

@@ -1,28 +1,90 @@
-"""Batches of episodes, and rules for what may be learned from them. Pure functions.
+"""Calls of tools and their results, as the model sees them where an agent learns its work. Pure functions.
+
+What a tool gave back is nobody's word: no memory, fact or profile is learned from it.
+
+Batches of episodes, and rules for what may be learned from them. Pure functions.
 
 An episode is logged by a caller, as a message is. A derived record has the lowest trust of its episodes, which is 1.
+
+Revised steps of a failing procedure: what the model is shown, and the rule by which its answer is taken.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from app.core import tokens
+from app.actions.schemas import ACTIONS
+from app.core import prompt_text
+from app.core.clock import new_id, rfc3339
+from app.core.prompt_text import count
 from app.core.served_text import strip_served
 from app.errors import Invalid
 from app.facts.schemas import FactCreate
-from app.learning import derivations, tool_calls
+from app.learning import derivations, prompts
+from app.learning.dependencies import Tools
 from app.learning.evidence import no_value, shown
 from app.learning.extraction import DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
-from app.procedures.repository import ended_trial, learned
+from app.learning.words import table, tokens
+from app.llm.base import LLM, Budget
+from app.memories.repository import same_pair
 from app.procedures.schemas import ProcedureCreate
+from app.procedures.search import new_trial
+from app.procedures.service import ended_trial, learned
 from app.storage.changes import Change
+from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
+from app.storage.text import normalise_content
+
+MAX_CALLS = 40
+"""The limit of calls in one request to the model: the last ones."""
+ARGUMENT_CHARS, RESULT_CHARS = 300, 500
+
+
+def of_messages(messages: Iterable[Doc]) -> list[Doc]:
+    """Returns the calls in messages, in their order, each with its result, or None where none came. A result whose call
+    is not among the messages stands alone."""
+    calls: list[Doc] = []
+    waiting: dict[str, Doc] = {}
+    for message in messages:
+        for made in message.get("tool_calls") or ():
+            function = made.get("function") or {}
+            arguments = as_text(function.get("arguments"), ARGUMENT_CHARS)
+            call = {"seq": message["seq"], "tool": function.get("name"), "arguments": arguments, "result": None}
+            waiting[str(made.get("id"))] = call
+            calls.append(call)
+        if message["role"] == "tool":
+            call = waiting.get(str(message.get("tool_call_id"))) or _alone(message, calls)
+            call["result"] = as_text(message["text"] or message.get("result"), RESULT_CHARS)
+    return calls[-MAX_CALLS:]
+
+
+def _alone(message: Doc, calls: list[Doc]) -> Doc:
+    call: Doc = {"seq": message["seq"], "tool": message["name"], "arguments": None}
+    calls.append(call)
+    return call
+
+
+def of_action(action: Doc, known: Sequence[str] = ("tool",)) -> Doc:
+    """Returns what an action holds of its call: input, output, duration and any other key that is set."""
+    return {
+        name: value if name == "duration_ms" else as_text(value, RESULT_CHARS)
+        for name, value in action.items()
+        if value is not None and name not in known
+    }
+
+
+def as_text(value: Any, most: int) -> str | None:
+    """Returns a value as text of at most `most` characters, without text that the service itself served."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return strip_served(text).strip()[:most]
+
 
 TRUST = 1.0
 CHUNK_TOKENS = 6_000
@@ -83,7 +145,7 @@ class Batch:
 def _shown(number: int, doc: Doc) -> Doc:
     fields: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
     said = {name: value for name, value in doc["feedback"].items() if value is not None}
-    call = tool_calls.of_action(doc["action"])
+    call = of_action(doc["action"])
     return {
         "number": number,
         "at": doc["timestamp"],
@@ -98,7 +160,7 @@ def _shown(number: int, doc: Doc) -> Doc:
 def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) -> Iterator[Batch]:
     """Splits a batch into batches of at most `limit` tokens and `max_episodes` episodes. A longer episode is a batch of
     its own."""
-    for docs in tokens.in_chunks(batch.docs, _as_prompted, limit, max_episodes):
+    for docs in prompt_text.in_chunks(batch.docs, _as_prompted, limit, max_episodes):
         yield Batch(batch.scope, batch.agent_id, batch.user_id, docs)
 
 
@@ -185,3 +247,71 @@ def refined(old: Doc, body: ProcedureCreate, cited: Sequence[Doc], dropped: Drop
         else:
             dropped["protected"] += 1
     return changed
+
+
+PROMPT = "procedure_revision"
+MOST_TRIALS = 3
+"""So many trials are dropped; then only a caller changes the steps."""
+SMALL_WORDS = ("articles", "prepositions", "common", "linking")
+"""Tables of words that need no evidence."""
+SHOWN = ("name", "trigger", "preconditions", "steps", "notes")
+
+
+async def episodes_of(tools: Tools, scope: Scope, procedure: Doc) -> dict[str, Doc]:
+    """Returns the actions that the procedure's outcomes name, by id. Those of other agents and users are left out: a
+    procedure that serves all users is revised from nobody's own episodes."""
+    ids = [one["action_id"] for one in procedure["recent_outcomes"] if one["action_id"]]
+    found = await Repository(tools.store, scope, ACTIONS).get_many(ids)
+    return {action_id: doc for action_id, doc in found.items() if same_pair(doc, procedure)}
+
+
+async def proposed(tools: Tools, scope: Scope, procedure: Doc, llm: LLM, budget: Budget) -> Doc | None:
+    """Asks the model for better steps. Returns a trial of them, or None if it knows none or the rule drops them.
+
+    Raises what the model's client raises.
+    """
+    episodes = await episodes_of(tools, scope, procedure)
+    prompt = prompts.load(PROMPT)
+    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - count(prompt.text)
+    data = prompts.fitting(_data(procedure, episodes, scope), room)
+    answer = await llm.reply(prompt.text, orjson.dumps(data).decode(), prompts.RevisedSteps, budget)
+    steps = [step for step in (strip_served(one).strip() for one in answer.revised_steps) if step]
+    known = [procedure["steps"], *(procedure.get("dropped_trials") or [])]
+    if not founded(steps, data) or any(_same(steps, one) for one in known):
+        return None
+    model, now = llm.model_for(prompts.RevisedSteps), rfc3339(tools.clock.now())
+    return new_trial(new_id("trial"), steps, sorted(episodes), model, prompt.id, now)
+
+
+def _data(procedure: Doc, episodes: Mapping[str, Doc], scope: Scope) -> Doc:
+    """Returns what the model is shown. The latest outcomes come first: what has no room goes from the end."""
+    numbers = {action_id: number for number, action_id in enumerate(episodes)}
+    agent, user = procedure["agent_id"], procedure["user_id"]
+    told = Batch(scope, agent, user, list(episodes.values())).shown()
+    outcomes = []
+    for one in reversed(procedure["recent_outcomes"]):
+        number = numbers.get(one["action_id"])
+        episode = {} if number is None else {"episode": {**told[number], "number": number + 1}}
+        note = {} if one["note"] is None else {"note": strip_served(one["note"])}
+        outcomes.append({"success": one["success"], **note, **episode})
+    return {
+        "procedure": {name: procedure[name] for name in SHOWN},
+        "outcomes": outcomes,
+        "tried_in_vain": procedure.get("dropped_trials") or [],
+    }
+
+
+def founded(steps: Sequence[str], data: Mapping[str, object]) -> bool:
+    """Returns True if there are steps, and every word and number of them stands in the procedure or its outcomes.
+    Articles, prepositions and words that join steps need no evidence, "not" does; what was tried in vain is none."""
+    text = orjson.dumps([data["procedure"], data["outcomes"]]).decode()
+    return bool(steps) and all(_founded(step, text) for step in steps)
+
+
+def _founded(step: str, text: str) -> bool:
+    told = [token for token in tokens(step) if not any(token.word in table(name) for name in SMALL_WORDS)]
+    return bool(told) and shown(" ".join(step[token.start : token.end] for token in told), text)
+
+
+def _same(steps: Sequence[str], others: Sequence[str]) -> bool:
+    return list(map(normalise_content, steps)) == list(map(normalise_content, others))

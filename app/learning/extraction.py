@@ -7,16 +7,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from app.core.characters import is_idle
 from app.core.served_text import strip_served
-from app.core.small_talk import is_idle
 from app.errors import Invalid
-from app.facts.about_user import USER, field_of, settled
+from app.facts.keys import USER, field_of, settled
 from app.facts.schemas import FactCreate
-from app.learning import evidence
-from app.learning.profile_rules import profile_reason
+from app.learning import evidence, quotes
+from app.learning.output_validation import profile_reason
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, capitalised, find, other_language
-from app.learning.spoken_for import cited, corrected, promised, promises, taken_back
+from app.learning.quotes import Quote, find
 from app.learning.words import table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -95,7 +94,7 @@ class Rules:
         content = strip_served(one.content).strip()
         quote = find(one.quote, self.lines, "user")
         if quote is not None and quote.line.role != "user":
-            content = promises(content, quote) or content
+            content = quotes.promises(content, quote) or content
         elif quote is not None and self._reworded(one, content, quote):
             self.dropped["reworded"] += 1
             content = quote.sentence
@@ -106,7 +105,7 @@ class Rules:
         """Returns whether the sentence of the quote takes the place of a memory's words."""
         own = quote.sentence
         in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
-        return (in_other_words or other_language(content, own)) and _memory(one, own, quote, self) is None
+        return (in_other_words or quotes.other_language(content, own)) and _memory(one, own, quote, self) is None
 
     def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
         """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
@@ -238,9 +237,9 @@ class Rules:
         """Returns `taken_back` if the speaker denies or corrects a value later."""
         if evidence.negated(value):
             return None
-        values = [*capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
-        denied = any(taken_back(quote, each, self.lines) for each in values)
-        return "taken_back" if denied or corrected(quote, value, self.lines) else None
+        values = [*quotes.capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
+        denied = any(quotes.taken_back(quote, each, self.lines) for each in values)
+        return "taken_back" if denied or quotes.corrected(quote, value, self.lines) else None
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -282,8 +281,8 @@ def is_user(subject: str, names: Sequence[str]) -> bool:
 
 def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
-        return None if promised(quote) else "said_by_assistant"
-    if cited(quote, content):
+        return None if quotes.promised(quote) else "said_by_assistant"
+    if quotes.cited(quote, content):
         return "cited"
     if reason := _contradicted(content, quote, wish=one.memory_type in WISHES):
         return reason
@@ -330,7 +329,7 @@ def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
         return reason
     user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
     if user and not evidence.relative(one.subject):
-        return "cited" if cited(quote, one.object) else _of_user(one, quote)
+        return "cited" if quotes.cited(quote, one.object) else _of_user(one, quote)
     subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
     return None if evidence.shown(subject, quote.line.text) else "subject_not_said"
 

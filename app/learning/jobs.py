@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from app.core.process import off_loop
+from app.core.work import off_loop
 from app.jobs.runner import Done, Run
 from app.learning import prompts, summaries
 from app.learning.conversation_extractors import (
@@ -24,14 +24,12 @@ from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
-from app.sessions.repository import SessionRepository, was_said_in
+from app.sessions.repository import SessionRepository, SummaryText, is_extract, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS
-from app.sessions.summaries import SummaryText, is_extract
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.filters import Eq, both
 from app.storage.repository import pages
-from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.schema import Doc, Eq, both
+from app.storage.search import Scope
 
 EXTRACTORS: tuple[Extractor[Conversation], ...] = (
     MemoryExtractor(),

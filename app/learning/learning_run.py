@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from app.core import tokens
+from app.core import prompt_text
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Run
 from app.learning import prompts
@@ -119,7 +119,7 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
     for _, request in parts:
         known |= request.known
     shape = _shape(parts)
-    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - tokens.count(f"{source.data({})}{instructions}")
+    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - prompt_text.count(f"{source.data({})}{instructions}")
     return await llm.reply(instructions, source.data(prompts.fitting(known, room)), shape, budget)
 
 

@@ -1,18 +1,29 @@
-"""Lessons of an agent: which agent learns them, and how they reach its experience."""
+"""Lessons of an agent: which agent learns them, and how they reach its experience.
 
-from collections.abc import Mapping, Sequence
+Procedures that serve all users of an agent: the rule by which one learned from a user's episodes may be shared.
+
+It is the rule of the agent's experience: the agent is registered, the key may write for all its users, and no text
+names the user. No text quotes the user, either.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
+from app.errors import Forbidden
 from app.learning.dependencies import Tools
+from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
-from app.profiles.merge import LESSONS, merge_experience
+from app.learning.words import tokens
+from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_one
 from app.profiles.schemas import AGENTS
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 
 
 async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> Doc:
@@ -55,3 +66,68 @@ def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
     for one in lessons:
         found.setdefault(one.kind, []).append(one.text)
     return found
+
+
+QUOTED_WORDS = 4
+"""So many words in a row that the user said are a quote."""
+TEXTS = ("name", "trigger", "preconditions", "steps", "notes")
+"""The fields of a procedure that a model writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRule:
+    """What no shared procedure may say: `names` of the user, and words that the user `said`."""
+
+    names: Sequence[str]
+    said: Sequence[str] = ()
+
+    def allows(self, texts: Iterable[str]) -> bool:
+        """Returns True if none of the texts names or quotes the user."""
+        return not any(names_one(text, self.names) or self._quotes(text) for text in texts)
+
+    def _quotes(self, text: str) -> bool:
+        runs = _runs(text)
+        return any(runs & _runs(said) for said in self.said)
+
+
+def _runs(text: str) -> set[tuple[str, ...]]:
+    words = [token.word for token in tokens(text)]
+    return {tuple(words[at : at + QUOTED_WORDS]) for at in range(len(words) - QUOTED_WORDS + 1)}
+
+
+def texts_of(fields: Doc) -> list[str]:
+    """Returns the texts of a procedure, or of changed fields of one."""
+    found: list[str] = []
+    for name in TEXTS:
+        value: Any = fields.get(name) or []
+        found += [value] if isinstance(value, str) else value
+    return found
+
+
+async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
+    """Returns the rule for what is learned from a user's episodes, or None if it stays with the user: by the setting,
+    because the agent is not registered, or because the key may not write for all of its users."""
+    if batch.user_id is None or not tools.settings.procedures.share:
+        return None
+    try:
+        await registered_agent(tools, batch.scope, batch.agent_id)
+    except (Skipped, Forbidden):
+        return None
+    user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
+    profile = {} if user is None else user.record["profile"]
+    names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
+    return SharingRule(names, _said(batch.docs))
+
+
+def _said(docs: Sequence[Doc]) -> list[str]:
+    """Returns what the user said in episodes: their feedback, and what the user did."""
+    texts = [text for doc in docs for text in doc["feedback"].values() if isinstance(text, str)]
+    return texts + [doc["content"] for doc in docs if doc["actor"] == "user" and doc["content"]]
+
+
+async def of_same_user(tools: Tools, batch: Batch, shared: Doc) -> bool:
+    """Returns True if all episodes that a shared procedure was learned from are known to be of the batch's user. What
+    came of another user's episodes is not mixed with this one's, so that erasing a user takes all that came of him."""
+    ids = shared["source"].get("action_ids") or []
+    found = await Repository(tools.store, batch.scope, ACTIONS).get_many(ids)
+    return bool(ids) and len(found) == len(ids) and all(doc["user_id"] == batch.user_id for doc in found.values())

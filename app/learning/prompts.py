@@ -19,10 +19,10 @@ from pydantic import (
     create_model,
 )
 
-from app.core import tokens
-from app.core.process import off_loop
+from app.core import prompt_text
+from app.core.characters import is_small_talk
 from app.core.served_text import strip_served
-from app.core.small_talk import is_small_talk
+from app.core.work import off_loop
 from app.llm.base import ReplyShape
 from app.setting_groups import TrustSettings
 from app.storage.schema import Doc
@@ -81,21 +81,24 @@ async def chunked(lines: Sequence[TranscriptLine], prompt_tokens: int) -> list[l
 
 def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterator[list[TranscriptLine]]:
     """Splits lines into chunks of at most `limit` tokens. A longer message is cut, and is a chunk of its own."""
-    cut = (line if len(line.text) <= limit else replace(line, text=tokens.truncate(line.text, limit)) for line in lines)
-    return tokens.in_chunks(cut, lambda line: orjson.dumps(line.shown()).decode(), limit)
+    cut = (
+        line if len(line.text) <= limit else replace(line, text=prompt_text.truncate(line.text, limit))
+        for line in lines
+    )
+    return prompt_text.in_chunks(cut, lambda line: orjson.dumps(line.shown()).decode(), limit)
 
 
 def stretch(prompt_tokens: int, names: Sequence[str]) -> int:
     """Returns the most tokens of a stretch that is read under these prompts: three quarters of what they leave. The
     last quarter is for known data."""
-    instructions = sum(tokens.count(load(name).text) for name in names)
+    instructions = sum(prompt_text.count(load(name).text) for name in names)
     return max(LEAST_STRETCH, min(CHUNK_TOKENS, (prompt_tokens - instructions - SHAPE_TOKENS) * 3 // 4))
 
 
 def fitting(known: Doc, limit: int) -> Doc:
     """Returns known data of at most `limit` tokens, as far as its lists allow: the last items of the longest one go."""
     known = dict(known)
-    while tokens.count(orjson.dumps(known).decode()) > limit:
+    while prompt_text.count(orjson.dumps(known).decode()) > limit:
         sizes = {name: len(orjson.dumps(value)) for name, value in known.items() if isinstance(value, list) and value}
         if not sizes:
             break

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from app.core.clock import Clock, new_id, rfc3339
+from app.facts.drafts import UserRecords
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
-from app.facts.user_records import UserRecords
 from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run
@@ -23,11 +23,10 @@ from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
 from app.sessions.service import QUIET
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.filters import Eq
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.schema import Collection, Doc, Eq
+from app.storage.search import Scope
 
 PAGE = 50
 

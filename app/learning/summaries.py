@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from app.core.clock import rfc3339
-from app.core.process import off_loop
 from app.core.served_text import strip_served
+from app.core.work import off_loop
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, source
@@ -18,17 +18,16 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask
+from app.learning.output_validation import borne_out
 from app.learning.prompts import SENTENCE_END, TranscriptLine
-from app.learning.summary_evidence import borne_out
 from app.llm.base import LLM, Budget
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import EXTRACT, SessionRepository, SessionSummaries, SummaryText, expected, is_extract
 from app.sessions.schemas import SESSIONS
-from app.sessions.summaries import EXTRACT, SessionSummaries, SummaryText, expected, is_extract
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from app.storage.text import UNSPACED, terms
 
 VERSION = "extract.1"

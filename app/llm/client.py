@@ -10,18 +10,21 @@ import httpx2
 import openai
 from pydantic import BaseModel
 
-from app.core import tokens
+from app.core import prompt_text
 from app.core.openai_client import headers, passes, reason, retry_after
-from app.core.process import off_loop
 from app.core.tracing import Attributes, TraceSpan, span
+from app.core.work import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
-from app.llm.replies import (
+from app.llm.base import (
     FORMATS,
+    Allowance,
+    Budget,
     CutOff,
     InvalidReply,
     Malformed,
+    ObserveCall,
     ReplyFormat,
+    ReplyShape,
     T,
     completion,
     parameters,
@@ -151,7 +154,7 @@ class OpenAIChat:
     async def _ask(
         self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, budget: Budget, again: bool
     ) -> str:
-        asked = sum(tokens.count(message["content"]) for message in messages)
+        asked = sum(prompt_text.count(message["content"]) for message in messages)
         await budget.claim(asked)
         started, outcome, spent, cached = time.perf_counter(), "failed", asked, 0
         try:

@@ -1,10 +1,23 @@
-"""The table of the MCP tools: name, description, arguments and hints of each."""
+"""The table of the MCP tools: name, description, arguments and hints of each.
 
+One connection of an MCP client: the owners that it fixes, and the tools as it may call them.
+"""
+
+import logging
+from dataclasses import dataclass, replace
 from typing import Any
 
-from app.mcp import knowledge_tools, memory_tools, work_tools
+from pydantic import ValidationError
+
+from app.api.errors import known_fields, pointer, sentence
+from app.auth.keys import Principal
+from app.core.schemas import Json, Schema, identifier
+from app.errors import Forbidden, invalid
+from app.mcp import record_tools
 from app.mcp import schemas as args
-from app.mcp.calls import Tool
+from app.mcp.record_tools import get_profile
+from app.mcp.schemas import GetProfile
+from app.mcp.transport import Api, Result, Tool, ToolError, ToolRequest
 
 TOOLS: dict[str, Tool[Any]] = {
     tool.name: tool
@@ -15,7 +28,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Store one lasting thing: a fact, a preference, an instruction, a lesson. Not small talk, not secrets. "
             "An equal memory is not stored twice. To correct one, give its memory_id in supersedes.",
             args.RememberArguments,
-            memory_tools.remember,
+            record_tools.remember,
             idempotent=True,
         ),
         Tool(
@@ -24,7 +37,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Search long-term memory by meaning, names and words; best first. Use it before answering what may depend "
             "on earlier conversations. A weak match seldom answers.",
             args.RecallArguments,
-            memory_tools.recall,
+            record_tools.recall,
             reads=True,
             idempotent=True,
         ),
@@ -35,7 +48,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "past actions, task and recent messages. Use it at the start of a conversation or task; recall is for one "
             "question.",
             args.GetContext,
-            knowledge_tools.get_context,
+            record_tools.get_context,
             reads=True,
             idempotent=True,
         ),
@@ -45,7 +58,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Record what you did and how it ended, once per task or tool call that matters, so that later runs learn "
             "from it.",
             args.LogAction,
-            work_tools.log_action,
+            record_tools.log_action,
         ),
         Tool(
             "find_procedure",
@@ -53,7 +66,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Look up how something is done here, with steps and how often they worked. Use it before a task of more "
             "than one step.",
             args.FindProcedure,
-            work_tools.find_procedure,
+            record_tools.find_procedure,
             reads=True,
             idempotent=True,
         ),
@@ -63,14 +76,14 @@ TOOLS: dict[str, Tool[Any]] = {
             "Keep the state of long work outside the conversation: begin a task, set its plan, mark a step, note "
             "something, end it. Answers the task's working memory; with task_id alone it only reads it.",
             args.UpdateTask,
-            work_tools.update_task,
+            record_tools.update_task,
         ),
         Tool(
             "memory_feedback",
             "Memory feedback",
             "After answering: say which recalled memories helped and which misled, so that later searches rank better.",
             args.MemoryFeedback,
-            memory_tools.memory_feedback,
+            record_tools.memory_feedback,
             idempotent=True,
         ),
         Tool(
@@ -78,7 +91,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "List memories",
             "Page through what is remembered, newest first. For a question use recall.",
             args.ListMemories,
-            memory_tools.list_memories,
+            record_tools.list_memories,
             reads=True,
             idempotent=True,
         ),
@@ -87,7 +100,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Get a memory",
             "Read one memory in full, with its source and status.",
             args.GetMemory,
-            memory_tools.get_memory,
+            record_tools.get_memory,
             reads=True,
             idempotent=True,
         ),
@@ -97,7 +110,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Fix a memory that was stored wrongly; only the fields given change. If the world changed, use remember "
             "with supersedes.",
             args.UpdateMemory,
-            memory_tools.update_memory,
+            record_tools.update_memory,
             idempotent=True,
         ),
         Tool(
@@ -106,7 +119,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only "
             "when the user asks for it; to correct one, use remember with supersedes.",
             args.Forget,
-            memory_tools.forget,
+            record_tools.forget,
             destroys=True,
             idempotent=True,
         ),
@@ -116,7 +129,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Record subject, predicate and object with the time when it is true, such as who lives or works where. It "
             "ends the earlier fact that it contradicts.",
             args.AssertFact,
-            knowledge_tools.assert_fact,
+            record_tools.assert_fact,
             idempotent=True,
         ),
         Tool(
@@ -124,7 +137,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "Find facts",
             "Ask facts: what is true now, was true at a time (as_of), or was known at one (known_at).",
             args.FindFacts,
-            knowledge_tools.find_facts,
+            record_tools.find_facts,
             reads=True,
             idempotent=True,
         ),
@@ -133,14 +146,14 @@ TOOLS: dict[str, Tool[Any]] = {
             "Append messages",
             "Keep the wording of a conversation, in order. Its messages become memories.",
             args.AppendMessages,
-            knowledge_tools.append_messages,
+            record_tools.append_messages,
         ),
         Tool(
             "get_profile",
             "Get the profile",
             "What is known of the user for good: name, home, interests, preferences.",
             args.GetProfile,
-            knowledge_tools.get_profile,
+            record_tools.get_profile,
             reads=True,
             idempotent=True,
         ),
@@ -149,8 +162,103 @@ TOOLS: dict[str, Tool[Any]] = {
             "Update the profile",
             "Add to the user's profile: lists grow, the rest is overwritten, null clears.",
             args.UpdateProfile,
-            knowledge_tools.update_profile,
+            record_tools.update_profile,
             idempotent=True,
         ),
     )
 }
+
+
+MAX_ERRORS = 5
+"""The limit of argument errors in one message."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Whom:
+    """The agent and user of a connection. Tools do not take the ones that it fixes as arguments."""
+
+    agent_id: str | None = None
+    user_id: str | None = None
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The names of the fixed owners."""
+        return frozenset(self.values())
+
+    def values(self) -> Json:
+        """Returns the fixed owners by name."""
+        named = {"agent_id": self.agent_id, "user_id": self.user_id}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def connected(principal: Principal, given: Whom, pointer: str) -> tuple[Principal, Whom]:
+    """Returns the principal and owners of a connection: the owners it asks for, or else the only ones that its key is
+    bound to. A connection for a user has the rights of a key bound to that user. Raises Invalid or Forbidden."""
+    named = given.values()
+    for name, bound in (("agent_id", principal.scope.agents), ("user_id", principal.scope.users)):
+        if name not in named:
+            if bound is not None and len(bound) == 1:
+                (named[name],) = bound
+            continue
+        try:
+            named[name] = identifier(named[name])
+        except ValueError as error:
+            raise invalid(pointer.format(name), str(error)) from None
+        if bound is not None and named[name] not in bound:
+            raise Forbidden(f"This key is bound to others than this {name}.")
+    whom = Whom(**named)
+    if whom.user_id is not None:
+        principal = replace(principal, scope=replace(principal.scope, users=frozenset({whom.user_id})))
+    return principal, whom
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The tools of a connection."""
+
+    api: Api
+    whom: Whom = Whom()
+
+    async def call(self, name: str, arguments: Json, key: str | None = None) -> Result:
+        """Runs a tool. Raises ToolError, and KeyError for an unknown tool."""
+        tool = TOOLS[name]
+        body = self._read(tool.arguments, arguments)
+        try:
+            return await tool.run(ToolRequest(self.api, key), body)
+        except ToolError:
+            raise
+        except Exception as error:
+            log.exception("tool failed", extra={"tool": name})
+            raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from error
+
+    def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
+        for name, value in self.whom.values().items():
+            if name in arguments and not _is(arguments[name], value):
+                raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
+        ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
+        try:
+            return wanted.model_validate({**arguments, **ours})
+        except ValidationError as error:
+            found = tuple(_told(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
+            raise ToolError("The arguments are not valid.", errors=found) from error
+
+    async def profile(self, user_id: str) -> Json:
+        """Returns a user's profile, which may be empty. Raises ToolError."""
+        if self.whom.user_id not in (None, user_id):
+            raise ToolError("There is no such record.", code="not_found")
+        return await get_profile(ToolRequest(self.api), GetProfile(user_id=user_id))
+
+
+def _is(given: Any, fixed: str) -> bool:
+    """Returns whether an argument is the id that the connection fixes, in any spelling."""
+    try:
+        return isinstance(given, str) and identifier(given) == fixed
+    except ValueError:
+        return False
+
+
+def _told(wanted: type[Schema], fault: Any) -> str:
+    known = known_fields(wanted, fault["loc"][:-1])
+    return f"{pointer(fault['loc']) or '/'}: {sentence(fault, known, 'argument')}"

@@ -10,11 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from app.core.clock import rfc3339, to_ms
-from app.core.process import with_a_turn_for_others
+from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
-from app.memories.models import MAX_TAGS
+from app.memories.access_log import Decays
+from app.memories.models import MAX_TAGS, Embeddings
 from app.memories.records import identity_hash, needs_new_entry, new_memory, passage, revision, said_again
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate

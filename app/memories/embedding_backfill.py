@@ -12,16 +12,14 @@ from functools import partial
 from app.core.clock import Clock, SystemClock, new_id, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
-from app.memories.indexing import Embeddings, IndexText
-from app.memories.models import MEMORIES, PENDING
+from app.memories.models import MEMORIES, PENDING, Embeddings, IndexText
 from app.memories.records import passage, standing
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Insert, Update
-from app.storage.filters import Not, Range
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import SYSTEM
+from app.storage.schema import Collection, Doc, Not, Range
+from app.storage.search import SYSTEM
 
 AT_ONCE = 64
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)

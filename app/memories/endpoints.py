@@ -10,11 +10,10 @@ from app.api.fast_path import StrictRoute
 from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, written
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories import schemas, search_schemas
-from app.memories.decay_settings import Decays
+from app.memories import schemas, search
+from app.memories.access_log import Decays
 from app.memories.feedback import FeedbackService
-from app.memories.indexing import Embeddings
-from app.memories.models import FEEDBACK, MEMORIES
+from app.memories.models import FEEDBACK, MEMORIES, Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch
 from app.memories.service import MemoryService
@@ -89,10 +88,8 @@ Filters = Annotated[dict[str, Any], Depends(list_filters)]
 MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
 
 
-@router.post(
-    "/search", response_model=search_schemas.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
-)
-async def search_memories(body: search_schemas.SearchRequest, request: Request) -> Response:
+@router.post("/search", response_model=search.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def search_memories(body: search.SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
     return written(await recall_of(request).search(body))
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import orjson
 
+from app.core.characters import is_small_talk
 from app.core.clock import new_id, parse_rfc3339
 from app.core.schemas import same
-from app.core.small_talk import is_small_talk
-from app.memories.indexing import IndexText
-from app.memories.models import SMALL_TALK, STANDING
+from app.memories.models import SMALL_TALK, STANDING, IndexText
 from app.storage.schema import Doc
 from app.storage.text import content_hash, normalise_content
 

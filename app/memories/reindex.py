@@ -11,16 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from app.core.clock import Clock, rfc3339
-from app.core.process import off_loop
+from app.core.work import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.memories.embedding_backfill import Embeddable
-from app.memories.indexing import Embeddings, IndexText
-from app.memories.models import INDEXING
+from app.memories.models import INDEXING, Embeddings, IndexText
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
 from app.storage.schema import Doc
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from app.storage.text import IndexedText, has_emoji
 
 REVISION = 2

@@ -11,11 +11,10 @@ from app.memories.embedding_backfill import note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.records import identity_hash, metadata_terms, passage
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert
-from app.storage.filters import Absent, Eq, Filter, Has, In, Or, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.search import Scope
 
 EQUAL_AT_ONCE = 10
 _NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")

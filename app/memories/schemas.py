@@ -278,7 +278,7 @@ class FeedbackResult(Schema):
 
 
 def render(doc: Doc, importance: float) -> Doc:
-    """Returns a stored memory as responses show it. `importance`: its current value (`memories/decay_settings.py`)."""
+    """Returns a stored memory as responses show it. `importance`: its current value (`memories/access_log.py`)."""
     shown = dict(doc)
     for name in INTERNAL:
         shown.pop(name, None)

@@ -1,29 +1,166 @@
-"""The search endpoint's logic: runs a memory search and renders the response as JSON."""
+"""Searches of memories as requests and responses show them.
+
+The search endpoint's logic: runs a memory search and renders the response as JSON.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import lru_cache, partial
+from typing import Annotated, Any, Self
 
 import numpy as np
 import orjson
+from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core.core_schema import CoreSchema
+from typing_extensions import TypeAliasType
 
+from app.core.characters import is_small_talk
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
-from app.core.small_talk import is_small_talk
-from app.memories.decay_settings import Decays
+from app.core.schemas import Flag, Identifier, Object, Owned, Schema, Share, Timestamp, TimeZone, TopK, example
+from app.memories.access_log import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.records import metadata_terms
 from app.memories.repository import true_at
-from app.memories.schemas import render, rounded
-from app.memories.search_schemas import SearchRequest
+from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, Tags, render, rounded
 from app.resources import AccessLog
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Or, Range, both
 from app.storage.repository import unexpired
-from app.storage.schema import Doc
-from app.storage.scope import Scope
-from app.storage.search import Bools, Columns, Floats
+from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.search import Bools, Columns, Floats, Scope
 from app.storage.text import content_hash
+
+
+def _known_field(name: str) -> str:
+    if name in Memory.model_fields:
+        return name
+    nearest = get_close_matches(name[:64], Memory.model_fields, 1, 0)[0]
+    raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
+
+
+MemoryField = TypeAliasType(
+    "MemoryField",
+    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})],
+)
+
+
+class FoundMemory(Memory):
+    """A memory. If the request names `fields`, it has these and its id."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        result = handler(core)
+        handler.resolve_ref_schema(result)["required"] = ["memory_id"]
+        return result
+
+
+class SearchRequest(Owned):
+    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
+
+    query: MemoryText
+    include_shared: Flag = Field(
+        True, description="With both ids: also what the agent knows for all, and all agents of the user."
+    )
+    session_id: Identifier | None = None
+    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
+    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
+    metadata: Object | None = Field(None, description="Has all of these entries.")
+    min_importance: Share | None = Field(
+        None, description="Least importance at the moment; default: the agent's setting."
+    )
+    min_score: Share | None = Field(
+        None,
+        description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
+        "503 where the embedding model does not answer.",
+    )
+    min_trust: Share | None = None
+    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
+    until: Timestamp | None = Field(None, description="That moment excluded.")
+    status: MemoryStatus = "active"
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    now: Timestamp | None = Field(
+        None,
+        description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
+        "What happened later (`event_at`, else `created_at`) is hidden.",
+    )
+    timezone: TimeZone | None = None
+    top_k: TopK = 10
+    mode: SearchMode = "hybrid"
+    min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
+    explain: Flag = False
+    record_access: Flag = True
+    fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
+        None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
+    )
+
+    @model_validator(mode="after")
+    def _scored(self) -> Self:
+        if self.min_score is not None and self.mode != "hybrid":
+            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
+        return self
+
+
+Scores = TypeAliasType("Scores", dict[str, float])
+
+
+class Found(Schema):
+    memory: FoundMemory
+    score: float = Field(
+        description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
+        "cosine. `text`: BM25."
+    )
+    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
+    contributions: Scores | None = Field(
+        None,
+        description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. `kind`: "
+        "what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
+    )
+
+
+class TookMs(Schema):
+    embed: float
+    search: float
+    rerank: float | None = Field(None, description="Of the second stage; absent where there was none.")
+    total: float
+
+
+class SearchWarning(Schema):
+    """What an answer goes without."""
+
+    code: str = Field(
+        description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
+        "the order of the first stage."
+    )
+    detail: str
+
+
+class HowSearched(Schema):
+    mode_used: SearchMode = Field(
+        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
+        "that of the words alone (BM25)."
+    )
+    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
+    took_ms: TookMs
+
+
+class UnderstoodTime(Schema):
+    """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: str = Field(alias="from")
+    until: str = Field(description="That moment excluded.")
+    words: str = Field(description="The part of the query that says so.", examples=["last month"])
+
+
+class Understood(Schema):
+    time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
+
+
+class SearchResult(HowSearched):
+    items: list[Found]
+    understood: Understood | None = Field(None, description="With `explain`: what was read out of the query.")
 
 
 class MemoryFragment:

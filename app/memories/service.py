@@ -7,18 +7,17 @@ from typing import Any
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, StorageFull, invalid
+from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.memories.records import needs_new_entry, passage, revision
 from app.memories.repository import MemoryRepository, listed
 from app.memories.schemas import MemoryCreate, MemoryPatch, Predecessors
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
-from app.storage.filters import both
 from app.storage.protocol import fewer_at_once
 from app.storage.repository import Listing, expired, unexpired
-from app.storage.schema import Doc
+from app.storage.schema import Doc, both
 from app.writes.executor import IfMatch, WriteResult, etag
 
 DELETED_AT_ONCE = 500

@@ -14,16 +14,16 @@ from contextvars import Context
 from datetime import datetime, timedelta
 
 from app import VERSION, metrics
-from app.core import process, tracing
+from app.core import tracing, work
 from app.core.clock import Clock, parse_rfc3339
 from app.errors import RecalldError
 from app.jobs.models import LANES, ORDINARY_LANE, Lane
 from app.jobs.queue import Queue
 from app.memories.models import PENDING
+from app.storage.changes import Usage
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
-from app.storage.scope import SYSTEM
-from app.storage.usage import Usage
+from app.storage.search import SYSTEM
 
 KEEP_SECONDS = 15
 MOST_SHARE = 0.01
@@ -111,7 +111,7 @@ async def gauging(
     gauges = StoreGauges(store, clock, collections)
     try:
         if tracing.tracing():
-            async with process.running("gauges", gauges.run):
+            async with work.running("gauges", gauges.run):
                 yield gauges
         else:
             yield gauges

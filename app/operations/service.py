@@ -13,9 +13,8 @@ from app.jobs import queue
 from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, REFLECTION, UNDO
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.filters import Eq, In, both
 from app.storage.repository import Listing, Repository
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq, In, both
 from app.writes.executor import WriteResult
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from app.actions.schemas import ACTIONS
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import Count, Schema
-from app.facts.about_user import USERS
+from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
 from app.memories.models import MEMORIES
@@ -23,11 +23,10 @@ from app.procedures.schemas import PROCEDURES
 from app.profiles.schemas import AGENTS
 from app.resources import AccessLog
 from app.sessions.schemas import MESSAGES, SESSIONS
-from app.storage.filters import EVERYTHING, Absent, Range
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Range
+from app.storage.search import Scope
 from app.tasks.schemas import TASKS
 
 KEEP_SECONDS = 10

@@ -9,11 +9,10 @@ from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.procedures import schemas
-from app.procedures.repository import ProcedureRepository
 from app.procedures.schemas import PROCEDURES
-from app.procedures.service import ProcedureService
+from app.procedures.service import ProcedureRepository, ProcedureService
 from app.retrieval.retriever import Retriever
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag

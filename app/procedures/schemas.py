@@ -23,9 +23,8 @@ from app.core.schemas import (
     example,
 )
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
-from app.memories.search_schemas import HowSearched, Scores
-from app.storage.filters import Eq
-from app.storage.schema import Collection, Doc, SearchSchema, Unique
+from app.memories.search import HowSearched, Scores
+from app.storage.schema import Collection, Doc, Eq, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
 """Fields that never leave the service. `dropped_trials` are the revised steps that were tried in vain."""

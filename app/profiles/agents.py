@@ -13,13 +13,12 @@ from typing import TypeAlias
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.decay_settings import Decays
+from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository, true_at
-from app.profiles import merge, prompt
-from app.profiles.merge import LESSONS
-from app.profiles.reader import ProfileReader
+from app.profiles import merge
+from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.schemas import (
     AGENTS,
     AgentCreate,
@@ -30,9 +29,8 @@ from app.profiles.schemas import (
     render_agent,
     without_private,
 )
-from app.storage.filters import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.storage.repository import Listing, Repository, pages, unexpired
-from app.storage.schema import Doc
+from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Not, Or, Range, both, matches
 from app.storage.text import text_ids
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -142,7 +140,7 @@ class AgentService:
         if user_id is not None:
             known = {"user_id": user_id, "name": None if user is None else user.profile.get("name")}
             memories = await marks(known, await self._known_of(agent, user_id))
-        text, size = prompt.compose(agent["experience"], None if user is None else user.profile, memories, max_tokens)
+        text, size = merge.compose(agent["experience"], None if user is None else user.profile, memories, max_tokens)
         return {"text": text, "tokens": size}
 
     async def _known_of(self, agent: Doc, user_id: str) -> list[Doc]:

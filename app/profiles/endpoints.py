@@ -9,13 +9,13 @@ from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.facts.about_user import USERS
 from app.facts.endpoints import facts_of
+from app.facts.keys import USERS
 from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
-from app.profiles.reader import ProfileReader
+from app.profiles.merge import ProfileReader
 from app.profiles.schemas import AGENTS
 from app.profiles.users import UserDirectory, UserService
 from app.storage.repository import Repository

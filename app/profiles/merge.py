@@ -1,13 +1,28 @@
-"""Merges profiles and experience, as pure functions. Fields that a patch does not name stay."""
+"""Merges profiles and experience, as pure functions. Fields that a patch does not name stay.
+
+Renders the experience prompt: blocks of what an agent has learned and of what it knows of a user.
+
+Stored text is data: it cannot close its block, pose as another lesson, or contain a special token.
+
+Reads profiles: what a user's record stores, and the fields that facts about the user state.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from app.core import prompt_text
+from app.core.clock import Clock, rfc3339
+from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
 from app.core.schemas import merge_patch
-from app.facts.about_user import EMPTY_PROFILE
-from app.profiles.schemas import Experience
+from app.facts.keys import EMPTY_PROFILE, USERS, new_user, profile_of
+from app.facts.repository import FactRepository, View
+from app.profiles.schemas import Experience, status_of
+from app.storage.protocol import Store
+from app.storage.repository import Repository
 from app.storage.schema import Doc
+from app.storage.search import Scope
 from app.storage.text import normalise_content
 
 LESSONS = tuple(name for name in Experience.model_fields if name != "procedural_knowledge")
@@ -99,3 +114,109 @@ def names_one(text: str, names: Sequence[str]) -> bool:
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", normalise_content(text)))
+
+
+def compose(
+    experience: Doc | None, profile: Doc | None, memories: Sequence[Doc], max_tokens: int | None
+) -> tuple[str, int]:
+    """Returns the text and its tokens, never more than `max_tokens`. Memories are given most important first. If the
+    budget is short, the last of them are left out first, then the least seen lessons."""
+    lessons = _lessons(experience)
+    parts = [_profile(profile), *lessons, *(_memory(memory) for memory in memories)]
+
+    def render(count: int) -> str:
+        taken = parts[:count]
+        if not any(taken):
+            return ""
+        return _blocks(taken[:1], taken[1 : 1 + len(lessons)], taken[1 + len(lessons) :])
+
+    text, size, _ = prompt_text.most_that_fit(parts, render, max_tokens)
+    return text, size
+
+
+def _blocks(profile: Sequence[str], lessons: Sequence[str], memories: Sequence[str]) -> str:
+    blocks = []
+    if lessons:
+        blocks.append(_block(EXPERIENCE, "\n".join([LEARNED, *lessons])))
+    inner = [*(_block("user_profile", text) for text in profile if text)]
+    if memories:
+        inner.append(_block("memories", "\n".join(memories)))
+    if inner:
+        blocks.append(_block(OF_USER, "\n".join([KNOWN_OF_USER, *inner])))
+    return "\n\n".join(blocks)
+
+
+def _block(name: str, text: str) -> str:
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _lessons(experience: Doc | None) -> list[str]:
+    if experience is None:
+        return []
+    known = experience["procedural_knowledge"]
+    lines = [_lesson("procedural_knowledge", known)] if known else []
+    found = [(lesson["seen"], name, lesson["text"]) for name in LESSONS for lesson in experience[name]]
+    return lines + [_lesson(name, text) for _, name, text in sorted(found, key=lambda one: -one[0])]
+
+
+def _lesson(name: str, text: str) -> str:
+    return entry(f"{name}: ", text).removesuffix("\n")
+
+
+def _profile(profile: Doc | None) -> str:
+    filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
+    return json_line(filled) if filled else ""
+
+
+def _memory(memory: Doc) -> str:
+    shown: dict[str, Any] = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
+    if memory["context"]:
+        shown["context"] = memory["context"]
+    if status := status_of(memory):
+        shown["status"] = status
+    return json_line(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadUser:
+    """A user's record with the whole profile. `facts`: the facts that state its fields, by field. `stored`: the profile
+    as the record has it; None if there is no record."""
+
+    record: Doc
+    facts: Mapping[str, Doc]
+    stored: Doc | None
+
+    @property
+    def profile(self) -> Doc:
+        """The whole profile."""
+        profile: Doc = self.record["profile"]
+        return profile
+
+
+class ProfileReader:
+    """Reads the profiles of users within a caller's scope."""
+
+    def __init__(self, store: Store, scope: Scope, clock: Clock) -> None:
+        self._users, self._facts, self._clock = Repository(store, scope, USERS), FactRepository(store, scope), clock
+
+    async def find(self, user_id: str, view: View | None = None) -> ReadUser | None:
+        """Returns a user as of a point in both times, or None if nothing is known of them. What has no history (lists,
+        objects, and fields that earlier versions stored) is read as it is now."""
+        return (await self.find_many([user_id], view)).get(user_id)
+
+    async def find_many(self, user_ids: Sequence[str], view: View | None = None) -> dict[str, ReadUser]:
+        """Returns those of the users of whom a profile is known, by id."""
+        records = await self._users.get_many(user_ids)
+        stating = await self._facts.of_profiles(user_ids, view or View(rfc3339(self._clock.now())))
+        return {
+            user_id: _read(user_id, records.get(user_id), stating[user_id])
+            for user_id in user_ids
+            if user_id in records or stating[user_id]
+        }
+
+
+def _read(user_id: str, record: Doc | None, facts: Mapping[str, Doc]) -> ReadUser:
+    """Returns a user. Facts alone make a user, too: those that were imported without the record."""
+    stored = {} if record is None else record["profile"]
+    base = record or new_user(user_id, min((fact["created_at"] for fact in facts.values()), default=""))
+    return ReadUser(base | {"profile": profile_of(stored, facts)}, facts, None if record is None else stored)

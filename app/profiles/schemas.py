@@ -19,7 +19,7 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.facts.about_user import MAX_AGE, MAX_LINE
+from app.facts.keys import MAX_AGE, MAX_LINE
 from app.memories.schemas import Source
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc, Unique

@@ -10,15 +10,15 @@ from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import require_size, same
 from app.errors import NotFound
-from app.facts.about_user import EMPTY_PROFILE, PREDICATES, USERS, new_user
+from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
+from app.facts.keys import EMPTY_PROFILE, PREDICATES, USERS, new_user
 from app.facts.repository import View
 from app.facts.service import FactService
-from app.facts.user_records import NOTHING, LearnedValue, StatedProfile
 from app.jobs.models import OPERATIONS
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
-from app.profiles.reader import ProfileReader, ReadUser
+from app.profiles.merge import ProfileReader, ReadUser
 from app.profiles.schemas import (
     InteractionIn,
     IssueIn,
@@ -30,9 +30,8 @@ from app.profiles.schemas import (
     render_solution,
 )
 from app.setting_groups import LimitSettings
-from app.storage.filters import EVERYTHING, In
 from app.storage.repository import Listing, Repository, open_cursor, seal_cursor
-from app.storage.schema import After, Collection, Doc
+from app.storage.schema import EVERYTHING, After, Collection, Doc, In
 from app.writes.executor import IfMatch, WriteResult, etag
 
 ISSUE_IMPORTANCE = 0.6

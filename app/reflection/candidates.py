@@ -15,17 +15,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.core.process import in_turn
+from app.core.work import in_turn
 from app.facts.schemas import FACTS
 from app.findings.evidence import EvidenceRecord
 from app.learning.words import number_words
 from app.memories.models import MEMORIES
 from app.reflection.sentences import Sentence, people, sentences, stems, table
-from app.storage.filters import EVERYTHING
 from app.storage.protocol import Store
-from app.storage.schema import Collection
-from app.storage.scope import Partition
-from app.storage.search import SearchQuery
+from app.storage.schema import EVERYTHING, Collection
+from app.storage.search import Partition, SearchQuery
 
 NEIGHBOURS = 6
 """The number of nearest records that each record is paired with."""

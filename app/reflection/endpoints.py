@@ -11,8 +11,7 @@ from app.findings.endpoints import FindingId
 from app.findings.schemas import ReflectionFinding
 from app.jobs.models import Operation
 from app.learning.dependencies import Tools
-from app.reflection.schemas import ReflectRequest
-from app.reflection.service import ReflectionService
+from app.reflection.service import ReflectionService, ReflectRequest
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import WriteResult
 

@@ -10,24 +10,23 @@ from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 from app.core.clock import rfc3339
-from app.core.process import in_turn
+from app.core.work import in_turn
 from app.facts.schemas import FACTS
 from app.findings.evidence import EvidenceRecord, of_fact, of_memory, of_profile
-from app.findings.repository import FindingRepository, finding_id, new_finding
+from app.findings.service import FindingRepository, finding_id, new_finding
 from app.learning.dependencies import Tools
 from app.learning.words import fold
 from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.repository import of_pair, true_at
-from app.profiles.reader import ProfileReader
+from app.profiles.merge import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.comparing import Contradiction, conflicts
 from app.reflection.plans import PastPlan, plans
 from app.reflection.sentences import sentences
 from app.reflection.unconfirmed import unconfirmed
-from app.storage.filters import Absent, Eq, In, Not, Or, both
 from app.storage.repository import Repository, unexpired
-from app.storage.schema import Doc
-from app.storage.scope import Partition, Scope
+from app.storage.schema import Absent, Doc, Eq, In, Not, Or, both
+from app.storage.search import Partition, Scope
 
 MOST_MEMORIES = 2_000
 """The limit of memories, and of facts, that a run compares in one partition, the latest ones."""

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from app.core import tokens
+from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.findings.evidence import EvidenceRecord, of_memory
-from app.findings.repository import FindingRepository, new_finding
+from app.findings.service import FindingRepository, new_finding
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.dependencies import NO_LLM, Tools
@@ -26,16 +26,13 @@ from app.learning.quotes import Quote, find
 from app.learning.words import table
 from app.learning.words import tokens as words_of
 from app.llm.base import LLM, Budget
-from app.memories.indexing import Embeddings
-from app.memories.models import MEMORIES, NO_SMALL_TALK, SMALL_TALK
+from app.memories.models import MEMORIES, NO_SMALL_TALK, SMALL_TALK, Embeddings
 from app.memories.records import passage
 from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, IndexEntry
-from app.storage.filters import Eq, Filter, Not, both
 from app.storage.repository import Repository, expired, unexpired
-from app.storage.schema import Doc
-from app.storage.scope import Partition, Scope
-from app.storage.search import SearchQuery
+from app.storage.schema import Doc, Eq, Filter, Not, both
+from app.storage.search import Partition, Scope, SearchQuery
 from app.storage.text import TermIds, text_ids
 
 log = logging.getLogger(__name__)
@@ -213,7 +210,7 @@ class InsightFinder:
         """Asks the model about one cluster, and stores the finding, if there is one, with a note of the cluster."""
         assert self._llm is not None
         prompt, lines = prompts.load(PROMPT), cluster.lines()
-        room = self._llm.prompt_tokens - prompts.SHAPE_TOKENS - tokens.count(prompt.text)
+        room = self._llm.prompt_tokens - prompts.SHAPE_TOKENS - prompt_text.count(prompt.text)
         memories = [{"number": line.seq, "said_at": line.at, "text": line.text} for line in lines]
         data = orjson.dumps(prompts.fitting({"memories": memories}, room)).decode()
         finding, reason = None, "invalid"

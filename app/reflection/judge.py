@@ -15,11 +15,11 @@ from hashlib import blake2b
 import orjson
 
 from app.core.clock import rfc3339
+from app.core.prompt_text import count
 from app.core.served_text import strip_served
-from app.core.tokens import count
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.findings.evidence import EvidenceRecord
-from app.findings.repository import FindingRepository
+from app.findings.service import FindingRepository
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.words import tokens
@@ -29,7 +29,7 @@ from app.reflection.finders import JUDGED, NewFinding, Owner, PartitionView, of_
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 
 JUDGED_PAIRS = Collection(
     name="judged_pairs",

@@ -2,21 +2,19 @@
 
 from app.core.clock import rfc3339
 from app.findings.evidence import EvidenceReader, EvidenceRecord, of_action, of_procedure, whole
-from app.findings.repository import FindingRepository, new_finding
 from app.findings.schemas import evidence_names
+from app.findings.service import FindingRepository, new_finding
 from app.jobs.runner import Done, Run
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_noted, commit_planned, id_of, undo_of
-from app.learning.procedure_revisions import MOST_TRIALS, episodes_of, proposed
+from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
 from app.llm.base import LLM
 from app.memories.repository import of_pair
-from app.procedures.repository import ProcedureRepository
-from app.procedures.search import smoothed
-from app.procedures.trials import Failing, Verdict, failing, verdict
+from app.procedures.search import Failing, Verdict, failing, smoothed, verdict
+from app.procedures.service import ProcedureRepository
 from app.storage.changes import Change
-from app.storage.filters import Eq, both
-from app.storage.schema import Doc
-from app.storage.scope import Scope
+from app.storage.schema import Doc, Eq, both
+from app.storage.search import Scope
 
 KIND = "failing_procedure"
 

@@ -17,8 +17,8 @@ from app.core.clock import parse_rfc3339, rfc3339
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
-from app.findings.repository import FindingRepository
 from app.findings.schemas import FINDINGS
+from app.findings.service import FindingRepository
 from app.jobs import queue
 from app.jobs.models import REFLECTION, SCHEDULES
 from app.jobs.runner import Done, Run
@@ -27,7 +27,6 @@ from app.learning.derivations import commit_noted, id_of, undo_of
 from app.llm.base import LLM
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
-from app.reflection.applying import Applier
 from app.reflection.candidates import CandidatePair, likely
 from app.reflection.comparing import Contradiction
 from app.reflection.finders import (
@@ -46,12 +45,12 @@ from app.reflection.insights import KIND as INSIGHT
 from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.sentences import sentences
+from app.reflection.service import Applier
 from app.reflection.unconfirmed import crossed
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.filters import Eq, Filter, Range, both
 from app.storage.repository import anything, pages
-from app.storage.schema import Doc
-from app.storage.scope import SYSTEM, Partition, Scope
+from app.storage.schema import Doc, Eq, Filter, Range, both
+from app.storage.search import SYSTEM, Partition, Scope
 
 PAGE = 500
 SURE = 0.8

@@ -6,8 +6,7 @@ from datetime import datetime, timedelta
 from app.core.clock import rfc3339
 from app.findings.evidence import EvidenceRecord
 from app.learning.evidence import term_share
-from app.storage.filters import Eq, Filter, In, Range, both
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq, Filter, In, Range, both
 
 LITTLE_TRUST = 0.8
 """The service's own conclusions with less trust need a confirmation: what an assistant said has 0.7."""

@@ -11,11 +11,10 @@ from app.jobs.runner import Done, Run
 from app.memories.models import MEMORIES
 from app.profiles.schemas import AGENTS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
-from app.storage.filters import EVERYTHING, And, Eq, Filter, In, Not, Or
 from app.storage.protocol import DecayRule, Store
 from app.storage.repository import pages
-from app.storage.schema import Doc
-from app.storage.scope import SYSTEM
+from app.storage.schema import EVERYTHING, And, Doc, Eq, Filter, In, Not, Or
+from app.storage.search import SYSTEM
 
 BATCH = 500
 BARS = 10

@@ -8,15 +8,14 @@ from typing import Any, Protocol
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS
 from app.memories.models import HISTORY, MEMORIES
-from app.procedures.repository import COUNTED, without_notes_of
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.merge import LESSONS
 from app.profiles.schemas import AGENTS
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Update
-from app.storage.filters import EVERYTHING, Absent, Eq, Filter
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc
+from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Eq, Filter
 
 BATCH = 200
 SHARED: tuple[tuple[Collection, Collection | None], ...] = (

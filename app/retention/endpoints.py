@@ -14,9 +14,9 @@ from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
-from app.memories.decay_settings import Decays
+from app.memories.access_log import Decays
 from app.memories.repository import MemoryRepository
-from app.retention import policy
+from app.retention import service
 from app.retention.erasure import Erasure
 from app.retention.service import Forgetting, UserExport
 from app.writes.dependencies import Writer
@@ -66,11 +66,11 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
 
 @router.post(
     "/forget",
-    response_model=policy.ForgetPlan,
+    response_model=service.ForgetPlan,
     responses={**problems(409, 412, *BODY), 202: {"model": Operation, "description": "It is under way."}},
 )
 async def forget_memories(
-    body: policy.ForgetRequest, forgetting: InForgetting, write: Writer, request: Request
+    body: service.ForgetRequest, forgetting: InForgetting, write: Writer, request: Request
 ) -> Response:
     """Forget memories by policy. The dry run, the default, answers what would go and why; applied, an operation
     archives it, which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
@@ -100,7 +100,7 @@ async def export_user(user_id: ErasedUserId, export: InExport, request: Request)
 
 @users_router.delete(
     "/{user_id}",
-    response_model=policy.Receipt,
+    response_model=service.Receipt,
     responses={**problems(404, 409, 412), 202: {"model": Operation, "description": "It is under way."}},
 )
 async def erase_user(user_id: ErasedUserId, erasure: InErasure, request: Request) -> Response:

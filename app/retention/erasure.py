@@ -22,12 +22,10 @@ from app.resources import JobRunner
 from app.retention.derived_records import DerivedRecords
 from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
-from app.storage.filters import EVERYTHING, Eq, Filter, Has, In
 from app.storage.protocol import Store, fewer_at_once
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope
-from app.storage.search import SearchQuery
+from app.storage.schema import EVERYTHING, Collection, Doc, Eq, Filter, Has, In
+from app.storage.search import ANY_AGENT, SYSTEM, Partition, Scope, SearchQuery
 from app.tasks import schemas as tasks
 from app.writes.executor import IDEMPOTENCY
 

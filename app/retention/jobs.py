@@ -6,19 +6,18 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from app.actions.figures import cells, cells_of_counts, counts_of
-from app.actions.roll_ups import roll_ups
+from app.actions.roll_ups import cells, cells_of_counts, counts_of, roll_ups
 from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
+from app.job_settings import RetentionSettings
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
-from app.memories.models import FEEDBACK, MEMORIES
+from app.memories.access_log import Decays
+from app.memories.models import FEEDBACK, MEMORIES, Embeddings
 from app.memories.records import new_memory, passage, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.profiles.schemas import StoredAgentSettings
@@ -26,15 +25,13 @@ from app.retention import decay_job
 from app.retention.service import Forgetting, owned_by, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
-from app.setting_groups import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
-from app.storage.filters import Absent, Eq, Filter, In, Not, Range, both
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
-from app.storage.schema import Collection, Doc
-from app.storage.scope import SYSTEM, Scope
-from app.tasks.repository import TaskRepository
+from app.storage.schema import Absent, Collection, Doc, Eq, Filter, In, Not, Range, both
+from app.storage.search import SYSTEM, Scope
 from app.tasks.schemas import TASKS
+from app.tasks.service import TaskRepository
 from app.writes.executor import IDEMPOTENCY
 
 BATCH = 200

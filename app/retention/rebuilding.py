@@ -67,7 +67,7 @@ def _action(doc: Doc) -> Doc:
 
 def _fact(doc: Doc) -> Doc:
     """Returns the keys. An export without the predicate's key was made under an earlier rule: a job of the service
-    merges its books (`learning/predicate_job.py`)."""
+    merges its books (`learning/fact_merge.py`)."""
     return computed({**doc, "predicate_key": doc.get("predicate_key") or key_of(doc["predicate"])})
 
 

@@ -22,15 +22,13 @@ from app.errors import RecalldError
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import ENDED
 from app.memories.embedding_backfill import Embeddable, note
-from app.memories.indexing import Embeddings
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retention.rebuilding import rebuild
 from app.retention.service import FORMAT
 from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Insert
-from app.storage.filters import In, value_at
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, Doc, In, value_at
 from app.storage.transfer import Counter as StoredCounter
 from app.storage.transfer import MovableStore
 from app.tasks import schemas as tasks

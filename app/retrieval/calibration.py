@@ -15,8 +15,7 @@ from types import EllipsisType
 import numpy as np
 
 from app.retrieval.features import ASKED, ONE, everything_or, largest
-from app.retrieval.kinds import questions
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_analysis import QueryText, questions
 from app.storage.search import Bools, Columns, Floats
 
 COVERAGE = ASKED.index("coverage")

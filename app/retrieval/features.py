@@ -10,8 +10,7 @@ from types import EllipsisType
 import numpy as np
 
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance
-from app.retrieval.kinds import FEW_TERMS, SHORT_TEXT
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_analysis import FEW_TERMS, SHORT_TEXT, QueryText
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
 

@@ -129,7 +129,7 @@ async def open_reranker(settings: Settings) -> Reranker | None:
     try:
         if wanted.startswith(("http://", "https://")):
             # Importing the HTTP client takes a tenth of a second, so it is imported only if it is used.
-            from app.retrieval.http_reranker import HttpReranker  # noqa: PLC0415
+            from app.retrieval.reranking import HttpReranker  # noqa: PLC0415
 
             return HttpReranker(wanted, chosen.model, chosen.api_key.get_secret_value())
         return await asyncio.to_thread(_load_folder, wanted, chosen.threads)

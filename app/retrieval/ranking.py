@@ -26,8 +26,7 @@ from app.retrieval.features import (
     query_features,
     query_independent_features,
 )
-from app.retrieval.kinds import assistants, echoes, fillers, plain_memories
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_analysis import QueryText, assistants, echoes, fillers, plain_memories
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import SUMMARY

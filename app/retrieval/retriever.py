@@ -21,11 +21,9 @@ from app.retrieval.query_analysis import QueryText, analysed, read_by
 from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
 from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
 from app.retrieval.time_expressions import TimeInterval
-from app.storage.filters import Filter
 from app.storage.protocol import Fetched, Store
-from app.storage.schema import Collection, Doc
-from app.storage.scope import Partition, Scope
-from app.storage.search import Bools, Columns, Floats, Memo, ScopeFacts, SearchQuery
+from app.storage.schema import Collection, Doc, Filter
+from app.storage.search import Bools, Columns, Floats, Memo, Partition, Scope, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
 
 BY_WORDS_ALONE: Doc = {

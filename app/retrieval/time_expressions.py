@@ -13,17 +13,19 @@ import numpy as np
 from app.core.clock import to_ms, zone_named
 from app.retrieval import calendar_spans
 from app.retrieval.calendar_spans import Span
-from app.retrieval.library_dates import OTHER_LANGUAGES, library_pattern, read_date
 from app.retrieval.query_language import (
     NUMERIC_DATE,
+    OTHER_LANGUAGES,
     WORD,
     anchors,
     fold,
     known_grammars,
     languages,
+    library_pattern,
     likeliest,
     may_be_in,
     may_hold_time,
+    read_date,
     speaks_of_hours,
 )
 from app.retrieval.time_grammar import Grammar, Reading

@@ -9,25 +9,22 @@ from functools import partial
 from pydantic import ValidationError
 
 from app.core.clock import Clock, rfc3339
-from app.core.process import off_loop
 from app.core.schemas import same
+from app.core.work import off_loop
 from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
-from app.memories.indexing import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, Embeddings
 from app.memories.records import passage, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession
 from app.sessions import repository
-from app.sessions.repository import SessionRepository, importance_of, was_said_in
+from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, revised, was_said_in
 from app.sessions.schemas import MessageIn, MessagePatch, render_message
-from app.sessions.summaries import SessionSummaries, revised
 from app.settings import Settings
 from app.storage.changes import Change
-from app.storage.filters import Eq, Filter, both
 from app.storage.repository import pages
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq, Filter, both
 from app.writes.executor import IfMatch, WriteResult
 
 PAGE = 500

@@ -6,17 +6,17 @@ from datetime import timedelta
 from typing import Any
 
 from app.core.clock import Clock, rfc3339
-from app.core.process import off_loop
 from app.core.schemas import same
+from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded, invalid
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import (
     SUMMARY_INTERNAL,
     MessagesAppend,
@@ -26,12 +26,10 @@ from app.sessions.schemas import (
     render,
     render_message,
 )
-from app.sessions.summaries import SessionSummaries, SummaryText
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.filters import Eq, both
 from app.storage.repository import Listing, expired, unexpired
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 LEARN_EVERY = 20

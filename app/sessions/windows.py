@@ -4,16 +4,15 @@ from dataclasses import dataclass
 
 import orjson
 
-from app.core import tokens
+from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
-from app.core.process import off_loop
-from app.core.prompt_fencing import entry, escape
+from app.core.prompt_text import entry, escape
+from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import render_message
-from app.storage.filters import both
 from app.storage.repository import Listing
-from app.storage.schema import Doc
+from app.storage.schema import Doc, both
 
 MAX_LAST = 1000
 _CHARACTERS_A_TOKEN = 4
@@ -96,10 +95,10 @@ class Fitted:
 def fit(head: list[str], lines: list[str], max_tokens: int | None) -> Fitted:
     """Returns `head`, if it fits, and as many of the last `lines` as fit into `max_tokens`, which is never exceeded."""
     text = "\n".join((*head, *lines))
-    size = tokens.count(text)
+    size = prompt_text.count(text)
     if max_tokens is None or size <= max_tokens:
         return Fitted(text, size, len(lines), whole_head=True)
-    if head and tokens.count("\n".join(head)) > max_tokens:
+    if head and prompt_text.count("\n".join(head)) > max_tokens:
         return Fitted(*_last_that_fit([], lines, max_tokens), whole_head=False)
     return Fitted(*_last_that_fit(head, lines, max_tokens), whole_head=True)
 
@@ -110,9 +109,9 @@ def _last_that_fit(head: list[str], lines: list[str], max_tokens: int) -> tuple[
     A seam between lines changes the count by a token at most, so the sum of the parts is a first guess, which is then
     corrected.
     """
-    left = max_tokens - tokens.count("\n".join(head))
+    left = max_tokens - prompt_text.count("\n".join(head))
     count = 0
-    while count < len(lines) and (left := left - tokens.count(lines[-1 - count])) >= 0:
+    while count < len(lines) and (left := left - prompt_text.count(lines[-1 - count])) >= 0:
         count += 1
     text, size = _joined(head, lines, count)
     while size > max_tokens and count:
@@ -129,7 +128,7 @@ def _last_that_fit(head: list[str], lines: list[str], max_tokens: int) -> tuple[
 def _joined(head: list[str], lines: list[str], count: int) -> tuple[str, int]:
     """Returns `head` and the last `count` lines as text, and their tokens."""
     text = "\n".join((*head, *lines[len(lines) - count :]))
-    return text, tokens.count(text)
+    return text, prompt_text.count(text)
 
 
 def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:

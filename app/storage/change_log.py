@@ -16,8 +16,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from app.core.clock import Clock, SystemClock, rfc3339
 from app.errors import ChangesLost, RecalldError
 from app.storage.changes import Allocate, Change, Insert, Update, WithinQuota
-from app.storage.filters import EVERYTHING, Filter
-from app.storage.schema import Collection, Doc
+from app.storage.schema import EVERYTHING, Collection, Doc, Filter
 
 ChangeType: TypeAlias = Literal["created", "updated", "deleted", "erased"]
 

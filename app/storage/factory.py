@@ -11,13 +11,13 @@ from app.settings import Settings
 from app.storage.change_log import LogOptions
 from app.storage.protocol import Finding
 from app.storage.schema import Collection
-from app.storage.sqlite import examination
+from app.storage.sqlite import check
+from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.backup import add_checksums, restore
 from app.storage.sqlite.backup_folder import chosen as chosen  # for commands, which may not import an engine
 from app.storage.sqlite.backup_folder import next_file as next_file
 from app.storage.sqlite.backup_folder import prune as prune
-from app.storage.sqlite.disk_space import DiskSpace
-from app.storage.sqlite.encryption import StoreKey
+from app.storage.sqlite.pages import StoreKey
 from app.storage.sqlite.rekey import rekey
 from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
@@ -146,7 +146,7 @@ def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] 
 def file_findings(where: StoreLocation) -> Iterator[Finding]:
     """Yields what the files of an embedded store show without opening it. Nothing for MongoDB."""
     if where.store == EMBEDDED and not where.missing:
-        yield from examination.findings(where.directory / FILE_NAME, where.key)
+        yield from check.findings(where.directory / FILE_NAME, where.key)
 
 
 def make_room(where: StoreLocation) -> None:

@@ -13,12 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
-from app.storage.changes import Change, Committed, Delete, DeleteWhere, Insert
-from app.storage.filters import EVERYTHING, Filter
-from app.storage.schema import After, Collection, Doc
-from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
-from app.storage.usage import Accounting
+from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere, Insert
+from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
+from app.storage.search import Columns, Ints, Memo, Partition, ScopeFacts, SearchQuery
 
 Callback = Callable[[], None]
 

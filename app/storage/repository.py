@@ -11,10 +11,9 @@ import orjson
 
 from app.errors import InvalidCursor, NotFound
 from app.storage.changes import Delete, IndexEntry, Insert, Update
-from app.storage.filters import Absent, Filter, In, Or, Range, both
 from app.storage.protocol import Order, Store
-from app.storage.schema import After, Collection, Doc
-from app.storage.scope import Scope
+from app.storage.schema import Absent, After, Collection, Doc, Filter, In, Or, Range, both
+from app.storage.search import Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from app.core.tracing import Attributes, TraceSpan, span, tracing
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection
-from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery
+from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery
 
 S = TypeVar("S", bound=Store)
 _SYSTEMS = {"embedded": "sqlite"}

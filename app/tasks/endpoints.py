@@ -10,8 +10,7 @@ from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Object, Page
 from app.tasks import schemas
-from app.tasks.repository import TaskRepository
-from app.tasks.service import TaskService
+from app.tasks.service import TaskRepository, TaskService
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 

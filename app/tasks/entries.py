@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from app.core import tokens
+from app.core import prompt_text
 from app.storage.schema import Doc
 
 MOVES: Mapping[str, frozenset[str]] = {
@@ -60,7 +60,9 @@ def bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc],
 
 def _counted(piece: Doc) -> Doc:
     """Adds the token count, which new pieces and pieces of earlier versions lack."""
-    return piece if "tokens" in piece else piece | {"tokens": tokens.count(f"{piece['source']}: {piece['content']}")}
+    return (
+        piece if "tokens" in piece else piece | {"tokens": prompt_text.count(f"{piece['source']}: {piece['content']}")}
+    )
 
 
 def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:
@@ -164,7 +166,7 @@ def _steps(steps: Iterable[Numbered], group: EntryGroup) -> Iterator[Entry]:
             yield replace(bare, text=f"{bare.text} → …")
         else:
             result = cut_text(_plain(step["result"]), min(left, LONG_VALUE))
-            left -= tokens.count(result)
+            left -= prompt_text.count(result)
             yield replace(bare, text=f"{bare.text} → {result}")
 
 
@@ -229,11 +231,11 @@ def _plain(value: Any) -> str:
 def cut_text(text: str, limit: int) -> str:
     """Returns the start of the text in about `limit` tokens, with a mark where it is cut."""
     head = text[: limit * LONG_WORD]
-    if head == text and tokens.truncate(text, limit) == text:
+    if head == text and prompt_text.truncate(text, limit) == text:
         return text
-    return tokens.truncate(head, limit - mark_tokens()).rstrip() + CUT_MARK
+    return prompt_text.truncate(head, limit - mark_tokens()).rstrip() + CUT_MARK
 
 
 def mark_tokens() -> int:
     """Returns the number of tokens of the cut mark and a line break."""
-    return tokens.count(CUT_MARK + "\n")
+    return prompt_text.count(CUT_MARK + "\n")

@@ -1,27 +1,32 @@
-"""Creates, changes and restores tasks. Methods that write return a `WriteResult` and commit nothing."""
+"""Queries for tasks and their checkpoints.
+
+Creates, changes and restores tasks. Methods that write return a `WriteResult` and commit nothing.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from app.core import tokens
+from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
-from app.core.process import off_loop
 from app.core.schemas import merge_patch, require_size, same
+from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, NotFound, invalid
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
-from app.storage.changes import Change
-from app.storage.filters import Eq, both
-from app.storage.repository import Listing, expired, unexpired
-from app.storage.schema import Doc
+from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
+from app.storage.protocol import Store
+from app.storage.repository import Listing, Repository, expired, unexpired
+from app.storage.schema import Doc, Eq, Filter, both
+from app.storage.search import Scope
 from app.tasks import entries, working_memory
 from app.tasks.entries import characters
-from app.tasks.repository import TaskRepository
 from app.tasks.schemas import (
+    CHECKPOINTS,
     STATE,
+    TASKS,
     EvidenceIn,
     NoteIn,
     Restore,
@@ -29,10 +34,67 @@ from app.tasks.schemas import (
     StepPatch,
     TaskCreate,
     TaskPatch,
+    counter,
     render,
     render_checkpoint,
 )
 from app.writes.executor import IfMatch, WriteResult, changed, etag
+
+
+class TaskRepository(Repository):
+    """The tasks and checkpoints that a caller may see."""
+
+    def __init__(self, store: Store, scope: Scope) -> None:
+        super().__init__(store, scope, TASKS)
+        self.checkpoints = Repository(store, scope, CHECKPOINTS)
+
+    def within(self, task: Doc) -> Filter:
+        """Filters the checkpoints of a task."""
+        return Eq("task_id", task["task_id"])
+
+    async def checkpoint(self, task: Doc, seq: int) -> Doc:
+        """Returns a checkpoint; -1 is the latest. Raises NotFound."""
+        where = self.within(task) if seq == -1 else both(self.within(task), Eq("seq", seq))
+        found = await self.checkpoints.find(where, order="desc", limit=1)
+        if not found:
+            raise NotFound("There is no such checkpoint.")
+        return found[0]
+
+    # --- Changes ------------------------------------------------------------------------------------------------------
+
+    def keep(self, task: Doc, now: str, *snapshots: Doc) -> list[Change]:
+        """Returns the changes that store checkpoints, numbered in order. Each of `snapshots` gives a reason and may
+        replace the state."""
+        name = counter(task["task_id"])
+        changes: list[Change] = [Allocate(name, self.scope.tenant, len(snapshots))]
+        for index, snapshot in enumerate(snapshots):
+            doc = {
+                "tenant_id": self.scope.tenant,
+                "checkpoint_id": new_id("ckpt"),
+                "task_id": task["task_id"],
+                "agent_id": task["agent_id"],
+                "user_id": task["user_id"],
+                "seq": Ref(name, index),
+                "label": None,
+                "restored_seq": None,
+                "state": {part: task.get(part, []) for part in STATE},
+                "created_at": now,
+                **snapshot,
+            }
+            changes.append(Insert(CHECKPOINTS, doc))
+        return changes
+
+    def unchanged(self, task: Doc) -> Update:
+        """Returns an update without changes that expects the version that was read, so that a checkpoint stores the
+        state at the time of the commit."""
+        self.scope.require_write(task["agent_id"], task["user_id"])
+        expect = {"version": task["version"]}
+        return Update(TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
+
+    def remove(self, task: Doc) -> list[Change]:
+        """Returns the changes that delete a task and its checkpoints."""
+        return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
+
 
 KEPT_AFTER_END = timedelta(days=30)
 """How long a task stays stored after it ended."""
@@ -172,7 +234,7 @@ class TaskService:
     async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult:
         """Adds a note to the scratchpad. The answer lists the notes that it displaced."""
         task = await self._read(task_id, precondition)
-        entry = {"id": new_id("note"), **body.model_dump(), "tokens": tokens.count(body.content)}
+        entry = {"id": new_id("note"), **body.model_dump(), "tokens": prompt_text.count(body.content)}
         kept, evicted = entries.bound([*task["scratchpad"], entry], task["max_tokens"])
         outcome = self._changed(task, {"scratchpad": kept})
         answer = {"note": entry if entry in kept else None, "evicted": evicted, "scratchpad": kept}

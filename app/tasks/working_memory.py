@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.core import tokens
-from app.core.prompt_fencing import entry as prompt_entry
+from app.core import prompt_text
+from app.core.prompt_text import entry as prompt_entry
 from app.storage.schema import Doc
 from app.tasks.entries import CUT_MARK, LEAST_CUT, READING_ORDER, Entry, EntryGroup, cut_text, entries, mark_tokens
 
@@ -54,7 +54,7 @@ def select(found: Sequence[Entry], budget: int) -> list[PromptLine]:
 def _far_over(found: Sequence[Entry], budget: int) -> bool:
     """Returns True if the entries clearly exceed the budget, without counting their tokens."""
     stored = sum(one.stored_tokens for one in found)
-    return stored > 2 * budget or sum(len(one.text) for one in found) > budget * tokens.LONGEST_TOKEN
+    return stored > 2 * budget or sum(len(one.text) for one in found) > budget * prompt_text.LONGEST_TOKEN
 
 
 def shorten(entry: Entry, budget: int) -> Entry:
@@ -127,7 +127,7 @@ class _Selection:
 
 def _line(entry: Entry) -> PromptLine:
     text = prompt_entry("", entry.text)
-    return PromptLine(entry, text, tokens.count(text))
+    return PromptLine(entry, text, prompt_text.count(text))
 
 
 def _cut(entry: Entry, limit: int) -> PromptLine | None:
@@ -140,8 +140,8 @@ def _cut(entry: Entry, limit: int) -> PromptLine | None:
         return whole
     mark = mark_tokens()
     for room in range(limit - mark, LEAST_CUT - mark - 1, -1):
-        text = tokens.truncate(whole.text, room).rstrip() + CUT_MARK + "\n"
-        size = tokens.count(text)
+        text = prompt_text.truncate(whole.text, room).rstrip() + CUT_MARK + "\n"
+        size = prompt_text.count(text)
         if size <= limit:  # almost always true at once: the mark begins with a space, where tokens split
             return PromptLine(replace(entry, text=cut_text(entry.text, limit)), text, size)
     return None

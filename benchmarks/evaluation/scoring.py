@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from app.core import tokens
+from app.core import prompt_text
 from app.storage.text import terms
 
 WINDOW = 120
@@ -59,11 +59,11 @@ class Passage:
     @cached_property
     def word_tokens(self) -> tuple[int, ...]:
         cuts = [start - (start > 0 and not self.text[start - 1].isalnum()) for start in self.starts]
-        return tuple(tokens.count(self.text[a:b]) for a, b in pairwise((*cuts, len(self.text))))
+        return tuple(prompt_text.count(self.text[a:b]) for a, b in pairwise((*cuts, len(self.text))))
 
     @cached_property
     def tokens(self) -> int:
-        return tokens.count(self.text)
+        return prompt_text.count(self.text)
 
     @cached_property
     def runs(self) -> frozenset[tuple[str, ...]]:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from app.core import tokens
+from app.core import prompt_text
 
 Json: TypeAlias = dict[str, Any]
 Answerer: TypeAlias = Callable[[Json], Json]
@@ -52,8 +52,8 @@ class Meter:
 
 def completion(text: str, body: Json) -> Json:
     """Returns a chat completion with this text as the answer to `body`."""
-    asked = sum(tokens.count(message["content"]) for message in body["messages"])
-    said = tokens.count(text)
+    asked = sum(prompt_text.count(message["content"]) for message in body["messages"])
+    said = prompt_text.count(text)
     usage = {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     return {"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage}

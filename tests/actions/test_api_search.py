@@ -9,12 +9,12 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
+from app.job_settings import JobSettings
 from app.memories.models import INDEXING
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.changes import DeleteWhere, Update
-from app.storage.filters import EVERYTHING
-from app.storage.scope import SYSTEM
+from app.storage.schema import EVERYTHING
+from app.storage.search import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.support.actions import OWNER, act, listed, log, log_all, similar
 from tests.support.memories import Faulty, Json, eventually, problem, shared_service

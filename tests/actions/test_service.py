@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.figures import Tally, cells, grouping, percentile, wilson
+from app.actions.roll_ups import Tally, cells, grouping, percentile, wilson
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from app.auth.keys import Keys
 from app.lifespan import COLLECTIONS
 from app.settings import Settings
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter
 from tests.support.memories import Json, problem
 

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import fast_path
-from app.api.json_scan import SLICE, JsonScan
-from app.api.strict import SMALL_BODY, parse
+from app.api.strict import SLICE, SMALL_BODY, JsonScan, parse
 from app.errors import BadRequest, Invalid
 from app.setting_groups import LimitSettings
 from tests.conftest import Service

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.setting_groups import JobSettings, LimitSettings
+from app.job_settings import JobSettings
+from app.setting_groups import LimitSettings
 from app.settings import Settings
-from app.storage.filters import Eq
 from app.storage.repository import Repository
+from app.storage.schema import Eq
 from tests.conftest import Service, Starter
 from tests.support.contract import Contract
 from tests.support.tenancy import OPEN, Strangers

@@ -21,8 +21,8 @@ from app.errors import ErasureKeyUnavailable
 from app.lifespan import COLLECTIONS
 from app.settings import Settings
 from app.storage.changes import Insert
-from app.storage.filters import EVERYTHING
 from app.storage.protocol import Store
+from app.storage.schema import EVERYTHING
 from tests.conftest import Starter
 from tests.support.memories import problem, remember
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.auth.costs import MAX_KEYS, CostLimiter
+from app.auth.limits import MAX_KEYS, CostLimiter
 from app.core.work import BODY_BYTES_PER_UNIT, CHARACTERS_PER_UNIT, SEARCH_UNITS
 from app.core.workers import OwnPairs
 from app.embedding.onnx import OnnxModel

@@ -9,7 +9,7 @@ import pytest
 from flask import Response
 from joserfc.jwk import OctKey, RSAKey
 
-from app.auth.issuer import BETWEEN_SECONDS, FRESH_SECONDS, KEPT_SECONDS, MAX_BYTES, IssuerKeys
+from app.auth.tokens import BETWEEN_SECONDS, FRESH_SECONDS, KEPT_SECONDS, MAX_BYTES, IssuerKeys
 from app.errors import IssuerUnavailable
 from tests.conftest import Service
 from tests.support.issuer import Issuer, issuing

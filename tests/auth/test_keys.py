@@ -9,10 +9,10 @@ import pytest
 
 from app.auth.keys import API_KEYS, Keys, NewKey
 from app.errors import Invalid, NotFound
+from app.job_settings import JobSettings
 from app.lifespan import StartRefused
-from app.setting_groups import JobSettings
 from app.settings import Settings
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, problem
 from tests.support.stores import Watched

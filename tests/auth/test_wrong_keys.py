@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.auth.wrong_keys import MAX_ADDRESSES, WrongKeyLimiter, network
+from app.auth.limits import MAX_ADDRESSES, WrongKeyLimiter, network
 from app.core.workers import OwnPairs
 from app.errors import RateLimited
 from app.setting_groups import LimitSettings

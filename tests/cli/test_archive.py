@@ -10,8 +10,8 @@ import pytest
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
 from app.cli import archive, archive_import
+from app.job_settings import JobSettings
 from app.lifespan import open_store
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.transfer import MovableStore, Record, Total
 from tests.conftest import Service, Starter

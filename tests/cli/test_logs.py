@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli._logs import JsonFormatter, TextFormatter
+from app.cli._common import JsonFormatter, TextFormatter
 from tests.support.server import environment
 
 WORKER = (sys.executable, "-m", "app.cli", "worker")

@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.console.assets import TYPES, Folder
-from app.console.endpoints import STATIC
+from app.console.endpoints import STATIC, TYPES, Folder
 from app.settings import Settings
 from tests.conftest import Starter
 from tests.support.memories import problem

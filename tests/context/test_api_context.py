@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.context import rendering
-from app.core import tokens
+from app.context import packing
+from app.core import prompt_text
 from app.embedding.onnx import OnnxModel
 from app.setting_groups import ContextSettings
 from app.settings import Settings
@@ -255,8 +255,8 @@ async def test_the_title_says_whose_rules_they_are(api: httpx.AsyncClient) -> No
 async def test_query_and_system_prompt_are_counted_beside_it(shared: httpx.AsyncClient) -> None:
     query, system = "Where does Ada live now? " * 40, "You are kind. " * 40
     body = await ask(shared, query, system_prompt=system, token_budget=50, format="messages")
-    assert body["query_tokens"] == tokens.count(query)
-    assert body["system_prompt_tokens"] == tokens.count(system)
+    assert body["query_tokens"] == prompt_text.count(query)
+    assert body["system_prompt_tokens"] == prompt_text.count(system)
     assert body["messages"][0] == {"role": "system", "content": system}
     assert body["messages"][-1] == {"role": "user", "content": query}
 
@@ -267,7 +267,7 @@ async def test_query_and_system_prompt_are_counted_beside_it(shared: httpx.Async
 async def test_markdown_has_no_messages(shared: httpx.AsyncClient) -> None:
     body = await ask(shared, **BIG)
     assert body["messages"] == []
-    assert body["text"].startswith(rendering.OPENING)
+    assert body["text"].startswith(packing.OPENING)
 
 
 @pytest.mark.parametrize("role", ["user", "developer", "system"])
@@ -279,7 +279,9 @@ async def test_messages_are_ready_for_the_model(shared: httpx.AsyncClient, role:
     assert turns == [{"role": ("user", "assistant")[at % 2], "content": TALK[at]} for at in range(4, 14)]
     assert query == {"role": "user", "content": "Where does Ada live?"}
     assert "Recent messages" not in body["text"]
-    assert [one["tokens"] for one in items(body, "messages")] == [tokens.count(TALK[at]) + 4 for at in range(4, 14)]
+    assert [one["tokens"] for one in items(body, "messages")] == [
+        prompt_text.count(TALK[at]) + 4 for at in range(4, 14)
+    ]
 
 
 async def test_messages_without_memory_or_prompt(shared: httpx.AsyncClient) -> None:
@@ -327,7 +329,7 @@ async def test_a_long_memory_goes_in_by_the_passage_that_answers(api: httpx.Asyn
     assert "Ada lives in Boston, near the harbour." in shown
     assert shown.startswith("… ")
     assert shown.endswith(" …")
-    assert tokens.count(shown) <= 120
+    assert prompt_text.count(shown) <= 120
 
 
 async def test_a_long_action_or_procedure_does_not_shut_memories_out(api: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.single_values import SingleValue, marked, single_values
+from app.context.marking import SingleValue, marked, single_values
 
 HOME = SingleValue("@user", "lives in", "Oslo", "2026-10-01T00:00:00.000Z", ("Rome",), place=True)
 JOB = SingleValue("@user", "works as", "nurse", None, ("analyst",))

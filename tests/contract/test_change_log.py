@@ -12,9 +12,8 @@ from app.settings import Settings
 from app.storage.change_log import LogEntry, LogOptions, Position
 from app.storage.changes import CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.factory import open_store, where_of
-from app.storage.filters import EVERYTHING, Eq, Filter, In
 from app.storage.protocol import Store
-from app.storage.schema import Collection
+from app.storage.schema import EVERYTHING, Collection, Eq, Filter, In
 from tests.conftest import TurnedClock
 from tests.support.declared import DIM, OTHER, THINGS, T, at, fresh, thing
 from tests.support.stores import closed_in_the_end

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.storage.changes import Allocate, Change, CommitConflict, Committed, Delete, DeleteWhere, Insert, Ref, Update
-from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store
-from app.storage.schema import Doc
+from app.storage.schema import EVERYTHING, Doc, Eq
 from tests.support.declared import (
     ENTRIES,
     NUMBERED,

@@ -13,11 +13,10 @@ from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import Insert, Update
-from app.storage.filters import EVERYTHING, And, Eq, In, Not, Or
-from app.storage.mongo import set_wide as mongo_fade
+from app.storage.mongo import statements as mongo_fade
 from app.storage.protocol import DecayRule, Store
-from app.storage.schema import Doc
-from app.storage.scope import Partition
+from app.storage.schema import EVERYTHING, And, Doc, Eq, In, Not, Or
+from app.storage.search import Partition
 from app.storage.sqlite import set_wide as embedded_fade
 from tests.support.declared import OTHER, T, search_entry
 

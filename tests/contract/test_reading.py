@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.storage.changes import DeleteWhere, Insert
-from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches
 from app.storage.protocol import Order, Store
-from app.storage.schema import Doc
+from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches
 from tests.support.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
 from tests.support.properties import on_a_store
 

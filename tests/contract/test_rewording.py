@@ -3,8 +3,8 @@
 import pytest
 
 from app.storage.changes import Update
-from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store
+from app.storage.schema import EVERYTHING, Eq
 from app.storage.text import IS_QUESTION, LONG, index_text
 from tests.contract.conftest import Open
 from tests.contract.test_windows import like_the_last, windows

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from app.core.process import LONG_TEXT, off_loop
+from app.core.work import LONG_TEXT, off_loop
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.core.process import trim
+from app.core.work import trim
 from tests.support.server import ROOT
 
 BLOCKS, BLOCK = 60_000, 1_024
@@ -22,7 +22,7 @@ def has_trim() -> bool:
 
 THREADS = """
 import ctypes, threading
-from app.core.process import use_one_arena
+from app.core.work import use_one_arena
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 assert use_one_arena()

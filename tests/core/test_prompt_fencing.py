@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.core.prompt_fencing import entry, escape, escape_json, json_line
+from app.core.prompt_text import entry, escape, escape_json, json_line
 from tests.support.payloads import HIDING, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reader import delimiters, hiding, special_tokens
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context import rendering
-from app.core.prompt_fencing import CONTEXT_OPENING, CONTEXT_UNSURE, entry
+from app.context import packing
+from app.core.characters import CHAINS, places, readings
+from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import strip_served
-from app.core.text_views import CHAINS, places, readings
-from app.profiles import prompt
+from app.profiles import merge
 from app.profiles.merge import LESSONS
 from tests.support.memories import Json
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
@@ -108,8 +108,8 @@ def test_a_text_without_blocks_of_ours_is_learned_whole(text: str) -> None:
 def context_of(contents: list[str], cited: Callable[[int], str] = str) -> str:
     lines = [entry(f"- [{cited(number)}] ", content) for number, content in enumerate(contents, 1)]
     half = len(lines) // 2
-    first = rendering.title("Memories") + rendering.heading("2026-05-08", 2) + "".join(lines[:half])
-    return rendering.block([first, rendering.title("Recent messages") + "".join(lines[half:])])
+    first = packing.title("Memories") + packing.heading("2026-05-08", 2) + "".join(lines[:half])
+    return packing.block([first, packing.title("Recent messages") + "".join(lines[half:])])
 
 
 def experience_of(contents: list[str]) -> str:
@@ -119,7 +119,7 @@ def experience_of(contents: list[str]) -> str:
         {"memory_id": f"mem_{number:032x}", "memory_type": "fact", "content": one, "context": None}
         for number, one in enumerate(contents)
     ]
-    return prompt.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
+    return merge.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
 
 
 def _lesson(text: str) -> Json:

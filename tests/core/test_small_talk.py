@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core.small_talk import is_small_talk
+from app.core.characters import is_small_talk
 
 SMALL_TALK = (
     "thanks", "OK", "Good morning!", "haha nothing much", "You\u2019re welcome!", "Hi there, good morning :)",

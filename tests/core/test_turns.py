@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import process
-from app.core.process import LONG_TEXT, in_parts, in_turn, off_loop
-from app.core.work import tenant_at_work, work_for
+from app.core import work as process
+from app.core.work import LONG_TEXT, in_parts, in_turn, off_loop, tenant_at_work, work_for
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.entities.mentions import mentions, word_runs
+from app.entities.service import mentions, word_runs
 from app.facts.keys import key_of
 
 

@@ -11,7 +11,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from app.core.clock import rfc3339
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.facts import HOME, day, edge, listed, objects, tell, tell_all

@@ -5,11 +5,11 @@ import pytest
 from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.facts.service import FACT
+from app.job_settings import JobSettings
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.models import PENDING
-from app.setting_groups import JobSettings
 from app.settings import Settings
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.facts import day, found, listed, tell, tell_all
 from tests.support.memories import Faulty, Json, eventually, problem

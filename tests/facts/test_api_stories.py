@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
 from app.facts.schemas import FACT_GROUPS, FACTS
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
-from app.storage.filters import Eq
+from app.storage.schema import Eq
 from tests.conftest import Service, TestParts, running
 from tests.support.facts import HOME, listed
 from tests.support.facts_machine import STEPS, Step, Story

@@ -9,11 +9,11 @@ import pytest
 from app.core.clock import rfc3339
 from app.facts.keys import group_of
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
+from app.job_settings import JobSettings
 from app.jobs.queue import Job
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from app.storage.text import normalise_content
 from tests.conftest import Service, Starter
 from tests.support.facts import HOME, day, found, listed, objects, spans, tell

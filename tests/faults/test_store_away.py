@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.memories import PAIR, Json, problem, remember

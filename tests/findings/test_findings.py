@@ -3,7 +3,7 @@
 import pytest
 
 from app.findings.schemas import FINDINGS
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from tests.conftest import Service
 from tests.support.findings import findings, found, memory

@@ -7,10 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.identifiers import identifier
-from app.importers import agent_memory_server, letta, mem0, zep
-from app.importers.loader import bring
-from app.importers.models import DefaultOwner, ImportRecord, SkippedRecord, mapped_id
+from app.core.schemas import identifier
+from app.importers import formats
+from app.importers.loader import DefaultOwner, ImportRecord, SkippedRecord, bring, mapped_id
 from app.storage.schema import Doc
 from tests.support.command import Run
 from tests.support.identifiers import KNOWN, WRONG, decomposed
@@ -157,7 +156,7 @@ def left(found: list[Any]) -> dict[str, str]:
 
 
 def test_mem0() -> None:
-    found = list(mem0.read(MEM0, NOBODY))
+    found = list(formats.read_mem0(MEM0, NOBODY))
     made, mapped = bodies(found, "memory")
     assert made["content"] == "Prefers tea"
     assert mapped["user_id"] == mapped_id("acme/ada")
@@ -170,11 +169,11 @@ def test_mem0() -> None:
     assert set(said) == {*(f"/results/{n}" for n in (1, 2, 4, 5)), "/relations/1", "/next"}
     assert "expired" in said["/results/1"]
     assert "'yesterday'" in said["/results/4"]
-    assert "--user" in left(list(mem0.read([{"memory": "x"}], NOBODY)))["/results/0"]
+    assert "--user" in left(list(formats.read_mem0([{"memory": "x"}], NOBODY)))["/results/0"]
 
 
 def test_zep() -> None:
-    found = list(zep.read(ZEP, ADA))
+    found = list(formats.read_zep(ZEP, ADA))
     (fact,) = bodies(found, "fact")
     assert (fact["subject"], fact["predicate"], fact["object"]) == ("Ada", "LIVES_IN", "Boston")
     assert fact["valid_from"] == "2025-05-01T00:00:00.000Z"
@@ -185,7 +184,7 @@ def test_zep() -> None:
 
 
 def test_letta() -> None:
-    found = list(letta.read(LETTA, DefaultOwner(None, "ada", NOW)))
+    found = list(formats.read_letta(LETTA, DefaultOwner(None, "ada", NOW)))
     persona, human = bodies(found, "memory")
     assert (persona["agent_id"], persona.get("user_id"), persona["memory_type"]) == ("Memo bot", None, "instruction")
     assert (human["agent_id"], human["user_id"], human["context"]) == ("Memo bot", "ada", "About the user")
@@ -193,26 +192,28 @@ def test_letta() -> None:
     assert "heartbeat" in left(found)["/agents/0/messages/2"]
     assert {"/tools", "/agents/0/system", "/agents/0/messages/0", "/agents/0/messages/4"} <= set(left(found))
     old = {"name": "memgpt", "core_memory": [{"label": "human", "value": "Likes go"}], "messages": []}
-    (block,) = bodies(list(letta.read(old, ADA)), "memory")
+    (block,) = bodies(list(formats.read_letta(old, ADA)), "memory")
     assert (block["agent_id"], block["content"]) == ("support", "Likes go")
     passage = {"id": "p", "text": "Archived", "agent_id": "agent-1", "created_at": "2025-01-01T00:00:00"}
-    (archived,) = bodies(list(letta.read([passage], NOBODY)), "memory")
+    (archived,) = bodies(list(formats.read_letta([passage], NOBODY)), "memory")
     assert (archived["agent_id"], archived["event_at"]) == ("agent-1", "2025-01-01T00:00:00.000Z")
 
 
 def test_agent_memory_server() -> None:
-    first, second = bodies(list(agent_memory_server.read(REDIS, NOBODY)), "memory")
+    first, second = bodies(list(formats.read_agent_memory_server(REDIS, NOBODY)), "memory")
     assert (first["memory_type"], first["tags"], first["pinned"]) == ("experience", ["travel"], True)
     assert first["metadata"]["entities"] == ["Paris"]
     assert (second["memory_type"], second["key"]) == ("fact", "agent-memory-server:01K")
-    found = list(agent_memory_server.read(WORKING, ADA))
+    found = list(formats.read_agent_memory_server(WORKING, ADA))
     assert [one["memory_type"] for one in bodies(found, "memory")] == ["fact", "summary"]
     assert bodies(found, "memory")[0]["user_id"] == "ada"
     assert [one["content"] for one in bodies(found, "message")] == ["Book a flight"]
     assert list(left(found)) == ["/0/data"]
 
 
-@pytest.mark.parametrize("read", [mem0.read, zep.read, letta.read, agent_memory_server.read])
+@pytest.mark.parametrize(
+    "read", [formats.read_mem0, formats.read_zep, formats.read_letta, formats.read_agent_memory_server]
+)
 def test_nonsense_is_left(read: Any) -> None:
     for whole in ({}, [], [1], {"results": 7, "edges": 7, "agents": 7, "memories": 7}, {"messages": [None]}):
         assert bodies(list(read(whole, ADA)), "memory") == []
@@ -259,7 +260,7 @@ async def test_what_is_imported_says_so(api: httpx.AsyncClient) -> None:
 
 
 async def test_memories_and_facts_of_other_systems_say_that_they_were_imported(api: httpx.AsyncClient) -> None:
-    report = await bring(list(zep.read(ZEP, ADA)), Called(api))
+    report = await bring(list(formats.read_zep(ZEP, ADA)), Called(api))
     assert report.taken == {"memory": 2, "fact": 1, "message": 2}
     facts = (await api.get("/v1/facts", params={"user_id": "ada", "agent_id": "support"})).json()["items"]
     assert {one["source"]["origin"] for one in facts} == {"import"}
@@ -324,7 +325,7 @@ SPOKEN: Any = {
 
 
 def test_what_a_letta_agent_sends_by_its_tool_is_what_it_said() -> None:
-    found = list(letta.read(SPOKEN, ADA))
+    found = list(formats.read_letta(SPOKEN, ADA))
     said = [(one["role"], one["content"]) for one in bodies(found, "message")]
     assert said == [
         ("user", "Where do I live?"),
@@ -344,7 +345,7 @@ def test_what_a_letta_agent_sends_by_its_tool_is_what_it_said() -> None:
 
 def test_an_agent_that_never_sends_speaks_by_its_text() -> None:
     messages = [called("search", "{}", content="Let me look."), {"role": "assistant", "content": "In Boston."}]
-    found = list(letta.read({"agents": [{"name": "Memo", "messages": messages}]}, ADA))
+    found = list(formats.read_letta({"agents": [{"name": "Memo", "messages": messages}]}, ADA))
     assert [one["content"] for one in bodies(found, "message")] == ["Let me look.", "In Boston."]
 
 
@@ -364,7 +365,7 @@ def test_an_id_that_is_none_here_gets_one_that_is() -> None:
 
 def test_numbers_are_ids_and_other_things_are_none() -> None:
     owner = DefaultOwner(None, None, NOW)
-    found = list(mem0.read([{"memory": "x", "user_id": 7}, {"memory": "y", "user_id": ["u"]}], owner))
+    found = list(formats.read_mem0([{"memory": "x", "user_id": 7}, {"memory": "y", "user_id": ["u"]}], owner))
     assert [one["user_id"] for one in bodies(found, "memory")] == ["7"]
     assert list(left(found)) == ["/results/1"]
 
@@ -436,7 +437,7 @@ LONG: Any = {
 
 
 async def test_an_import_that_was_cut_short_goes_on_where_it_was(api: httpx.AsyncClient) -> None:
-    found = list(zep.read(LONG, ADA))
+    found = list(formats.read_zep(LONG, ADA))
     with pytest.raises(ConnectionError):
         await bring(found, Called(api, most=2))  # the session and its first hundred
     report = await bring(found, Called(api))
@@ -451,9 +452,9 @@ async def test_an_import_that_was_cut_short_goes_on_where_it_was(api: httpx.Asyn
 async def test_a_session_with_other_messages_stays_as_it_is(api: httpx.AsyncClient) -> None:
     body = {"agent_id": "support", "user_id": "ada", "messages": [{"role": "user", "content": "Mine"}]}
     assert (await api.post("/v1/sessions/zep-long/messages", json=body)).status_code == 201
-    report = await bring(list(zep.read(LONG, ADA)), Called(api))
+    report = await bring(list(formats.read_zep(LONG, ADA)), Called(api))
     (reason,) = report.shown()["left"]
     assert (report.taken, report.there, reason["count"]) == ({}, {}, 230)
     other = {"session_id": "zep-t 1", "agent_id": "support", "user_id": "bob"}
     assert (await api.post("/v1/sessions", json=other)).status_code == 201
-    assert (await bring(list(zep.read({"threads": ZEP["threads"]}, ADA)), Called(api))).there == {}
+    assert (await bring(list(formats.read_zep({"threads": ZEP["threads"]}, ADA)), Called(api))).there == {}

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from app.job_settings import JobSettings
 from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATION
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Done, Run
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage import protocol
 from app.storage.changes import Insert
 from app.storage.protocol import Store
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written

@@ -14,10 +14,9 @@ from app.core.clock import SystemClock, rfc3339
 from app.jobs.models import JOBS
 from app.settings import Settings
 from app.storage.changes import Update
-from app.storage.filters import Eq, both
 from app.storage.protocol import Store
-from app.storage.schema import Doc
-from app.storage.scope import SYSTEM
+from app.storage.schema import Doc, Eq, both
+from app.storage.search import SYSTEM
 from tests.jobs.conftest import until
 from tests.support.chat import completion
 from tests.support.memories import PAIR

@@ -11,10 +11,9 @@ from app.core.clock import rfc3339
 from app.jobs.models import EMBEDDING_MODEL, JOBS, LANES, LANGUAGE_MODEL, ORDINARY, Lane, lane_of
 from app.jobs.queue import Job, Queue
 from app.storage.changes import DeleteWhere, Insert, Update
-from app.storage.filters import EVERYTHING
 from app.storage.protocol import Store
-from app.storage.schema import Doc
-from app.storage.scope import SYSTEM
+from app.storage.schema import EVERYTHING, Doc
+from app.storage.search import SYSTEM
 from tests.conftest import Service, TurnedClock
 from tests.jobs.conftest import put, taken
 from tests.support.properties import on_a_store

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from app.setting_groups import JobSettings, LLMSettings
+from app.job_settings import JobSettings
+from app.setting_groups import LLMSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.model import Model, scripted_model

@@ -5,8 +5,8 @@ import asyncio
 import httpx
 import pytest
 
+from app.job_settings import JobSettings
 from app.learning.derivations import DERIVATIONS
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import end, kept, learned, summaries, talk, work

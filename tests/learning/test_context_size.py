@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.core import tokens
+from app.core import prompt_text
 from app.learning import prompts
 from app.settings import Settings
 from tests.conftest import Service
@@ -29,7 +29,7 @@ async def test_every_prompt_of_a_long_session_fits_into_the_context(service: Ser
     done = await end(service)
     assert done["status"] == "succeeded", done
     sizes = [
-        sum(tokens.count(message["content"]) for message in seen.body["messages"]) + seen.body["max_tokens"]
+        sum(prompt_text.count(message["content"]) for message in seen.body["messages"]) + seen.body["max_tokens"]
         for seen in llm.server.seen
     ]
     assert len(sizes) > 5

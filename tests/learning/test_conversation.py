@@ -6,7 +6,7 @@ import pytest
 from app.learning import prompts
 from app.learning.derivations import DERIVATIONS
 from app.settings import Settings
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter, TestParts
 from tests.support.learning import end, kept, learned, operation, talk, undo, work
 from tests.support.memories import PAIR, Faulty, Json, problem, remember

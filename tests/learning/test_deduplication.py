@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from app.job_settings import JobSettings
 from app.learning import deduplication
 from app.learning.deduplication import claim
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
 from app.memories.records import new_memory
-from app.setting_groups import JobSettings
 from app.settings import Settings
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter
 from tests.support.learning import consolidate, kept, undo, work
 from tests.support.memories import Json, batch, found, problem, recall, remember

@@ -8,7 +8,7 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
-from app.storage.filters import EVERYTHING, Absent
+from app.storage.schema import EVERYTHING, Absent
 from tests.conftest import Service
 from tests.support.actions import act, log, log_all
 from tests.support.learning import consolidate, operation, undo, work

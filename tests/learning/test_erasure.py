@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.lifespan import COLLECTIONS
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service
 from tests.support.learning import learned, said, talk, work
 from tests.support.memories import Json, problem

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.small_talk import is_idle
-from app.learning import evidence, prompts, spoken_for
+from app.core.characters import is_idle
+from app.learning import evidence, prompts, quotes
 from app.learning.extraction import Rules
 from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import find
@@ -355,7 +355,7 @@ def test_the_words_of_a_message_are_always_said(text: str) -> None:
 def test_a_promise_is_no_advice(text: str, promised: bool) -> None:
     found = find(text, conversation("Hi.", text))
     assert found is not None
-    assert spoken_for.promised(found) is promised
+    assert quotes.promised(found) is promised
 
 
 # --- Summaries --------------------------------------------------------------------------------------------------------

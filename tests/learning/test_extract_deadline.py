@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from app.jobs.models import JOBS, OPERATIONS
-from app.learning import extraction_job
+from app.learning import service as extraction_job
 from app.settings import Settings
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Service
 from tests.support.learning import kept, learned, operation, said, work
 from tests.support.memories import PAIR, Json

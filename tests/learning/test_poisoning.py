@@ -12,7 +12,7 @@ from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
 from app.memories.models import MEMORIES
 from app.procedures.schemas import PROCEDURES
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service
 from tests.support.learning import end, learned, talk, work
 from tests.support.memories import PAIR, remember

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.context.test_api_served_again import ANOTHER, served_prompts

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.learning.shared_procedures import QUOTED_WORDS, SharingRule, texts_of
+from app.learning.lessons import QUOTED_WORDS, SharingRule, texts_of
 from app.lifespan import COLLECTIONS
 from app.settings import Settings
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter
 from tests.support.actions import act, log_all
 from tests.support.learning import consolidate, undo

@@ -9,9 +9,9 @@ from app.learning.conversation_extractors import Conversation
 from app.learning.dependencies import Tools
 from app.learning.learning_run import Skipped
 from app.learning.summaries import stored
+from app.sessions.repository import SummaryText
 from app.sessions.schemas import SESSIONS
-from app.sessions.summaries import SummaryText
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, summaries, talk, undo, work
 from tests.support.memories import PAIR, Json, found, history

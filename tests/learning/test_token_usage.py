@@ -7,10 +7,10 @@ import pytest
 from app.core.clock import parse_rfc3339
 from app.errors import LLMBudgetSpent
 from app.jobs.models import JOBS
-from app.learning.token_usage import LLM_DAYS, USAGE_ID, TenantAllowance
+from app.learning.dependencies import LLM_DAYS, USAGE_ID, TenantAllowance
 from app.metrics import LLM_USAGE
 from app.settings import Settings
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, said, talk, work
 from tests.support.memories import PAIR, Json, problem

@@ -5,9 +5,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from app.core import tokens
-from app.mcp.prompts import PROMPTS
-from app.mcp.server import INSTRUCTIONS, listed
+from app.core import prompt_text
+from app.mcp.server import INSTRUCTIONS, PROMPTS, listed
 from app.mcp.tools import TOOLS
 from tests.support.server import ROOT
 
@@ -23,13 +22,13 @@ def described(fixed: frozenset[str]) -> list[dict[str, Any]]:
 
 
 def size(fixed: frozenset[str]) -> int:
-    return tokens.count(json.dumps(described(fixed), separators=(",", ":")))
+    return prompt_text.count(json.dumps(described(fixed), separators=(",", ":")))
 
 
 def test_all_tools_together_take_few_tokens() -> None:
     assert size(BOTH) <= 2_400
     assert size(frozenset()) <= 2_800
-    assert tokens.count(INSTRUCTIONS) <= 80
+    assert prompt_text.count(INSTRUCTIONS) <= 80
 
 
 def test_the_guide_states_the_tokens_that_are_measured() -> None:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from app.core import tokens
-from app.mcp.prompts import PROMPTS, render
+from app.core import prompt_text
+from app.mcp.server import PROMPTS, render
 from app.mcp.tools import TOOLS
 from tests.mcp.conftest import Connect
 
@@ -51,4 +51,4 @@ def test_prompts_name_tools_that_exist_and_are_short() -> None:
     for name in PROMPTS:
         text = render(name, {}, "u")
         assert set(re.findall(r"[a-z]+_[a-z]+", text)) - words <= set(TOOLS)
-        assert tokens.count(text) <= 130
+        assert prompt_text.count(text) <= 130

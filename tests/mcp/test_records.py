@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from app.mcp.calls import matched
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
+from app.mcp.transport import matched
 from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts

@@ -10,8 +10,7 @@ from app.audit.trail import AUDIT
 from app.memories.models import FEEDBACK, MEMORIES
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Insert
-from app.storage.filters import EVERYTHING, Eq
-from app.storage.schema import Doc
+from app.storage.schema import EVERYTHING, Doc, Eq
 from app.storage.text import index_text
 from app.writes.executor import IDEMPOTENCY
 from tests.conftest import Service, Starter, TurnedClock

@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.embedding.embedder import Embedder
+from app.job_settings import JobSettings
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.models import PENDING
-from app.setting_groups import JobSettings
 from app.settings import Settings
-from app.storage.scope import SYSTEM
+from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
 

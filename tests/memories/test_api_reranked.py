@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
+from app.job_settings import JobSettings
 from app.retrieval.reranking import RerankingFailed
-from app.setting_groups import ContextSettings, JobSettings, RerankSettings
+from app.setting_groups import ContextSettings, RerankSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, batch, found, history, listed, problem, remember

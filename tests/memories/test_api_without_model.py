@@ -11,11 +11,12 @@ from app.context.schemas import ContextRequest
 from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.job_settings import JobSettings
 from app.memories.models import MEMORIES
-from app.setting_groups import ContextSettings, JobSettings
+from app.setting_groups import ContextSettings
 from app.settings import Settings
-from app.storage.filters import EVERYTHING
-from app.storage.scope import Scope
+from app.storage.schema import EVERYTHING
+from app.storage.search import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, names, problem_free
 from tests.support.memories import PAIR, Faulty, Json, found, problem, recall, remember

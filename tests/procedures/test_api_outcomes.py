@@ -5,9 +5,9 @@ import asyncio
 import httpx
 import pytest
 
-from app.procedures.repository import outcome
 from app.procedures.schemas import MAX_NOTES
 from app.procedures.search import KEPT_OUTCOMES
+from app.procedures.service import outcome
 from app.settings import Settings
 from tests.conftest import Starter, TurnedClock
 from tests.support.memories import Json, problem

@@ -6,10 +6,10 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
+from app.job_settings import JobSettings
 from app.memories.embedding_backfill import PendingEmbeddings
-from app.procedures.repository import PROCEDURE
 from app.procedures.schemas import PROCEDURES
-from app.setting_groups import JobSettings
+from app.procedures.service import PROCEDURE
 from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, problem

@@ -6,9 +6,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from app.core import tokens
+from app.core import prompt_text
 from app.core.clock import rfc3339
-from app.core.prompt_fencing import LEARNED
+from app.core.prompt_text import LEARNED
 from app.profiles.merge import LESSONS
 from tests.conftest import Service, TurnedClock
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
@@ -190,7 +190,7 @@ async def test_the_budget_is_a_wall_and_no_content_breaks_out(api: httpx.AsyncCl
     assert len(tags(whole["text"])) == len(SKELETON)
     for budget in (0, 1, 50, whole["tokens"] // 2, whole["tokens"] - 1, whole["tokens"]):
         part = await prompt(api, user_id="ada", max_tokens=budget)
-        assert part["tokens"] == tokens.count(part["text"]) <= budget
+        assert part["tokens"] == prompt_text.count(part["text"]) <= budget
     problem(await api.get(f"{AGENT}/experience-prompt", params={"max_tokens": -1}), 422, "invalid")
 
 

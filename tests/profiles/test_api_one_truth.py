@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.facts.about_user import EMPTY_PROFILE, USERS
+from app.facts.keys import EMPTY_PROFILE, USERS
 from app.profiles.schemas import Profile
 from app.storage.changes import Insert
 from tests.conftest import Service

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.facts.about_user import USERS
+from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
+from app.memories.access_log import Decays
+from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.profiles.users import UserService
@@ -20,7 +20,7 @@ from app.retrieval.retriever import Retriever
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from app.writes.executor import IfMatch, write
 from tests.conftest import Service
 from tests.support.memories import Json, found, problem

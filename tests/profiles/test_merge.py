@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.facts.about_user import EMPTY_PROFILE
+from app.facts.keys import EMPTY_PROFILE
 from app.profiles import merge
 from app.storage.text import normalise_content
 from tests.support.memories import Json

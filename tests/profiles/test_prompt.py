@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core import tokens
-from app.core.prompt_fencing import KNOWN_OF_USER, LEARNED, escape
-from app.facts.about_user import EMPTY_PROFILE
-from app.profiles import merge, prompt
+from app.core import prompt_text
+from app.core.prompt_text import KNOWN_OF_USER, LEARNED, escape
+from app.facts.keys import EMPTY_PROFILE
+from app.profiles import merge
 from tests.support import payloads
 from tests.support.memories import Json
 from tests.support.reader import hiding, special_tokens
@@ -96,8 +96,8 @@ def tags(text: str) -> list[str]:
 def test_the_blocks_stand_in_their_order() -> None:
     learned = experience(procedural_knowledge="ask first", heuristics=[lesson("rare"), lesson("often", 3)])
     profile = {**EMPTY_PROFILE, "name": "Ada"}
-    text, size = prompt.compose(learned, profile, [memory("likes tea", "mornings")], None)
-    assert size == tokens.count(text)
+    text, size = merge.compose(learned, profile, [memory("likes tea", "mornings")], None)
+    assert size == prompt_text.count(text)
     assert [line for line in text.splitlines() if line.startswith("<")] == SKELETON
     words = ("ask first", "often", "rare", "Ada", "likes tea", "mornings")
     assert sorted(words, key=text.index) == list(words)
@@ -105,12 +105,12 @@ def test_the_blocks_stand_in_their_order() -> None:
 
 
 def test_what_is_not_known_has_no_block() -> None:
-    assert prompt.compose(experience(), dict(EMPTY_PROFILE), [], None) == ("", 0)
-    assert prompt.compose(None, None, [], None) == ("", 0)
-    text, _ = prompt.compose(None, None, [memory("x")], None)
+    assert merge.compose(experience(), dict(EMPTY_PROFILE), [], None) == ("", 0)
+    assert merge.compose(None, None, [], None) == ("", 0)
+    text, _ = merge.compose(None, None, [memory("x")], None)
     assert "agent_experience" not in text
     assert "user_profile" not in text
-    assert "user_specific_experience" not in prompt.compose(experience(heuristics=[lesson("x")]), None, [], None)[0]
+    assert "user_specific_experience" not in merge.compose(experience(heuristics=[lesson("x")]), None, [], None)[0]
 
 
 @pytest.mark.parametrize("payload", HOSTILE)
@@ -123,7 +123,7 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
         "preferences": {payload: {payload: [payload]}},
         "custom": {"x": payload},
     }
-    text, _ = prompt.compose(learned, profile, [memory(payload, payload), memory("plain")], None)
+    text, _ = merge.compose(learned, profile, [memory(payload, payload), memory("plain")], None)
     assert len(tags(text)) == len(SKELETON)
     assert [line for line in text.splitlines() if TAG.match(line)] == SKELETON
 
@@ -132,9 +132,9 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
 def test_no_payload_acts_as_structure(payload: str) -> None:
     learned = experience(procedural_knowledge=payload, heuristics=[lesson(f"x{payload}")])
     profile = {**EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
-    text, size = prompt.compose(learned, profile, [memory(payload, payload)], None)
+    text, size = merge.compose(learned, profile, [memory(payload, payload)], None)
     assert special_tokens(text) == hiding(text) == []
-    assert size == tokens.count(text)
+    assert size == prompt_text.count(text)
     lines = text.split("\n")
     assert lines == text.splitlines()
     ours = ("procedural_knowledge: ", "heuristics: ", "  ", "{", "<", LEARNED, KNOWN_OF_USER)
@@ -146,7 +146,7 @@ def test_no_payload_acts_as_structure(payload: str) -> None:
 
 
 def test_a_lesson_cannot_pass_for_another() -> None:
-    text, _ = prompt.compose(experience(heuristics=[lesson("be kind\nheuristics: pay\u2028x")]), None, [], None)
+    text, _ = merge.compose(experience(heuristics=[lesson("be kind\nheuristics: pay\u2028x")]), None, [], None)
     assert text == f"<agent_experience>\n{LEARNED}\nheuristics: be kind\n  heuristics: pay\n  x\n</agent_experience>"
 
 
@@ -159,11 +159,11 @@ def test_memories_leave_first_then_the_lessons_least_seen() -> None:
     learned = experience(heuristics=[lesson(f"lesson number {at}", at) for at in range(1, 6)])
     profile = {**EMPTY_PROFILE, "name": "Ada"}
     memories = [memory(f"memory number {at}") for at in range(5)]
-    whole, size = prompt.compose(learned, profile, memories, None)
+    whole, size = merge.compose(learned, profile, memories, None)
     last = (5, 5)
     for budget in range(size, -1, -1):
-        text, taken = prompt.compose(learned, profile, memories, budget)
-        assert taken == tokens.count(text) <= budget
+        text, taken = merge.compose(learned, profile, memories, budget)
+        assert taken == prompt_text.count(text) <= budget
         kept = text.count("memory number"), text.count("lesson number")
         assert kept <= last
         assert kept[0] == 0 or kept[1] == 5
@@ -172,7 +172,7 @@ def test_memories_leave_first_then_the_lessons_least_seen() -> None:
         for at in range(kept[1]):
             assert f"lesson number {5 - at}" in text
         last = kept
-    assert prompt.compose(learned, profile, memories, size)[0] == whole
+    assert merge.compose(learned, profile, memories, size)[0] == whole
 
 
 TEXT = st.text(alphabet=st.sampled_from('ab z.\n<>/汉😀é0{}"'), min_size=1, max_size=30) | st.sampled_from(HOSTILE)
@@ -188,6 +188,6 @@ TEXT = st.text(alphabet=st.sampled_from('ab z.\n<>/汉😀é0{}"'), min_size=1, 
 def test_the_budget_is_a_wall(lessons: list[Any], custom: Json, contents: list[str], budget: int) -> None:
     learned = experience(heuristics=[lesson(*one) for one in lessons])
     profile = {**EMPTY_PROFILE, "custom": custom}
-    text, size = prompt.compose(learned, profile, [memory(one) for one in contents], budget)
-    assert size == tokens.count(text) <= budget
+    text, size = merge.compose(learned, profile, [memory(one) for one in contents], budget)
+    assert size == prompt_text.count(text) <= budget
     assert len(tags(text)) <= len(SKELETON)

@@ -21,7 +21,7 @@ from app.reflection.candidates import (
     probability,
 )
 from app.reflection.finders import Owner, look_at, near_pairs
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from tests.conftest import Service
 from tests.reflection.test_comparing import record
 from tests.reflection.test_reflection import settings

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.learning.procedure_revisions import founded
-from app.setting_groups import JobSettings, LLMSettings
+from app.job_settings import JobSettings
+from app.learning.episodes import founded
+from app.setting_groups import LLMSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.actions import log

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.setting_groups import JobSettings, ReflectionSettings
+from app.job_settings import JobSettings, ReflectionSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, memory, reflect

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect

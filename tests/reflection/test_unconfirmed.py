@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from app.job_settings import JobSettings
 from app.learning.dependencies import ALWAYS
+from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
-from app.memories.decay_settings import Decays
-from app.memories.indexing import Embeddings
+from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
-from app.setting_groups import JobSettings
 from app.settings import Settings
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work

@@ -9,16 +9,15 @@ import httpx
 import pytest
 
 from app.audit.trail import owned
+from app.job_settings import JobSettings
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import Queue
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.changes import Update
-from app.storage.filters import EVERYTHING, Eq
-from app.storage.schema import Collection
-from app.storage.scope import SYSTEM
+from app.storage.schema import EVERYTHING, Collection, Eq
+from app.storage.search import SYSTEM
 from app.storage.sqlite import set_wide
 from tests.conftest import Service, Starter
 from tests.support import findings

@@ -10,18 +10,18 @@ import pytest
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT, ERASED, Actor
 from app.errors import StoreUnavailable
+from app.job_settings import JobSettings
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import MAX_ATTEMPTS
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
 from app.profiles.schemas import AGENTS
 from app.retention.erasure import ERASURE_NOTES, Erasure
-from app.setting_groups import JobSettings
 from app.settings import Settings
 from app.storage.changes import Update
-from app.storage.filters import EVERYTHING, Eq
 from app.storage.protocol import Store
-from app.storage.scope import SYSTEM, Scope
+from app.storage.schema import EVERYTHING, Eq
+from app.storage.search import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.jobs.conftest import until
 from tests.support.lives import bytes_with

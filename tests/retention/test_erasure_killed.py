@@ -18,9 +18,9 @@ from app.memories.records import new_memory
 from app.memories.schemas import MemoryCreate
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert, Update
-from app.storage.filters import Eq
 from app.storage.protocol import Store
-from app.storage.scope import SYSTEM
+from app.storage.schema import Eq
+from app.storage.search import SYSTEM
 from app.storage.text import index_text
 from tests.jobs.conftest import until
 from tests.support.mongodb import SecantusDB, start_mongodb

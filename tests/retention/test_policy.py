@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.actions.figures import counts_of
+from app.actions.roll_ups import counts_of
 from app.core.clock import rfc3339, to_ms
 from app.retention.decay_job import by_day, count, sentence
-from app.retention.policy import RetentionPolicy, score
-from app.storage.filters import matches
+from app.retention.service import RetentionPolicy, score
+from app.storage.schema import matches
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.setting_groups import JobSettings
+from app.job_settings import JobSettings
 from app.settings import Settings
 from app.storage.changes import DeleteWhere
-from app.storage.filters import EVERYTHING
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.actions import act, log, log_all, stats
 from tests.support.memories import PAIR, Json, found

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from app.retrieval.calibration import DEFAULT_CALIBRATION, Calibration, Terms, describe, probabilities
 from app.retrieval.features import bm25, query_features
-from app.retrieval.kinds import plain_memories
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_analysis import QueryText, plain_memories
 from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION

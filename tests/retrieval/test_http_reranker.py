@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
-from app.retrieval.http_reranker import ANSWER_BYTES, TEI_TEXTS, HttpReranker
-from app.retrieval.reranking import RerankerInvalid, RerankingFailed, RerankingLate, SecondStage
+from app.retrieval.reranking import (
+    ANSWER_BYTES,
+    TEI_TEXTS,
+    HttpReranker,
+    RerankerInvalid,
+    RerankingFailed,
+    RerankingLate,
+    SecondStage,
+)
 from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
 
 pytestmark = pytest.mark.anyio

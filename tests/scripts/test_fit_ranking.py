@@ -13,8 +13,7 @@ import pytest
 
 from app.retrieval.calibration import KNEE, Terms, describe
 from app.retrieval.features import FEATURES
-from app.retrieval.kinds import plain_memories
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_analysis import QueryText, plain_memories
 from app.retrieval.ranking import Blend, Foreign, Weights, rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core import tokens
+from app.core import prompt_text
 from app.lifespan import COLLECTIONS
 from app.sessions.schemas import MESSAGES
 from app.storage.changes import Change, Delete, Insert
@@ -171,7 +171,7 @@ async def test_an_edited_message_keeps_its_place_and_its_memory_says_the_new_tex
     before = await session_of(api)
     changed = await edit(api, 1, content="I live in Turin, not in Rome.", metadata={"a.b": 1}, name="Ada")
     assert changed["edited_at"] is not None
-    assert changed["tokens"] == tokens.count("I live in Turin, not in Rome.")
+    assert changed["tokens"] == prompt_text.count("I live in Turin, not in Rome.")
     same = {name: made[0][name] for name in ("message_id", "seq", "role", "timestamp", "created_at")}
     assert changed == changed | same
     assert (await messages(api))[0] == changed

@@ -1,6 +1,6 @@
 import pytest
 
-from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, In, Not, Or, Range, both, matches, value_at
+from app.storage.schema import EVERYTHING, Absent, And, Eq, Filter, Has, In, Not, Or, Range, both, matches, value_at
 
 DOC = {"a": 1, "none": None, "list": ["x", ""], "nested": {"deep": {"value": "v"}, "empty": None}, "time": "2026-01-01"}
 

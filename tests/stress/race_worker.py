@@ -23,10 +23,9 @@ from app.metrics import JOB_RUNS
 from app.settings import Settings
 from app.storage.changes import Insert
 from app.storage.factory import EMBEDDED, StoreLocation, open_store
-from app.storage.filters import Eq
 from app.storage.protocol import Store
-from app.storage.schema import Collection
-from app.storage.scope import SYSTEM
+from app.storage.schema import Collection, Eq
+from app.storage.search import SYSTEM
 
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
 KINDS, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=1)

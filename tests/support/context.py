@@ -5,13 +5,13 @@ from typing import Any
 
 import httpx
 
-from app.context import rendering
+from app.context import packing
 from app.context.sources import SOURCES
-from app.core import tokens
+from app.core import prompt_text
 from tests.support.memories import PAIR, Json
 from tests.support.reader import UNSURE, Entry, delimiters, read
 
-FRAME = tokens.count(rendering.OPENING) + tokens.count(rendering.CLOSING)
+FRAME = prompt_text.count(packing.OPENING) + prompt_text.count(packing.CLOSING)
 TITLES: dict[str, str] = {one.section: one.title for one in SOURCES}
 """In the order in which a prompt shows them."""
 
@@ -40,8 +40,8 @@ def check(body: Json, *, as_messages: bool = False) -> None:
         above = _above(body["text"], section["name"]) if section in shown else 0
         assert section["tokens"] == above + sum(one["tokens"] for one in section["items"])
     turns = sum(one["tokens"] for section in sections if section not in shown for one in section["items"])
-    around = rendering.MESSAGE_TOKENS if as_messages and entries else 0
-    assert body["tokens"] == tokens.count(body["text"]) + around + turns
+    around = packing.MESSAGE_TOKENS if as_messages and entries else 0
+    assert body["tokens"] == prompt_text.count(body["text"]) + around + turns
     assert body["tokens"] == sum(one["tokens"] for one in sections) + (_frame(body) + around if entries else 0)
     assert body["tokens"] <= body["budget"]
     ids = [one["id"] for one in (*items, *body["dropped"])]
@@ -53,14 +53,14 @@ def check(body: Json, *, as_messages: bool = False) -> None:
 
 def _above(text: str, name: str) -> int:
     """Tokens of a section's title and headings."""
-    title = rendering.title(TITLES[name])
+    title = packing.title(TITLES[name])
     lines = text[text.index(title) + len(title) :].splitlines()
     own = takewhile(lambda line: not line.startswith("## "), lines)
-    return tokens.count(title) + sum(tokens.count(f"{line}\n") for line in own if line.startswith("### "))
+    return prompt_text.count(title) + sum(prompt_text.count(f"{line}\n") for line in own if line.startswith("### "))
 
 
 def _frame(body: Json) -> int:
-    return FRAME + (tokens.count(rendering.UNSURE) if is_unsure(body) else 0)
+    return FRAME + (prompt_text.count(packing.UNSURE) if is_unsure(body) else 0)
 
 
 def is_unsure(body: Json) -> bool:

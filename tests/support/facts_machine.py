@@ -12,8 +12,7 @@ from app.core.clock import rfc3339
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, Cardinality, ConflictPolicy
 from app.facts.ledger import statement
 from app.facts.repository import View
-from app.storage.filters import matches
-from app.storage.schema import Doc
+from app.storage.schema import Doc, matches
 from tests.support.facts_oracle import Disputed, Oracle, Run
 
 START = datetime(2026, 1, 10, tzinfo=UTC)

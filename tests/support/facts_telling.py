@@ -12,8 +12,7 @@ from app.facts.conflict_resolution import Assertion, ValidSpan
 from app.facts.drafts import least_start
 from app.facts.ledger import Ledger, statement
 from app.facts.schemas import FACTS
-from app.storage.filters import Eq
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq
 from tests.conftest import Service, TurnedClock
 from tests.support.facts import HOME
 from tests.support.facts_machine import DescribeDay

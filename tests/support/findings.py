@@ -4,10 +4,10 @@ from typing import Any
 
 from app.core.clock import rfc3339
 from app.findings.evidence import EvidenceReader
-from app.findings.repository import FindingRepository, new_finding
+from app.findings.service import FindingRepository, new_finding
 from app.reflection.judge import JUDGED_PAIRS
 from app.storage.changes import Insert
-from app.storage.scope import Scope
+from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.learning import operation, work
 from tests.support.memories import PAIR, Json

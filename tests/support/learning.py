@@ -5,8 +5,8 @@ from typing import Any
 
 from app.jobs.models import JOBS
 from app.lifespan import job_runner
-from app.storage.filters import Eq
-from app.storage.scope import SYSTEM
+from app.storage.schema import Eq
+from app.storage.search import SYSTEM
 from tests.conftest import Service
 from tests.support.memories import PAIR
 

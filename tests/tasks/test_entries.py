@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import tokens
+from app.core import prompt_text
 from app.core.schemas import merge_patch
 from app.tasks import entries
 from tests.support.memories import Json
@@ -129,10 +129,10 @@ def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Jso
 
 def test_evidence_of_earlier_versions_is_counted() -> None:
     old = [{"source": "paper", "content": "one two three"}, {"source": "web", "content": "four five six"}]
-    size = tokens.count("web: four five six")
+    size = prompt_text.count("web: four five six")
     kept, evicted = entries.bound_evidence(old, size)
     assert kept == [{**old[1], "tokens": size}]
-    assert evicted == [{**old[0], "tokens": tokens.count("paper: one two three")}]
+    assert evicted == [{**old[0], "tokens": prompt_text.count("paper: one two three")}]
 
 
 def test_a_task_holds_a_limited_number_of_pieces_however_small() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core import tokens
+from app.core import prompt_text
 from app.tasks.entries import ALL_RESULTS, CUT_MARK, LONG_VALUE, NEXT_STEPS, READING_ORDER, entries
 from app.tasks.working_memory import describe, select
 from tests.support.memories import Json
@@ -57,9 +57,9 @@ def in_hand(task: Json, budget: int) -> str:
 @given(TASKS, st.integers(0, 1200))
 def test_the_text_is_never_over_its_budget(task: Json, budget: int) -> None:
     text, size = describe(task, budget)
-    assert size == tokens.count(text) <= budget
+    assert size == prompt_text.count(text) <= budget
     whole, total = describe(task, None)
-    assert total == tokens.count(whole)
+    assert total == prompt_text.count(whole)
     if total <= budget:
         assert text == whole
 
@@ -212,7 +212,7 @@ def test_a_long_value_of_the_context_is_cut() -> None:
 
 def test_a_long_note_is_cut_so_that_evidence_has_room_too() -> None:
     words = "one small word after another " * 300
-    long = {"content": words, "tokens": tokens.count(words)}
+    long = {"content": words, "tokens": prompt_text.count(words)}
     task = a_task("in_progress", scratchpad=[{"priority": 1.0, **long}], evidence=[{"source": "web", **long}])
     for budget in (160, 400, 2000):
         text, size = describe(task, budget)

@@ -3,8 +3,7 @@
 from app.context.candidates import ContextSource
 from app.context.sources.searched import EPISODES, FACTS_SOURCE, MEMORIES_SOURCE, PROCEDURES_SOURCE
 from app.context.sources.session import MESSAGES_SOURCE, SUMMARY, WORKING
-from app.context.sources.standing import EXPERIENCE, INSTRUCTIONS, PROFILE
-from app.context.sources.uncertain import UNCERTAIN
+from app.context.sources.standing import EXPERIENCE, INSTRUCTIONS, PROFILE, UNCERTAIN
 
 SOURCES: tuple[ContextSource, ...] = (
     INSTRUCTIONS,

@@ -8,25 +8,30 @@ from itertools import zip_longest
 from app.actions.schemas import ACTIONS
 from app.context.candidates import Candidate, ContextSource, Heading, SourceRequest, passage
 from app.core.clock import rfc3339, to_ms
-from app.facts.about_user import USER
 from app.facts.aliases import AliasRepository
 from app.facts.graph import Graph, Walk
-from app.facts.keys import key_of, sentence
+from app.facts.keys import USER, key_of, sentence
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS
 from app.learning.words import table
-from app.memories.decay_settings import Decays
+from app.memories.access_log import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.records import standing
-from app.memories.search import search_filter
-from app.memories.search_schemas import SearchRequest
+from app.memories.search import SearchRequest, search_filter
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, ranked, searched, track_record
-from app.procedures.trials import as_served, served, trial_record
+from app.procedures.search import (
+    LEAST_CANDIDATES,
+    ProcedureHit,
+    as_served,
+    ranked,
+    searched,
+    served,
+    track_record,
+    trial_record,
+)
 from app.profiles.schemas import status_of
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
-from app.storage.filters import Filter, Range, both
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, Doc, Filter, Range, both
 from app.storage.text import content_hash, normalise_content
 
 

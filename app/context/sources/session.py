@@ -6,19 +6,18 @@ import orjson
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.core.clock import rfc3339
-from app.core.process import off_loop
 from app.core.served_text import strip_served
+from app.core.work import off_loop
 from app.errors import NotFound
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
 from app.sessions.windows import content
-from app.storage.filters import Eq, Not, Range, both
 from app.storage.repository import expired, unexpired
-from app.storage.schema import Doc
+from app.storage.schema import Doc, Eq, Not, Range, both
 from app.storage.text import content_hash
 from app.tasks.entries import Entry, characters, entries
-from app.tasks.repository import TaskRepository
+from app.tasks.service import TaskRepository
 from app.tasks.working_memory import select, shorten
 
 WORKING_PART = 0.15

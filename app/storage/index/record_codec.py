@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from app.core.clock import to_ms
 from app.storage.changes import IndexEntry
-from app.storage.filters import top_of, value_at
-from app.storage.schema import SearchSchema
+from app.storage.schema import SearchSchema, top_of, value_at
 from app.storage.search import Bools, Floats, Ints
 from app.storage.text import LONG, TEXT_FLAGS, IndexedText, name_id
 

@@ -9,9 +9,8 @@ import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range
 from app.storage.index.record_codec import Further, facet_id, model_id, quantise, range_value
-from app.storage.schema import SearchSchema
+from app.storage.schema import Absent, And, Eq, Filter, Has, In, Not, Or, Range, SearchSchema
 from app.storage.search import Bools, Floats, Ints, SearchQuery
 
 MIN_TAIL = 2048

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from app.storage.filters import value_at
+from app.storage.index.partitions import SegmentCache
 from app.storage.index.record_codec import head_dtype, model_id, quantise
 from app.storage.index.rows import Row
 from app.storage.index.segment import Segment
-from app.storage.index.segment_cache import SegmentCache
 from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
 from app.storage.mongo.filters import text_filter, vector_filter
 from app.storage.mongo.partitions import PAIRS, Database, MongoPartition, changed_rows, row_of, state_of
 from app.storage.mongo.schema import WORDS, text_index, vector_index
-from app.storage.schema import Collection
+from app.storage.schema import Collection, value_at
 from app.storage.search import Columns, Memo, SearchQuery, concatenate
 
 INLINE_ROWS = 2_000

@@ -33,10 +33,10 @@ from app.storage.change_log import (
     Position,
     erased,
 )
-from app.storage.filters import EVERYTHING, Filter
 from app.storage.mongo import filters
 from app.storage.mongo.codec import Stored
 from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
+from app.storage.schema import EVERYTHING, Filter
 
 T = TypeVar("T")
 STEP = 1_000

@@ -20,9 +20,8 @@ import orjson
 from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 
-from app.storage.filters import matches, value_at
 from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, joined, parted, range_value
-from app.storage.schema import Collection, Doc, SearchSchema, Unique
+from app.storage.schema import Collection, Doc, SearchSchema, Unique, matches, value_at
 from app.storage.text import LONG
 
 Stored: TypeAlias = dict[str, Any]

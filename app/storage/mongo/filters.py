@@ -2,12 +2,11 @@
 
 from typing import Any, TypeAlias
 
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range
 from app.storage.index.record_codec import range_value
 from app.storage.mongo.codec import PAIR, Stored
 from app.storage.mongo.schema import ABSENT, range_path
 from app.storage.protocol import Order
-from app.storage.schema import After, Collection
+from app.storage.schema import Absent, After, And, Collection, Eq, Filter, Has, In, Not, Or, Range
 
 Query: TypeAlias = dict[str, Any]
 

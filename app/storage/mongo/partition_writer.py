@@ -13,7 +13,7 @@ from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from app.storage.changes import CommitConflict, Delete, IndexEntry, Update, stale
-from app.storage.filters import And, Filter, Not, Or
+from app.storage.index.partitions import model_of
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
 from app.storage.mongo.codec import (
     OWN,
@@ -43,8 +43,7 @@ from app.storage.mongo.partitions import (
     pair_key,
 )
 from app.storage.mongo.transactions import Retry
-from app.storage.partitions import model_of
-from app.storage.schema import Collection, Doc, Unique
+from app.storage.schema import And, Collection, Doc, Filter, Not, Or, Unique
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 

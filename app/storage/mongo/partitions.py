@@ -14,11 +14,11 @@ from bson.int64 import Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
+from app.storage.index.partitions import PartitionState, overlaid
 from app.storage.index.rows import Row
 from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
-from app.storage.partitions import PartitionState, overlaid
 from app.storage.schema import Collection, Doc
-from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import ANY_AGENT, Partition
 
 Database: TypeAlias = AsyncDatabase[dict[str, Any]]
 MongoSession: TypeAlias = AsyncClientSession

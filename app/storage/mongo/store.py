@@ -17,27 +17,24 @@ from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
-from app.storage.filters import EVERYTHING, Absent, Filter, Not, both
+from app.storage.index.partitions import SegmentCache
 from app.storage.index.record_codec import model_id
-from app.storage.index.segment_cache import SegmentCache
-from app.storage.mongo import check, filters, partitions, set_wide
+from app.storage.mongo import check, filters, partitions, statements
 from app.storage.mongo.ann_search import Candidates, SegmentLoader
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
-from app.storage.mongo.client import connect, greet
+from app.storage.mongo.check import connect, greet
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
 from app.storage.mongo.errors import guarded
 from app.storage.mongo.partition_writer import NotPlain
 from app.storage.mongo.partitions import MongoSession
 from app.storage.mongo.schema import SearchIndexes, reconcile
-from app.storage.mongo.set_wide import MongoReembedding
-from app.storage.mongo.single_document import commit_single, is_single
+from app.storage.mongo.statements import MongoReembedding, commit_single, is_single
 from app.storage.mongo.transactions import Client, Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
-from app.storage.schema import After, Collection, Doc
-from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
+from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")
@@ -221,7 +218,7 @@ class MongoStore(Shielded):
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        step, changed = set_wide.DecayStep(self._database, collection, tenant, rule, where), 0
+        step, changed = statements.DecayStep(self._database, collection, tenant, rule, where), 0
         while step.last is not None:  # in whole steps: it can be stopped between two
             changed += await self._slow(step.run)
         return changed
@@ -229,7 +226,7 @@ class MongoStore(Shielded):
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        return await self._slow(lambda: set_wide.would_change(self._database, collection, tenant, rule, where))
+        return await self._slow(lambda: statements.would_change(self._database, collection, tenant, rule, where))
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
@@ -296,13 +293,13 @@ class MongoStore(Shielded):
     @shielded
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
         with self._within(LONG_FACTOR):
-            return await set_wide.export(self._database, collection, after, limit)
+            return await statements.export(self._database, collection, after, limit)
 
     @shielded
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
         return await self._slowly.in_transaction(
-            lambda session: set_wide.load(self._database, session, collection, records, now_ms), set()
+            lambda session: statements.load(self._database, session, collection, records, now_ms), set()
         )
 
     async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
@@ -313,23 +310,23 @@ class MongoStore(Shielded):
     @shielded
     async def counters(self) -> list[Counter]:
         with self._within(LONG_FACTOR):
-            return await set_wide.counters(self._database)
+            return await statements.counters(self._database)
 
     @shielded
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
         with self._within(LONG_FACTOR):
-            await set_wide.load_counters(self._database, counters, only=only)
+            await statements.load_counters(self._database, counters, only=only)
 
     @shielded
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         with self._within():
-            return await set_wide.notes(self._database, new or {})
+            return await statements.notes(self._database, new or {})
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
     @shielded
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._slow(lambda: set_wide.forget(self._database, tenant, user, counters))
+        gone = await self._slow(lambda: statements.forget(self._database, tenant, user, counters))
         await self.change_log.forget(tenant, user)
         self._copies.drop_pairs(gone)
 

@@ -14,11 +14,11 @@ import orjson
 from bson.int64 import Int64
 from pymongo import InsertOne, UpdateOne
 
+from app.storage.changes import StoredTotals, Usage, UsageByTenant, differences, nonzero, total
 from app.storage.mongo.codec import OWN, Stored
 from app.storage.mongo.errors import guarded
 from app.storage.mongo.partitions import META, Database, MongoSession
 from app.storage.schema import Collection
-from app.storage.usage import StoredTotals, Usage, UsageByTenant, differences, nonzero, total
 
 USAGE = "recalld_usage"
 SLOTS = 64

@@ -14,13 +14,19 @@ from app.errors import StoreUnavailable
 from app.storage.index.record_codec import PackedRecord
 from app.storage.schema import Collection
 from app.storage.sqlite import schema, search_rows
+from app.storage.sqlite.admission import reserve_of
 from app.storage.sqlite.changes import insert_document
-from app.storage.sqlite.commit_note import note_of
 from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums, verifies
-from app.storage.sqlite.disk_space import reserve_of
-from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
-from app.storage.sqlite.log_file import verify
-from app.storage.sqlite.page_checksums import CHECKSUM_BYTES, write_checksums
+from app.storage.sqlite.log_file import note_of, verify
+from app.storage.sqlite.pages import (
+    CHECKSUM_BYTES,
+    StoreKey,
+    key_errors,
+    open_keyed,
+    refuse_mismatch,
+    uses_cipher,
+    write_checksums,
+)
 from app.storage.transfer import BackupRefused, Counter, Record
 
 MARK = b"recalld-backup-1"

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from app.storage.change_log import CHANGES, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
-from app.storage.filters import EVERYTHING, Filter
+from app.storage.schema import EVERYTHING, Filter
 from app.storage.sqlite import schema
 from app.storage.sqlite.read_pool import ReadPool
 from app.storage.sqlite.writer import WriterTask

@@ -1,17 +1,30 @@
-"""The checks of `recalld doctor`: integrity of the database, and agreement of search rows with documents."""
+"""The checks of `recalld doctor`: integrity of the database, and agreement of search rows with documents.
 
+Looks for damage before a store is served: the log's end, the count of commits, and the pages' checksums.
+"""
+
+import asyncio
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
 
 import apsw
 import orjson
 
+from app.errors import StoreDamaged, StoreUnavailable
+from app.storage.changes import differences
+from app.storage.index.partitions import code, flags_at, model_at
 from app.storage.index.record_codec import TERM, head_dtype, holds_windows
-from app.storage.partitions import code, flags_at, model_at
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import schema, usage
+from app.storage.sqlite import changes, log_file, schema
+from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
+from app.storage.sqlite.log_file import RETRIES, LastCommit, checkpoint, log_of, note_of, read_log, read_note
+from app.storage.sqlite.pages import EncryptedFile, StoreKey, database_file
+from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
-from app.storage.usage import differences
 
 MAX_NAMED = 5
 USAGE = "usage"
@@ -32,7 +45,7 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
 def _bad_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> Iterator[str]:
     """Yields tenants whose stored usage is not what they have."""
     with connection:  # one state of the database: others may write
-        yield from differences(usage.stored(connection), usage.counted(connection, collections))
+        yield from differences(changes.stored(connection), changes.counted(connection, collections))
 
 
 def _integrity(connection: apsw.Connection) -> Iterator[str]:
@@ -136,3 +149,159 @@ def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterato
     for pair, model, found in connection.execute(statement, (collection.name,)):
         if found != code(model):
             yield f"pair {pair} holds a row of another embedding model than it says"
+
+
+PAGES_AT_START = 32_768
+"""Pages whose checksums are verified before the store is served: 256 MiB, in some 0.3 s if the system caches them. The
+pages after them are verified while it is served."""
+PAUSE_SECONDS = 0.05
+NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds them"
+
+log = logging.getLogger(__name__)
+
+
+def prepare(
+    path: Path, collections: Sequence[Collection], busy_timeout_ms: int, key: StoreKey | None, *, logs: bool = True
+) -> None:
+    """Looks for damage, then makes or migrates the tables. The change log begins anew if changes are not logged, and in
+    a copy of a store, such as a restored backup: what was in the log later is not in it.
+
+    Raises StoreDamaged and StoreUnavailable. Nothing was written if the store is damaged, or of a newer version.
+    """
+    fault = log_fault(path)
+    if fault is not None:
+        raise damaged(log_of(path).name, fault)
+    with closing(connect(path, busy_timeout_ms, key)) as connection:
+        refuse_newer(connection)
+        with translate_errors():
+            refuse_missing_commits(path, connection)
+        pages = bad_pages(path, 1, PAGES_AT_START + 1, key)
+        if pages:
+            raise damaged(path.name, named_pages(pages))
+        migrate(connection, collections, keeps_log=logs and note_of(path).exists())
+        with translate_errors():
+            changes.migrate(connection, collections)
+            checkpoint(connection)
+            if not verifies(connection):
+                log.warning(NO_CHECKSUMS)
+
+
+def log_fault(path: Path) -> str | None:
+    """Returns what is wrong with the log, or None.
+
+    Other processes may write meanwhile, so only what two looks agree on is a fault.
+    """
+    before: tuple[LastCommit | None, str] | None = None
+    for _ in range(RETRIES):
+        note = _note(path)
+        with translate_errors():
+            fault = _log_fault(path, note)
+        if fault is None:
+            return None
+        if before == (note, fault):
+            return fault
+        before = note, fault
+        time.sleep(PAUSE_SECONDS)
+    return None
+
+
+def _log_fault(path: Path, note: LastCommit | None) -> str | None:
+    try:
+        found = read_log(log_of(path))
+        missing = not path.exists() or not path.stat().st_size
+    except OSError as error:
+        raise apsw.CantOpenError(f"{error.filename or path}: {error.strerror}") from error
+    if missing and found.valid:
+        return f"it has {found.valid} pages of a database that is missing"
+    if note is not None and found.salts == note.salts:
+        if found.valid < note.frames:
+            return f"acknowledged writes are missing: {found.valid} of {note.frames} pages can be read"
+        return None
+    if note is not None and found.salts is None and found.begun == note.salts:
+        return "its header cannot be read"
+    return f"page {found.valid + 1} cannot be read, and later writes follow it" if found.goes_on else None
+
+
+def _note(path: Path) -> LastCommit | None:
+    try:
+        note = read_note(path)
+    except OSError as error:
+        log.warning("the note of the last commit cannot be read", extra={"error": str(error)})
+        return None
+    if note is None and note_of(path).exists() and note_of(path).stat().st_size:
+        log.warning("the note of the last commit is damaged: a log whose end is missing would not be noticed")
+    return note
+
+
+def refuse_missing_commits(path: Path, connection: apsw.Connection) -> None:
+    """Raises StoreDamaged if the store lacks acknowledged commits."""
+    note = _note(path)  # read first: a commit is stored before it is noted
+    store, commits = log_file.state(connection)
+    if note is not None and note.store == store and commits < note.commits:
+        what = (
+            f"{note.commits - commits} acknowledged commits are missing (if {path.name} was replaced by an older copy "
+            f"on purpose, delete {note_of(path).name})"
+        )
+        raise damaged(log_of(path).name, what)
+
+
+async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, key: StoreKey | None = None) -> None:
+    """Verifies the pages after the first `step`, as many at a time, while the store is served. Notes damage in
+    `faults`."""
+    first = step + 1
+    try:
+        while (pages := await asyncio.to_thread(_bad_pages_of, path, first, step, key)) is not None:
+            if pages:
+                raise damaged(path.name, named_pages(pages))
+            first += step
+    except StoreDamaged as error:
+        faults.note(error)
+        log.critical(error.detail)
+    except StoreUnavailable as error:
+        log.warning("pages were not verified", extra={"error": error.detail})
+
+
+def _bad_pages_of(path: Path, first: int, step: int, key: StoreKey | None) -> list[int] | None:
+    """Returns the damaged pages of one step, or None after the last page."""
+    with translate_errors(), closing(database_file(path, key)) as file:
+        there = file.page_bytes and file.size // file.page_bytes >= first
+    return bad_pages(path, first, first + step, key) if there else None
+
+
+def bad_pages(path: Path, first: int, end: int | None = None, key: StoreKey | None = None) -> list[int]:
+    """Returns the pages from `first` until before `end` whose checksum fails and that the log does not replace."""
+    with translate_errors(), closing(database_file(path, key)) as file:
+        if not file.checksummed:
+            return []
+        found = file.bad_pages(first, end)
+        for _ in range(RETRIES):
+            if not found:
+                return []
+            # a checkpoint may be writing a page just now; what it writes is in the log
+            content = read_log(log_of(path), file.page_bytes)
+            covered = set(content.pages[: content.valid].tolist())
+            found = [page for page in found if page not in covered and file.bad_pages(page, page + 1)]
+        return found
+
+
+def named_pages(pages: Sequence[int]) -> str:
+    """Returns the number of damaged pages and the first of them."""
+    more = ", …" if len(pages) > MAX_NAMED else ""
+    return f"the checksums of {len(pages)} pages fail ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
+
+
+def findings(path: Path, key: StoreKey | None = None) -> Iterator[Finding]:
+    """Yields what the files of a store show without opening it: the log, and the pages' checksums. Raises
+    StoreUnavailable, also if the key is not that of the store."""
+    fault = log_fault(path)
+    yield Finding(log_of(path).name, fault is None, fault or "whole")
+    with translate_errors(), closing(database_file(path, key)) as file:
+        encrypted = isinstance(file, EncryptedFile)
+        checksummed, pages, version = file.checksummed, file.size // (file.page_bytes or 1), file.user_version
+    if not checksummed:
+        old = version < WITH_CHECKSUMS
+        yield Finding(path.name, old, NO_CHECKSUMS if old else "the first page is damaged")
+        return
+    found = bad_pages(path, 1, key=key)
+    what = "encrypted; the codes" if encrypted else "the checksums"
+    yield Finding(path.name, not found, named_pages(found) if found else f"{what} of {pages} pages are right")

@@ -17,8 +17,7 @@ from apsw import sqlite_extra
 
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
-from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
-from app.storage.sqlite.page_checksums import CHECKSUM_BYTES
+from app.storage.sqlite.pages import CHECKSUM_BYTES, StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 
 FILE_NAME = "recalld.db"
 PAGE_BYTES = 8192

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 import apsw
 import orjson
 
-from app.storage.filters import Filter
 from app.storage.protocol import Fetched, Order
-from app.storage.schema import After, Collection, Doc
+from app.storage.schema import After, Collection, Doc, Filter
 from app.storage.sqlite.connections import Faults, connect
-from app.storage.sqlite.encryption import StoreKey
+from app.storage.sqlite.pages import StoreKey
 from app.storage.sqlite.schema import column_of, order_of, quoted, selection
 
 T = TypeVar("T")

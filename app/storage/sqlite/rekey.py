@@ -10,7 +10,7 @@ import apsw
 from app.errors import StoreUnavailable
 from app.storage.sqlite.backup import look_through, replace
 from app.storage.sqlite.connections import OPEN_FLAGS, connect, translate_errors
-from app.storage.sqlite.encryption import CIPHER, StoreKey, cipher_layer
+from app.storage.sqlite.pages import CIPHER, StoreKey, cipher_layer
 
 
 def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int) -> None:

@@ -18,20 +18,21 @@ from app.storage.changes import CommitConflict
 from app.storage.schema import Collection
 from app.storage.sqlite import backup, schema
 from app.storage.sqlite.backup import BESIDE_DATABASE
-from app.storage.sqlite.commit_note import read_note, state
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
-from app.storage.sqlite.encryption import StoreKey, database_file, is_encrypted
-from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log
-from app.storage.sqlite.page_checksums import (
+from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log, read_note, state
+from app.storage.sqlite.pages import (
     CHECKSUM_BYTES,
     RESERVED_AT,
+    StoreKey,
     WordArray,
+    database_file,
+    is_encrypted,
     page_size,
     sums,
     version_of,
     weights,
 )
-from app.storage.sqlite.page_checksums import HEADER_BYTES as DATABASE_HEADER
+from app.storage.sqlite.pages import HEADER_BYTES as DATABASE_HEADER
 from app.storage.transfer import Counter, Record, Rescued, Salvaged
 
 Pages: TypeAlias = dict[int, bytes | None]

@@ -11,9 +11,8 @@ import orjson
 from app import VERSION
 from app.errors import StoreUnavailable
 from app.storage import versions
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, top_of, value_at
-from app.storage.schema import Collection, Unique
-from app.storage.sqlite import commit_note
+from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, Unique, top_of, value_at
+from app.storage.sqlite import log_file
 from app.storage.sqlite.connections import WITH_CHECKSUMS, translate_errors
 from app.storage.versions import Written, due, newest
 
@@ -284,7 +283,7 @@ def migrate(
                 connection.execute("DELETE FROM changes; DELETE FROM change_heads")
             for collection in collections:
                 _reconcile(connection, collection)
-            commit_note.begin(connection)
+            log_file.begin(connection)
             if found != Written(layout, VERSION):
                 connection.execute("INSERT OR REPLACE INTO store_info VALUES ('release', ?)", (VERSION,))
                 connection.pragma("user_version", layout)

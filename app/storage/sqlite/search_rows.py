@@ -11,12 +11,12 @@ import apsw
 import orjson
 
 from app.storage.changes import IndexEntry
+from app.storage.index.partitions import PartitionState, code, model_at, model_of, overlaid
 from app.storage.index.record_codec import PackedRecord, pack, repack, reword
 from app.storage.index.rows import Block, Row
 from app.storage.index.segment import Segment
-from app.storage.partitions import PartitionState, code, model_at, model_of, overlaid
 from app.storage.schema import Collection, Doc
-from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import ANY_AGENT, Partition
 from app.storage.sqlite import schema
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version

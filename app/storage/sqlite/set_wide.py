@@ -9,15 +9,14 @@ import apsw
 import orjson
 
 from app.errors import StoreUnavailable
-from app.storage.filters import Eq, Filter, Not, both
-from app.storage.partitions import code, model_at
+from app.storage.index.partitions import code, model_at
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
-from app.storage.schema import Collection
+from app.storage.schema import Collection, Eq, Filter, Not, both
 from app.storage.sqlite import schema
+from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.connections import PAGE_BYTES, connect
-from app.storage.sqlite.disk_space import DiskSpace
-from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.log_file import HEAD_BYTES, HEADER_BYTES, checkpoint, verify
+from app.storage.sqlite.pages import StoreKey
 from app.storage.sqlite.writer import WriterTask
 
 LOOKED_AT = 50_000

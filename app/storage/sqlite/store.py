@@ -14,23 +14,20 @@ import apsw
 import orjson
 
 from app.storage.changes import Change, Committed
-from app.storage.filters import EVERYTHING, Filter
+from app.storage.index.partitions import PartitionState, SegmentCache
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
-from app.storage.index.segment_cache import SegmentCache
-from app.storage.partitions import PartitionState
 from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
-from app.storage.schema import After, Collection, Doc
-from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
+from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, schema, search_rows, set_wide
+from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
-from app.storage.sqlite.changes import execute
+from app.storage.sqlite.changes import EmbeddedAccounting, execute
+from app.storage.sqlite.check import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
 from app.storage.sqlite.connections import Faults, connect, translate_errors
-from app.storage.sqlite.disk_space import DiskSpace
-from app.storage.sqlite.examination import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.log_file import LogTruncation
 from app.storage.sqlite.read_pool import (
     ReadCache,
@@ -42,7 +39,6 @@ from app.storage.sqlite.read_pool import (
     select_values,
 )
 from app.storage.sqlite.set_wide import EmbeddedReembedding
-from app.storage.sqlite.usage import EmbeddedAccounting
 from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
 

@@ -16,12 +16,10 @@ from app.core.work import tenant_at_work
 from app.errors import StorageFull, StoreUnavailable
 from app.storage.changes import Change, Committed
 from app.storage.protocol import may_use_reserve
-from app.storage.sqlite import commit_note
-from app.storage.sqlite.commit_note import CommitNote
+from app.storage.sqlite import log_file
+from app.storage.sqlite.admission import MAX_GROUP_CHANGES, DiskSpace, WriteTurns, storage_full
 from app.storage.sqlite.connections import PAGE_BYTES, Faults
-from app.storage.sqlite.disk_space import DiskSpace, storage_full
-from app.storage.sqlite.log_file import CHECKPOINT_PAGES, checkpoint, log_of, truncate
-from app.storage.sqlite.turns import MAX_GROUP_CHANGES, WriteTurns
+from app.storage.sqlite.log_file import CHECKPOINT_PAGES, CommitNote, checkpoint, log_of, truncate
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
@@ -97,7 +95,7 @@ class WriterThread:
 
         def attempt(connection: apsw.Connection) -> None:
             if self.failure is not None:
-                commit_note.count_up(connection)
+                log_file.count_up(connection)
 
         await self.submit(attempt, 1)
 
@@ -269,7 +267,7 @@ class WriterThread:
         if self._connection.total_changes() == before:
             self._connection.execute("COMMIT")
             return
-        commits = commit_note.count_up(self._connection)
+        commits = log_file.count_up(self._connection)
         self._connection.execute("COMMIT")
         if not all(waiting.reserve for waiting in group):
             self.failure = None

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core import tokens
+from app.core import prompt_text
 from benchmarks.evaluation import scoring
 from benchmarks.evaluation.prompts import STORIES, Score, ask_world, summary, table
 from benchmarks.evaluation.scoring import passage
@@ -48,7 +48,7 @@ def test_a_short_memory_counts_only_when_it_stands_there_whole() -> None:
 def test_a_memory_of_120_tokens_is_short_and_one_of_121_is_long() -> None:
     words = (" one two three four five six seven eight nine ten" * 13).split()
     limit, longer = " ".join(words[:120]), " ".join(words[:121])
-    assert (tokens.count(limit), tokens.count(longer)) == (120, 121)
+    assert (prompt_text.count(limit), prompt_text.count(longer)) == (120, 121)
     assert share(limit, " ".join(words[:60])) == 0
     assert share(longer, " ".join(words[:60])) > 0
 
@@ -120,7 +120,7 @@ def test_overhead_is_what_a_section_spends_beyond_the_words_of_its_memories() ->
 def test_overhead_of_a_cut_memory_counts_only_the_words_shown() -> None:
     memory = passage(LONG)
     shown = scoring.shown_tokens(memory, passage(f"[1] … {ANSWER} …"))
-    assert shown == pytest.approx(tokens.count(ANSWER), abs=1)
+    assert shown == pytest.approx(prompt_text.count(ANSWER), abs=1)
     assert scoring.shown_tokens(memory, passage("nothing of it")) == 0
 
 
@@ -228,7 +228,7 @@ class Fake:
         wanted = set(body["query"].split())
         packed = [(str(n), text) for n, text in enumerate(self.contents) if wanted & set(text.split())]
         text = "\n".join(f"- {content}" for _, content in packed)
-        section = {"name": "memories", "tokens": tokens.count(text), "items": [{"id": name} for name, _ in packed]}
+        section = {"name": "memories", "tokens": prompt_text.count(text), "items": [{"id": name} for name, _ in packed]}
         errors = [{"section": "facts"}] if len(self.contexts) <= self._failing else []
         answer = {"text": text, "tokens": section["tokens"], "sections": [section], "errors": errors, "warnings": []}
         return httpx.Response(200, json=answer)

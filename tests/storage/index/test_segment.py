@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from app.core.clock import to_ms
-from app.storage.filters import EVERYTHING, Absent, Eq, Filter, Range
 from app.storage.index.record_codec import pack
 from app.storage.index.rows import Row
 from app.storage.index.segment import MIN_DEAD, Segment
+from app.storage.schema import EVERYTHING, Absent, Eq, Filter, Range
 from app.storage.search import Columns, concatenate
 from tests.support.declared import DIM, SEARCHED, ask, at, entry_doc, random_vector, search_entry
 

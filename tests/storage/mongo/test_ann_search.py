@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from app.core.clock import to_ms
 from app.storage.changes import Change, Delete, Update
-from app.storage.filters import Absent, And, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from app.storage.index.record_codec import model_id, quantise, range_value
 from app.storage.mongo import partitions
 from app.storage.mongo.ann_search import CANDIDATES, Candidates, fields
@@ -22,7 +21,7 @@ from app.storage.mongo.codec import OWN, range_name, term_text
 from app.storage.mongo.filters import text_filter, vector_filter
 from app.storage.mongo.schema import models
 from app.storage.mongo.store import MongoStore
-from app.storage.schema import Collection
+from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from app.storage.search import Columns, SearchQuery
 from tests.support.declared import (
     AU,

@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 from app.errors import StoreUnavailable
 from app.storage.factory import StoreLocation, open_store
 from app.storage.mongo import schema
-from app.storage.mongo.client import greet
+from app.storage.mongo.check import greet
 from app.storage.mongo.errors import explained, without_password
 from app.storage.mongo.partitions import META
 from app.storage.mongo.store import MongoOptions, MongoStore

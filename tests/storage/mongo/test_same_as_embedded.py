@@ -11,11 +11,10 @@ from app.core.clock import to_ms
 from app.retrieval.query_analysis import analyse
 from app.retrieval.ranking import rank
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.filters import Eq, Has, Or, Range
 from app.storage.mongo.store import MongoStore
 from app.storage.protocol import Store
-from app.storage.scope import ANY_AGENT, Partition
-from app.storage.search import SearchQuery
+from app.storage.schema import Eq, Has, Or, Range
+from app.storage.search import ANY_AGENT, Partition, SearchQuery
 from app.storage.sqlite.store import EmbeddedStore
 from tests.storage.mongo.conftest import COLLECTIONS
 from tests.support.declared import (

@@ -13,7 +13,7 @@ import pytest
 from app.errors import StorageFull, StoreUnavailable
 from app.storage.changes import Delete
 from app.storage.protocol import using_reserve
-from app.storage.sqlite.disk_space import DiskSpace, reserve_of
+from app.storage.sqlite.admission import DiskSpace, reserve_of
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing

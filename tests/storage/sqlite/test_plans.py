@@ -7,9 +7,8 @@ import pytest
 
 from app.facts.repository import View, about, of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
-from app.storage.filters import Absent, Eq, Filter, In, both
-from app.storage.schema import Collection
-from app.storage.scope import ANY_AGENT, Partition
+from app.storage.schema import Absent, Collection, Eq, Filter, In, both
+from app.storage.search import ANY_AGENT, Partition
 from app.storage.sqlite import schema
 from app.storage.sqlite.schema import migrate
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.storage.protocol import Finding
 from app.storage.schema import Doc
-from app.storage.sqlite.page_checksums import sums, weights
+from app.storage.sqlite.pages import sums, weights
 from app.storage.sqlite.salvage import NOTHING, mended, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from app.storage.transfer import Salvaged

@@ -9,8 +9,7 @@ import pytest
 from app.errors import StoreUnavailable
 from app.memories.models import MEMORIES
 from app.storage.changes import CommitConflict, Update
-from app.storage.filters import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range
-from app.storage.schema import Unique
+from app.storage.schema import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range, Unique
 from app.storage.sqlite import schema
 from app.storage.sqlite.connections import WITH_CHECKSUMS
 from app.storage.sqlite.schema import REFILLED_AT_ONCE

@@ -9,9 +9,9 @@ import pytest
 from app.errors import StoreUnavailable
 from app.storage.changes import Change, CommitConflict, Committed
 from app.storage.sqlite import changes
+from app.storage.sqlite.admission import MAX_GROUP
 from app.storage.sqlite.connections import connect
 from app.storage.sqlite.schema import migrate
-from app.storage.sqlite.turns import MAX_GROUP
 from app.storage.sqlite.writer import WriterThread
 from tests.support.declared import THINGS, thing
 

@@ -1,0 +1,311 @@
+"""Files of other memory systems, each read by one function.
+
+Reads exports of mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and
+`relations`.
+
+Reads exports of Zep, as its API returns them: `edges` and `nodes` of a user's graph, `messages` of a thread, or
+`threads`.
+
+Reads exports of Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working
+memory of `sessions`.
+
+Reads exports of Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of
+archival passages.
+"""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from app.core.schemas import Json
+from app.importers.loader import (
+    DefaultOwner,
+    ImportRecord,
+    ImportResult,
+    NoMemory,
+    SkippedRecord,
+    Unreadable,
+    each,
+    memory,
+    message,
+    time,
+    words,
+)
+
+
+def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
+    whole = {"results": file} if isinstance(file, list) else file
+
+    def one(record: Json, where: str) -> Iterator[ImportResult]:
+        expires = time(record.get("expiration_date"))
+        if expires is not None and expires <= owner.now:
+            raise Unreadable("it has expired")
+        metadata = record.get("metadata")
+        more = {name: record[name] for name in ("run_id", "app_id", "actor_id", "role") if record.get(name) is not None}
+        yield memory(
+            "mem0",
+            where,
+            record,
+            record.get("memory") or record.get("text"),
+            **owner.of(record.get("agent_id"), record.get("user_id")),
+            tags=words(record.get("categories")),
+            metadata={**(metadata if isinstance(metadata, dict) else {}), **more},
+            event_at=time(record.get("created_at")),
+            expires_at=expires,
+        )
+
+    def relation(record: Json, where: str) -> Iterator[ImportResult]:
+        named_by = {"subject": "source", "predicate": "relationship", "object": "target"}
+        named = {ours: record.get(theirs) for ours, theirs in named_by.items()}
+        named["object"] = named["object"] or record.get("destination")
+        if not all(isinstance(value, str) and value.strip() for value in named.values()):
+            raise Unreadable("it lacks source, relationship or target")
+        yield ImportRecord("fact", where, {**named, **owner.of(None, record.get("user_id")), "cardinality": "many"})
+
+    if "results" in whole:
+        yield from each(whole["results"], "/results", one)
+    if whole.get("relations"):
+        yield from each(whole["relations"], "/relations", relation)
+    if whole.get("next"):
+        yield SkippedRecord("/next", "this is one page of several: import the others, too")
+
+
+def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
+    whole = {"edges": file} if isinstance(file, list) else file
+    nodes = whole.get("nodes", [])
+    listed = nodes if isinstance(nodes, list) else []
+    names = {str(node.get("uuid")): node.get("name") for node in listed if isinstance(node, dict)}
+    if "edges" in whole:
+        yield from each(whole["edges"], "/edges", partial(_edge, owner, names))
+    if "nodes" in whole:
+        yield from each(whole["nodes"], "/nodes", partial(_node, owner))
+    if "threads" in whole:
+        yield from each(whole["threads"], "/threads", partial(_thread, owner))
+    if "messages" in whole:
+        yield from _thread(owner, whole, "")
+
+
+def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterator[ImportResult]:
+    """Yields a fact if both ends of the edge are named, or else its sentence as a memory."""
+    if record.get("expired_at") and not record.get("invalid_at"):
+        raise Unreadable("it was taken back (expired_at)")
+    spans = {"valid_from": time(record.get("valid_at")), "valid_until": time(record.get("invalid_at"))}
+    subject, target = (
+        record.get(f"{end}_node_name") or names.get(str(record.get(f"{end}_node_uuid"))) for end in ("source", "target")
+    )
+    fact = {"subject": subject, "predicate": record.get("name"), "object": target}
+    if all(isinstance(part, str) and part.strip() for part in fact.values()):
+        yield ImportRecord(
+            "fact", where, {**owner.of(), **fact, "object_type": "entity", **spans, "cardinality": "many"}
+        )
+    else:
+        yield memory("zep", where, record, record.get("fact"), **owner.of(), **spans)
+
+
+def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
+    """Yields the summary of an entity as a memory. The entity itself exists through its facts."""
+    if not record.get("summary"):
+        raise NoMemory("it has no summary")
+    text = f"{record.get('name', '')}: {record['summary']}"
+    created_at = time(record.get("created_at"))
+    yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=created_at)
+
+
+def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportResult]:
+    session = next((str(thread[name]) for name in ("thread_id", "session_id", "uuid") if thread.get(name)), "thread")
+
+    def said(record: Json, place: str) -> Iterator[ImportResult]:
+        role = str(record.get("role") or record.get("role_type") or "")
+        spoken = {"role": role, "content": str(record.get("content") or ""), "name": record.get("name")}
+        whose = owner.of(None, thread.get("user_id"))
+        yield message(
+            place, whose, owner.id_of(f"zep-{session}"), {**spoken, "timestamp": time(record.get("created_at"))}
+        )
+
+    yield from each(thread.get("messages"), f"{where}/messages", said)
+
+
+_TYPES = {"semantic": "fact", "episodic": "experience", "message": "message"}
+SYSTEM = "agent-memory-server"
+
+
+def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
+    whole = {"memories": file} if isinstance(file, list) else file
+
+    def working(record: Json, where: str) -> Iterator[ImportResult]:
+        session = str(record.get("session_id") or "session")
+        user = record.get("user_id")
+
+        def said(spoken: Json, place: str) -> Iterator[ImportResult]:
+            words_ = {"role": str(spoken.get("role")), "content": str(spoken.get("content") or "")}
+            when = {"timestamp": time(spoken.get("created_at"))}
+            yield message(place, owner.of(None, user), owner.id_of(session), {**words_, **when})
+
+        yield from each(record.get("messages") or [], f"{where}/messages", said)
+        yield from each(
+            record.get("memories") or [], f"{where}/memories", lambda one, at: _memory(one, at, owner, user)
+        )
+        if record.get("context"):
+            named = {"id": f"{session}:context"}
+            yield memory(
+                SYSTEM, f"{where}/context", named, record["context"], **owner.of(None, user), memory_type="summary"
+            )
+        if record.get("data"):
+            yield SkippedRecord(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
+
+    if "sessions" in whole:
+        yield from each(whole["sessions"], "/sessions", working)
+    elif "messages" in whole:
+        yield from each([whole], "", working)
+    else:
+        yield from each(whole.get("memories"), "/memories", lambda one, where: _memory(one, where, owner, None))
+    if whole.get("next_offset"):
+        yield SkippedRecord("/next_offset", "this is one page of several: import the others, too")
+
+
+def _memory(record: Json, where: str, owner: DefaultOwner, user: Any) -> Iterator[ImportResult]:
+    kept = ("namespace", "session_id", "entities")
+    yield memory(
+        SYSTEM,
+        where,
+        record,
+        record.get("text"),
+        **owner.of(None, record.get("user_id") or user),
+        memory_type=_TYPES.get(str(record.get("memory_type")), "fact"),
+        tags=words(record.get("topics")),
+        pinned=record.get("pinned") is True,
+        event_at=time(record.get("event_date") or record.get("created_at")),
+        metadata={name: record[name] for name in kept if record.get(name)},
+    )
+
+
+_NOT_MEMORY = ("tools", "files", "sources", "groups", "mcp_servers")
+
+
+def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields the records of a file."""
+    if isinstance(file, list):
+        yield from each(file, "", lambda record, where: _passage(record, where, owner))
+        return
+    if "core_memory" in file:  # the first revision: one agent with its blocks inside
+        file = {"agents": [{**file, "block_ids": None}], "blocks": file["core_memory"]}
+    blocks = {block.get("id"): block for block in file.get("blocks") or () if isinstance(block, dict)}
+
+    def agent(record: Json, where: str) -> Iterator[ImportResult]:
+        name = owner.agent_id or owner.id_of(record.get("name") or record.get("id"))
+        whose = DefaultOwner(name, owner.user_id, owner.now, owner.mapped)
+        wanted = record.get("block_ids")
+        inside = file.get("blocks") or [] if wanted is None else [blocks[one] for one in wanted if one in blocks]
+        yield from each(inside, "/blocks", lambda block, place: _block(block, place, whose))
+        said = record.get("messages") or []
+        yield from each(said, f"{where}/messages", lambda one, place: _message(one, place, whose, record))
+        if record.get("system"):
+            yield SkippedRecord(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
+
+    yield from each(file.get("agents"), "/agents", agent)
+    for part in _NOT_MEMORY:
+        if file.get(part):
+            yield SkippedRecord(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
+
+
+def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:
+    """Yields a block as a memory. `persona` belongs to the agent for all its users, `human` to the
+    agent and this user."""
+    label = str(block.get("label") or "block")
+    persona = label == "persona"
+    whose = owner.of()
+    if persona:
+        whose = {**whose, "user_id": None}
+    record = {"id": f"{whose['agent_id']}:{block.get('id') or label}"}
+    yield memory(
+        "letta",
+        where,
+        record,
+        block.get("value"),
+        **whose,
+        memory_type="instruction" if persona else "fact",
+        context=block.get("description"),
+        tags=[label[:128]],
+        pinned=True,
+    )
+
+
+def _message(record: Json, where: str, owner: DefaultOwner, agent: Json) -> Iterator[ImportResult]:
+    text = _assistant_text(record, agent) if record.get("role") == "assistant" else _text(record)
+    said = {"role": str(record.get("role")), "content": text, "name": record.get("name")}
+    session = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
+    yield message(where, owner.of(), session, {**said, "timestamp": time(record.get("created_at"))})
+
+
+def _assistant_text(record: Json, agent: Json) -> str:
+    """Returns what the assistant said to the user.
+
+    Agents of Letta's first design speak by a tool, `send_message`; the text beside their tool calls is thought. Agents
+    that never call it speak by the text. Raises Unreadable for words that cannot be read, NoMemory for thoughts.
+    """
+    said = [_sent(call) for call in _sending(record)]
+    if said:
+        return "\n".join(said)
+    if _called(record) and any(map(_sending, agent["messages"])):
+        raise NoMemory("it calls tools, and says nothing to the user")
+    return _text(record)
+
+
+def _called(record: Any) -> list[Json]:
+    """Returns the tool calls of a message, in any revision of the format."""
+    if not isinstance(record, dict):
+        return []
+    calls = [*(record.get("tool_calls") or ()), record.get("tool_call")]
+    functions = [call.get("function") or call for call in calls if isinstance(call, dict)]
+    return [function for function in functions if isinstance(function, dict)]
+
+
+def _sending(record: Any) -> list[Json]:
+    return [function for function in _called(record) if function.get("name") == "send_message"]
+
+
+def _sent(function: Json) -> str:
+    """Returns the words of a call of `send_message`. Its arguments are JSON, or parsed already."""
+    given = function.get("arguments")
+    try:
+        arguments = json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        arguments = None
+    message_ = arguments.get("message") if isinstance(arguments, dict) else None
+    if not isinstance(message_, str):
+        raise Unreadable("its call of send_message holds no message")
+    return message_
+
+
+def _text(record: Json) -> str:
+    """Returns the text of a message. Letta wraps the user's text in JSON, and sends its own events with the same role.
+    Raises Unreadable for such an event."""
+    content = record.get("content") if record.get("content") is not None else record.get("text")
+    if isinstance(content, list):
+        content = "\n".join(str(part["text"]) for part in content if isinstance(part, dict) and part.get("text"))
+    text = str(content or "")
+    if record.get("role") == "user" and text.startswith("{"):
+        try:
+            wrapped = json.loads(text)
+        except ValueError:
+            return text
+        if isinstance(wrapped, dict) and "type" in wrapped:
+            if wrapped["type"] != "user_message":
+                raise NoMemory(f"it is Letta's own ({wrapped['type']})")
+            return str(wrapped.get("message") or "")
+    return text
+
+
+def _passage(record: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:
+    metadata = record.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    agent = owner.agent_id or record.get("agent_id")
+    created_at = time(record.get("created_at"))
+    tags = words(record.get("tags"))
+    yield memory(
+        "letta", where, record, record.get("text"), **owner.of(agent), tags=tags, metadata=given, event_at=created_at
+    )
