@@ -64,7 +64,7 @@ def _copy_documents(connection: apsw.Connection, users: int, together: int) -> N
     connection.execute("CREATE TEMP TABLE rows_of_copies (pair, row INTEGER PRIMARY KEY, source INTEGER, copy INTEGER)")
     table = schema.quoted(MEMORIES.name)
     owner = _copied_user("user_id", users)
-    new_id = "substr(id, 1, length(id) - 5) || printf('%05x', copy)"  # the rest of the id tells the first ones apart
+    new_id = "'mem_' || printf('%05x', copy) || substr(id, 10)"  # the first digits of an id are of its time
     columns = ", ".join(map(schema.quoted, MEMORIES.columns))
     values = ", ".join(owner if name == "user_id" else schema.quoted(name) for name in MEMORIES.columns)
     doc = f"json_set(doc, '$.memory_id', {new_id}, '$.user_id', {owner})"
