@@ -68,7 +68,7 @@ def _copy_documents(connection: apsw.Connection, users: int, together: int) -> N
     columns = ", ".join(map(schema.quoted, MEMORIES.columns))
     values = ", ".join(owner if name == "user_id" else schema.quoted(name) for name in MEMORIES.columns)
     doc = f"json_set(doc, '$.memory_id', {new_id}, '$.user_id', {owner})"
-    (last,) = connection.execute(f"SELECT max(row) FROM {table}").fetchone() or (0,)
+    ((last,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()  # an open cursor keeps the log
     statement = (
         f"INSERT INTO {table} (row, tenant, id, {columns}, doc) "
         f"SELECT ? + row_number() OVER (ORDER BY (row - 1) / {together}, copy, row), tenant, {new_id}, {values}, {doc} "

@@ -119,9 +119,11 @@ def other_language(text: str, sentence: str) -> bool:
         return True
     if all(_UNSPACED.search(each) for each in (text, sentence)):
         return bool(_LATIN_WORDS.search(text)) and not _LATIN_WORDS.search(sentence)
-    return not languages(text) & languages(sentence)
+    return not languages(text, TELLING) & languages(sentence)
 
 
+TELLING = 2
+"""The number of a language's words that tell it: one such as "a" is a word of several."""
 LONG = 6
 """The number of tokens from which text in quotation marks is somebody's statement, and no title or name."""
 BETWEEN = 2

@@ -94,12 +94,13 @@ def _languages() -> Mapping[str, frozenset[str]]:
 
 
 @lru_cache(maxsize=1 << 12)
-def languages(text: str) -> frozenset[str]:
-    """Returns the languages that a text may be written in: those with the most of their words in it."""
+def languages(text: str, least: int = 0) -> frozenset[str]:
+    """Returns the languages that a text may be written in: those with the most of their words in it; all of them if
+    none has `least` words there."""
     said = {token.word for token in tokens(text)}
     counts = {name: len(said & words) for name, words in _languages().items()}
     best = max(counts.values())
-    return frozenset(name for name, count in counts.items() if count == best)
+    return frozenset(name for name, count in counts.items() if count == best or best < least)
 
 
 @cache

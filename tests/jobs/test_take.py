@@ -112,7 +112,7 @@ async def test_of_two_who_lease_a_lapsed_job_one_has_it(store: Store, queue: Que
 async def test_every_kind_that_the_service_runs_is_in_its_lane(service: Service) -> None:
     models = {
         LANGUAGE_MODEL: {"post_conversation", "summarize", "extract", "merge_fact", "consolidation", "retention"}
-        | {"review_procedure"},
+        | {"review_procedure", "reflection"},
         EMBEDDING_MODEL: {"embed_pending"},
     }
     runner = service.resources.jobs

@@ -44,11 +44,11 @@ def settings(settings: Settings) -> Settings:
 
 
 def asking(settings: Settings, llm: Model, tokens_per_day: int = 2_000_000, **reflection: Any) -> Settings:
-    """Settings with a scripted model."""
+    """Settings with a scripted model, which judges no pairs."""
     asked = LLMSettings(
         base_url=llm.server.url, model="scripted", timeout_seconds=5, context_tokens=8192, tokens_per_day=tokens_per_day
     )
-    return settings.model_copy(update={"llm": asked, "reflection": ReflectionSettings(**reflection)})
+    return settings.model_copy(update={"llm": asked, "reflection": ReflectionSettings(pairs_per_run=0, **reflection)})
 
 
 @pytest.fixture

@@ -199,6 +199,8 @@ async def findings(talk: Talk) -> None:
     await talk("dismiss_finding", 412, finding_id=second, headers={"If-Match": '"99"'})
     await talk("dismiss_finding", finding_id=second)
     await talk("dismiss_finding", 404, finding_id="find_none")
+    await talk("list_changes", 422, kind="rumour")
+    await talk("list_changes", **OWNER, include="record")
 
 
 async def _ended(talk: Talk, operation_id: str) -> None:

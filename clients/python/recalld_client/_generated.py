@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 498edfa0c09f51dafc7953cd7ec95414."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 106b6b788fd68701f7062f1f76eb9756."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 

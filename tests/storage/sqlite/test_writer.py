@@ -113,8 +113,8 @@ async def test_a_commit_that_fails_fails_its_whole_group_and_stores_nothing(setu
 async def test_a_fault_of_the_disk_fails_the_whole_group(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = setup.gate
 
-    def failing(connection: apsw.Connection, wanted: Sequence[Change]) -> Committed:
-        done = gate(connection, wanted)
+    def failing(connection: apsw.Connection, wanted: Sequence[Change], at: str | None) -> Committed:
+        done = gate(connection, wanted, at)
         if any(getattr(change, "doc", {}).get("name") == "disk fault" for change in wanted):
             raise apsw.IOError("disk I/O error")
         return done
