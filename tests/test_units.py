@@ -53,6 +53,14 @@ def test_a_stop_waits_for_the_drain() -> None:
     assert int(seconds) > sum(limits)
 
 
+def test_a_reload_and_a_stop_reach_the_supervisor_alone() -> None:
+    text = (DEPLOY / "recalld.service").read_text()
+    page = (DEPLOY.parent / "docs/operations/workers.md").read_text()
+    for line in ("ExecReload=/bin/kill -HUP $MAINPID", "KillMode=mixed"):
+        assert text.splitlines().count(line) == 1
+        assert f"`{line}`" in page
+
+
 @pytest.mark.parametrize("name", SERVICES)
 def test_they_run_commands_of_recalld_on_one_data_directory(name: str) -> None:
     text = (DEPLOY / name).read_text()
