@@ -69,6 +69,7 @@ def _copy_documents(connection: apsw.Connection, users: int, together: int) -> N
     values = ", ".join(owner if name == "user_id" else schema.quoted(name) for name in MEMORIES.columns)
     doc = f"json_set(doc, '$.memory_id', {new_id}, '$.user_id', {owner})"
     ((last,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()  # an open cursor keeps the log
+    assert isinstance(last, int)
     statement = (
         f"INSERT INTO {table} (row, tenant, id, {columns}, doc) "
         f"SELECT ? + row_number() OVER (ORDER BY (row - 1) / {together}, copy, row), tenant, {new_id}, {values}, {doc} "
@@ -79,9 +80,9 @@ def _copy_documents(connection: apsw.Connection, users: int, together: int) -> N
         f"SELECT ? + row_number() OVER (ORDER BY (row - 1) / {together}, copy, row), row, copy "
         f"FROM {table}, copies WHERE row > ? AND row <= ? AND user_id <> ?"
     )
-    made, started = int(last), time.perf_counter()
-    for first in range(0, int(last), AT_ONCE):
-        bound = (made, first, min(first + AT_ONCE, int(last)), user(BIG))
+    made, started = last, time.perf_counter()
+    for first in range(0, last, AT_ONCE):
+        bound = (made, first, min(first + AT_ONCE, last), user(BIG))
         connection.execute("BEGIN")
         connection.execute(statement, bound)
         added = connection.changes()

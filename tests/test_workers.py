@@ -186,6 +186,14 @@ def test_a_restart_refuses_and_loses_no_request(tmp_path: Path, settings: Settin
         assert server.stop() == 0
 
 
+def test_a_single_process_outlives_a_restart_of_workers(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", **QUIET, RECALLD_WORKERS="1") as server:
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "SIGHUP does nothing" in server.log_text())
+        assert ask(server, path="/v1/memories").status_code == 200
+        assert server.stop() == 0
+
+
 def test_a_restart_takes_new_settings_and_one_that_fails_is_given_up(tmp_path: Path) -> None:
     file = tmp_path / ".env"
     file.write_text("RECALLD_DOCS=open\n")

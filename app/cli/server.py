@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -51,8 +52,17 @@ def curl(listening: socket.socket) -> str:
 
 
 def serve_alone(settings: Settings) -> None:
-    """Serves until SIGTERM. Raises the error that kept the service from starting."""
+    """Serves until SIGTERM. Raises the error that kept the service from starting.
+
+    SIGHUP restarts workers one by one, and there are none: it is logged. It ends a service whose terminal was closed.
+    """
+    if sys.stdin is None or not sys.stdin.isatty():
+        signal.signal(signal.SIGHUP, _no_reload)
     _loaded(settings, lambda config: DrainingServer(config, settings.drain_delay_seconds)).run()
+
+
+def _no_reload(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the shape of a handler)
+    log.warning("SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS")
 
 
 def serve_as_worker(settings: Settings, sockets: Sequence[socket.socket], lifeline: int) -> None:

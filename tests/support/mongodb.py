@@ -94,6 +94,7 @@ class Emptied:
     def empty(self) -> None:
         for name in self._filled():
             self._database[name].delete_many({})
+        self._database[META].delete_many({"_id": "notes"})
 
     def _filled(self) -> list[str]:
         """Collections that hold something, in one question: most hold nothing after most tests."""
