@@ -87,7 +87,7 @@ def _compress(file: Path, total: int) -> zstandard.ZstdDecompressor:
 def _vacuumed(file: Path) -> int:
     connection = _opened(file)
     connection.execute("VACUUM")
-    connection.pragma("wal_checkpoint(TRUNCATE)")
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     connection.close()
     return file.stat().st_size
 

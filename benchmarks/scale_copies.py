@@ -131,4 +131,4 @@ def _copy_rows(connection: apsw.Connection, copies: int) -> None:
 
 
 def _checkpoint(connection: apsw.Connection) -> None:
-    connection.pragma("wal_checkpoint(TRUNCATE)")
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
