@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from app.job_settings import JobSettings
+from app.job_settings import JobSettings, ReflectionSettings
 from app.learning import deduplication
 from app.learning.deduplication import claim
 from app.learning.derivations import DERIVATIONS
@@ -288,12 +288,12 @@ async def test_the_clock_starts_an_operation_for_each_pair_with_something_to_do(
     await told_thrice(api)
     await remember(api, "Likes tea", user_id="v")
     held = service.resources
-    on = held.settings.model_copy(update={"jobs": JobSettings()})
+    given = {"jobs": JobSettings(), "reflection": ReflectionSettings(policy="off")}
+    on = held.settings.model_copy(update=given)
     runner = job_runner(on, held.store, held.embedder, held.clock, None)
     await runner._schedules.tick()
     await work(service)
-    operations = (await api.get("/v1/operations")).json()["items"]
-    (done,) = [one for one in operations if one["kind"] != "reflection"]
+    (done,) = (await api.get("/v1/operations")).json()["items"]
     assert (done["kind"], done["status"], done["user_id"]) == ("consolidation", "succeeded", "u")
     assert done["result"]["memories"]["retired"] == 2
     assert (await undo(service, done["operation_id"]))["result"]["restored"] == 1

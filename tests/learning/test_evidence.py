@@ -522,5 +522,5 @@ def test_a_summary_is_bounded_whatever_the_model_writes(told: list[str], said: l
 @settings(max_examples=100, deadline=None)
 def test_what_is_idle_leaves_no_record(text: str) -> None:
     rule = rules(text)
-    stored = rule.memories([memory(text, text or "x")], {})
+    stored = rule.memories([memory(text, text if text.strip() else "x")], {})
     assert not (stored and is_idle(text))
