@@ -109,7 +109,9 @@ def _items(body: Any) -> list[Any]:
 def _state(case: Case[Any]) -> None:
     """A cursor is the service's own, a version is the record's, and a key is for one request."""
     case.query.pop("cursor", None)
-    case.headers.pop("If-Match", None)
+    case.query.pop("after", None)
+    for name in [name for name in case.headers if name.lower() in ("if-match", "last-event-id")]:
+        case.headers.pop(name)
     if "Idempotency-Key" in case.headers:
         case.headers["Idempotency-Key"] = uuid4().hex
 
