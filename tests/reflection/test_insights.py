@@ -1,7 +1,7 @@
 """Insights: what several memories show together becomes a finding of its own, by a model that rules hold to its
 sources."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from tests.conftest import Service, Starter
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work
 from tests.support.memories import PAIR, Json
-from tests.support.model import Model, scripted_model
+from tests.support.model import Model
 from tests.support.operations import rows
 from tests.support.scripted import Reply
 
@@ -29,12 +29,6 @@ RUNNING = (
 )
 OTHER = ("I prefer short answers.", "Our CI pipeline takes forty minutes.")
 INSIGHT = "The user is running a marathon in Hamburg with a knee that hurt."
-
-
-@pytest.fixture
-def llm() -> Iterator[Model]:
-    with scripted_model() as model:
-        yield model
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A model judges pairs of near records: once each, within bounds, believed only as far as it quotes both."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from hypothesis import given
@@ -17,19 +17,13 @@ from tests.reflection.test_comparing import record
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo
 from tests.support.memories import Json
-from tests.support.model import Model, scripted_model
+from tests.support.model import Model
 from tests.support.operations import rows
 from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
 
 VEGETARIAN, STEAK, COOKS = "I am a vegetarian at heart.", "I ate a huge steak for dinner.", "I cook dinner at home."
-
-
-@pytest.fixture
-def llm() -> Iterator[Model]:
-    with scripted_model() as model:
-        yield model
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A procedure that fails becomes a finding; revised steps are tried beside the old ones, and adopted or dropped."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -17,19 +17,13 @@ from tests.support.actions import log
 from tests.support.findings import findings
 from tests.support.learning import operation, undo, work
 from tests.support.memories import PAIR, Json, problem
-from tests.support.model import Model, scripted_model
+from tests.support.model import Model
 from tests.support.procedures import PARCEL, got, learn, looked_up, path, report
 from tests.support.scripted import Reply
 
 pytestmark = pytest.mark.anyio
 BETTER = ["Look up the tracking number", "Ask the carrier over version 2", "Refund the order"]
 NOTE = "The carrier answers 410 since it moved to version 2"
-
-
-@pytest.fixture
-def llm() -> Iterator[Model]:
-    with scripted_model() as model:
-        yield model
 
 
 @pytest.fixture
