@@ -5,12 +5,22 @@ Every rule returns None, or the reason for which the item is dropped. The reason
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from app.core.clock import parse_rfc3339
-from app.learning.quotes import Quote
-from app.learning.words import Token, fold, languages, number_words, said_by, table, tokens, without_compounds
+from app.learning.quotes import Quote, said_together
+from app.learning.words import (
+    Token,
+    fold,
+    languages,
+    number_words,
+    said_by,
+    table,
+    tokens,
+    weight,
+    without_compounds,
+)
 from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms
 
@@ -22,6 +32,10 @@ REQUEST_WORDS = 4
 """The number of words from the beginning of a sentence that show a request."""
 SHARED_TERMS = 0.5
 """The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
+SHORT_MEMORY = 3
+"""A memory of so few terms has to have all of them from the sentence of its quote, names aside."""
+LEAST_WORDS = 2
+"""The number of words beside the one for the user that say something of the user."""
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
@@ -32,12 +46,6 @@ _NUMBER = re.compile(r"(?<![A-Za-z\u00c0-\u024f\d])\d+")
 """A number; digits behind a letter belong to a name, as in "E3"."""
 _WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
-
-
-def no_value(text: str) -> bool:
-    """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
-    plain = " ".join(token.word for token in tokens(text))
-    return not plain or plain in table("no_values")
 
 
 def asserted(quote: Quote, value: str, *, negated: bool = False, requested: bool = False) -> str | None:
@@ -51,7 +59,7 @@ def asserted(quote: Quote, value: str, *, negated: bool = False, requested: bool
     """
     if not requested and _QUESTION.search(quote.sentence) and len(tokens(quote.sentence)) > SHORT_QUESTION:
         return "question"
-    clause = _clause_of(quote, value)
+    clause = clause_of(quote, value)
     spoken = languages(quote.sentence)
     if not requested and table("unsure", spoken).found_in(clause):
         return "unsure"
@@ -131,22 +139,17 @@ def name(text: str) -> bool:
     return not _NUMBER.search(text) and (text != text.lower() or text == text.upper())
 
 
-def active(quote: Quote) -> bool:
-    """Returns whether a sentence says what its speaker does as a hobby, as in "I play the cello"."""
-    return table("activities").found_in(quote.sentence)
-
-
 def relative(text: str) -> bool:
     """Returns whether a text has a word for a person of the speaker's, such as "brother"."""
     return table("relations").found_in(text)
 
 
 def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
-    """Returns whether the sentence says the predicate of a value: by a word of its table, or else, in the clause of the
-    value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
-    if any(words.found_in(quote.sentence) for words in said_by(predicate)):
-        return True
+    """Returns whether the sentence says the predicate of a value: right before it, by a word of its table, or else, in
+    the clause of the value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
     own = predicate.replace("_", " ")
+    if said_together(own, value, quote.sentence) or any(words.found_in(quote.sentence) for words in said_by(predicate)):
+        return True
     if said_by(predicate):
         return shown(own, quote.sentence)
     if _terms(own) >= _terms(value):
@@ -154,7 +157,7 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     spoken = languages(quote.sentence)
     if relative(own) and table("relations", spoken).found_in(quote.sentence):
         return True
-    clause = _clause_of(quote, value)
+    clause = clause_of(quote, value)
     return any(shown(token.word, clause) for token in tokens(own) if token.word not in table("generic"))
 
 
@@ -190,27 +193,18 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
         return "number_not_said"
     if any(not _terms(name) <= said and fold(name) not in words for name in _NAME.findall(content)):
         return "name_not_said"
-    told = {term for term in _terms(content) if term not in _generic_terms()}
-    if not told & _terms(quote.sentence) or len(told & said) < SHARED_TERMS * len(told):
+    told, near = content_terms(content), _terms(quote.sentence) | _terms(" ".join(names)) | _dates(quote)
+    short = len(told) <= SHORT_MEMORY
+    if not told & _terms(quote.sentence) or (short and not told <= near) or len(told & said) < SHARED_TERMS * len(told):
         return "not_said"
-    return None
+    fragment = sum(weight(token.word) for token in tokens(content) if token.word not in table("naming")) < LEAST_WORDS
+    return "not_said" if fragment and len(tokens(quote.sentence)) > LEAST_WORDS else None
 
 
 def term_share(text: str, said: str) -> float:
     """Returns the share of a text's terms, generic ones aside, that occur in what was said; 1 if it has none."""
     told = content_terms(text)
     return len(told & _terms(said)) / len(told) if told else 1.0
-
-
-def time_shown(time: str, quote: Quote) -> bool:
-    """Returns whether a time stands in a quote's sentence, reckoned from the time of the message."""
-    at = parse_rfc3339(time)
-    interval = read_interval(quote.sentence, parse_rfc3339(quote.line.at))
-    if interval is None:
-        return at.date() == parse_rfc3339(quote.line.at).date()
-    day = timedelta(days=1)
-    start, end = (datetime.fromtimestamp(ms / 1000, at.tzinfo) for ms in (interval.start, interval.end))
-    return start - day <= at <= end + day
 
 
 # --- Subjects ---------------------------------------------------------------------------------------------------------
@@ -225,7 +219,7 @@ def _before(quote: Quote, value: str) -> str:
     return quote.sentence
 
 
-def _clause_of(quote: Quote, value: str) -> str:
+def clause_of(quote: Quote, value: str) -> str:
     """Returns the clauses of the quote that contain the value, or else those of its sentence, or the whole sentence.
 
     A clause that only names the value goes with the one before it, as in "I ride an e-bike now, a Halcyon E3".

@@ -13,10 +13,10 @@ from app.errors import Invalid
 from app.facts.keys import USER, field_of, settled
 from app.facts.schemas import FactCreate
 from app.learning import evidence, quotes
-from app.learning.output_validation import profile_reason
+from app.learning.output_validation import profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, find
-from app.learning.words import table, tokens
+from app.learning.quotes import Quote, find, narrowed
+from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
 from app.storage.schema import Doc
@@ -109,7 +109,7 @@ class Rules:
 
     def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
         """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
-        if one.context is None or evidence.no_value(one.context):
+        if one.context is None or no_value(one.context):
             return None
         if evidence.shown(one.context, quote.line.text):
             return one.context
@@ -141,7 +141,9 @@ class Rules:
         message on."""
         result: list[tuple[FactCreate, Doc]] = []
         for one in self._valid(learned):
-            quote = self._shown(one.quote, one.object, lambda quote, one=one: self._stated(one, quote))
+            quote = self._shown(
+                one.quote, one.object, lambda quote, one=one: self._stated(one, narrowed(quote, one.object))
+            )
             if quote is None:
                 continue
             try:
@@ -165,7 +167,7 @@ class Rules:
         if one.valid_from is None:
             return quote.line.at
         try:
-            if evidence.time_shown(one.valid_from, quote):
+            if time_shown(one.valid_from, quote):
                 return one.valid_from
         except ValueError:
             pass
@@ -178,7 +180,9 @@ class Rules:
         """Returns the items that the user said about themselves, each with its quote."""
         result: list[tuple[ProfileItem, Quote]] = []
         for one in self._valid(learned):
-            quote = self._shown(one.quote, one.value, lambda quote, one=one: profile_reason(one, quote))
+            quote = self._shown(
+                one.quote, one.value, lambda quote, one=one: profile_reason(one, narrowed(quote, one.value))
+            )
             if quote is not None:
                 result.append((one, quote))
         return result
@@ -254,7 +258,7 @@ class Rules:
     def names_user(self, text: str) -> bool:
         """Returns whether a text names the user, as "user" or by name."""
         plain = " ".join(token.word for token in tokens(text))
-        return plain in USER_WORDS or any(_mentions(text, name) for name in (*self.names, "user"))
+        return plain in USER_WORDS or any(mentions(text, name) for name in (*self.names, "user"))
 
 
 def about(one: FactReply, owner: Mapping[str, str | None], *, user: bool) -> Doc:
@@ -311,37 +315,34 @@ def _names_person(content: str, quote: Quote, rules: Rules) -> bool:
     if any(word in content.casefold() for word in people):
         return True
     first = tokens(quote.sentence)[:1]
-    return not people and bool(first) and _mentions(content, first[0].word) and not rules.names_user(content)
+    return not people and bool(first) and mentions(content, first[0].word) and not rules.names_user(content)
 
 
 def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
         return "said_by_assistant"
-    if evidence.no_value(one.object) or evidence.no_value(one.subject):
+    if no_value(one.object) or no_value(one.subject):
         return "no_value"
     if not evidence.shown(one.object, quote.sentence):
         return "not_said"
+    predicate = one.predicate.replace("_", " ")
     if not evidence.says_predicate(one.predicate, quote, one.object):
         return "predicate_not_said"
-    if reason := evidence.asserted(
-        quote, one.object, negated=evidence.negated(f"{one.predicate.replace('_', ' ')} {one.object}")
-    ):
+    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(f"{predicate} {one.object}")):
         return reason
     user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
     if user and not evidence.relative(one.subject):
         return "cited" if quotes.cited(quote, one.object) else _of_user(one, quote)
     subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
-    return None if evidence.shown(subject, quote.line.text) else "subject_not_said"
+    if not evidence.shown(subject, quote.line.text):
+        return "subject_not_said"
+    apart = not evidence.shown(subject, evidence.clause_of(quote, one.object))
+    return "of_user" if apart and evidence.about_user(quote, one.object) is None else None
 
 
 def _of_user(one: LearnedFact, quote: Quote) -> str | None:
     """Returns why a fact is not about the user. That the user has a brother is; what the brother does is not."""
     about = evidence.about_user(quote, one.object)
     if about in ("of_another_person", "not_about_user") and evidence.relative(one.predicate.replace("_", " ")):
-        return None
+        return None if evidence.name(one.object) or evidence.number(one.object) else about
     return about
-
-
-def _mentions(text: str, name: str) -> bool:
-    words = {token.word for token in tokens(name)}
-    return bool(words) and words <= {token.word for token in tokens(text)}

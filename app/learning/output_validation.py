@@ -4,12 +4,15 @@ What a message must show before a sentence of a summary is kept.
 """
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
+from app.core.clock import parse_rfc3339
 from app.learning import evidence
 from app.learning.prompts import ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, capitalised, cited, corrected, find, sentences, taken_back
-from app.learning.words import table, tokens
+from app.learning.words import active, no_value, table, tokens
+from app.retrieval.time_expressions import read_interval
 from app.storage.schema import Doc
 from app.storage.text import terms
 
@@ -21,7 +24,7 @@ _FIELDS = {"name": "name", "age": "age", "home": "live", "occupation": "work", "
 
 def profile_reason(one: ProfileItem, quote: Quote) -> str | None:
     """Returns why an item of the profile is dropped, or None."""
-    if evidence.no_value(one.value):
+    if no_value(one.value):
         return "no_value"
     if cited(quote, one.value):
         return "cited"
@@ -39,6 +42,17 @@ def profile_reason(one: ProfileItem, quote: Quote) -> str | None:
     return None if _fits(one, quote) else "field_not_said"
 
 
+def time_shown(time: str, quote: Quote) -> bool:
+    """Returns whether a time stands in a quote's sentence, reckoned from the time of the message."""
+    at = parse_rfc3339(time)
+    interval = read_interval(quote.sentence, parse_rfc3339(quote.line.at))
+    if interval is None:
+        return at.date() == parse_rfc3339(quote.line.at).date()
+    day = timedelta(days=1)
+    start, end = (datetime.fromtimestamp(ms / 1000, at.tzinfo) for ms in (interval.start, interval.end))
+    return start - day <= at <= end + day
+
+
 def _fits(one: ProfileItem, quote: Quote) -> bool:
     """Returns whether a sentence says that a value is one of its field."""
     if one.field == "age" and not evidence.number(one.value):
@@ -49,7 +63,7 @@ def _fits(one: ProfileItem, quote: Quote) -> bool:
     return (
         predicate is None
         or evidence.says_predicate(predicate, quote, one.value)
-        or (one.field == "interest" and evidence.active(quote))
+        or (one.field == "interest" and active(quote.sentence))
     )
 
 

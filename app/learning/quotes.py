@@ -6,11 +6,11 @@ and of an assistant only its promises.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from app.learning.prompts import TranscriptLine
-from app.learning.words import Token, languages, table, tokens
+from app.learning.words import Token, languages, number_words, table, tokens
 from app.storage.text import UNSPACED, terms
 
 QUOTE_CHARS = 300
@@ -89,6 +89,14 @@ def _sentences(text: str, span: tuple[int, int]) -> str:
     return text[touched[0][0] : touched[-1][1]].strip() if touched else text
 
 
+def narrowed(quote: Quote, value: str) -> Quote:
+    """Returns the quote with the one of its sentences that says most of a value. The others are no evidence of it."""
+    parts, wanted = sentences(quote.sentence), set(terms(value))
+    if len(parts) < 2:
+        return quote
+    return replace(quote, sentence=max(parts, key=lambda part: len(wanted & set(terms(part)))))
+
+
 def sentences(text: str) -> list[str]:
     """Returns the sentences of a text that are not empty."""
     return [part for start, end in pairwise(_ends(text)) if (part := text[start:end].strip())]
@@ -120,6 +128,17 @@ def other_language(text: str, sentence: str) -> bool:
     if all(_UNSPACED.search(each) for each in (text, sentence)):
         return bool(_LATIN_WORDS.search(text)) and not _LATIN_WORDS.search(sentence)
     return not languages(text, TELLING) & languages(sentence)
+
+
+CONTRACTED = {"he's": "is", "she's": "is", "it's": "is", "i'm": "am", "they're": "are", "we're": "are"}
+"""The verb of a pronoun that is written together with it."""
+
+
+def said_together(first: str, second: str, text: str) -> bool:
+    """Returns whether a text says one text directly before another, as "has" before "a cold"."""
+    words = [word for token in tokens(text) for word in (token.word, CONTRACTED.get(token.word)) if word]
+    wanted = [token.word for part in (first, second) for token in tokens(part)]
+    return bool(tokens(first)) and _index(words, wanted, 0) is not None
 
 
 TELLING = 2
@@ -180,26 +199,34 @@ def corrected(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool
     """Returns whether the speaker corrects a number of a value later, as in "Sorry, it is 3.10." after "It is 3.9.".
 
     The correction begins with a word such as "sorry" or "wait", and has a number that is written like one of the value:
-    both with a point, or both as times of day.
+    both with a point, both as times of day, or both as words.
     """
-    numbers = set(_NUMBER.findall(value))
-    if not numbers:
+    old_numbers = numbers(value)
+    if not old_numbers:
         return False
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
-    for text in later:
+    for text in (quote.line.text.partition(quote.sentence)[2], *later):
         for sentence in sentences(text):
             first = [token.word for token in tokens(sentence)[:CORRECTION_WORDS]]
             if any(word in table("corrections") for word in first) or sentence.startswith(
                 table("corrections").unspaced
             ):
-                new = set(_NUMBER.findall(sentence))
-                if any(_alike(old, each) for old in numbers for each in new) and not new & numbers:
+                new = numbers(sentence)
+                if any(_alike(old, each) for old in old_numbers for each in new) and not new & old_numbers:
                     return True
     return False
 
 
+def numbers(text: str) -> set[str]:
+    """Returns the numbers of a text: those in digits, and words from "two" on ("one" and its like are articles)."""
+    words = {token.word for token in tokens(text) if number_words().get(token.word, "1") != "1"}
+    return words | set(_NUMBER.findall(text))
+
+
 def _alike(old: str, new: str) -> bool:
-    """Returns whether two numbers are written alike: both with a point, as versions are, or both clock times."""
+    """Returns whether two numbers are written alike: both with a point, as versions are, both as times, or as words."""
+    if old in number_words() and new in number_words():
+        return True
     mark = next((mark for mark in ".:" if mark in old), "")
     return bool(mark) and mark in new and old.count(mark) == new.count(mark)
 
@@ -232,7 +259,12 @@ def promised(quote: Quote) -> bool:
 
 def _promise(sentence: str) -> bool:
     committing, said = table("promises"), [token.word for token in tokens(sentence)]
-    if _QUESTION.search(sentence) or any(word in table("advice") for word in said):
+    advice = table("advice")
+    if (
+        _QUESTION.search(sentence)
+        or any(word in advice for word in said)
+        or any(w in sentence for w in advice.unspaced)
+    ):
         return False
     if "i'll" in said or sum(word in committing for word in said) > 1:
         return True

@@ -124,3 +124,25 @@ def _predicates() -> tuple[tuple[frozenset[str], WordTable], ...]:
         )
         for each in _file()["said_by"].values()
     )
+
+
+def no_value(text: str) -> bool:
+    """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
+    plain = " ".join(token.word for token in tokens(text))
+    return not plain or plain in table("no_values")
+
+
+def active(text: str) -> bool:
+    """Returns whether a sentence says what its speaker does as a hobby, as in "I play the cello"."""
+    return table("activities").found_in(text)
+
+
+def weight(word: str) -> float:
+    """Returns how much a word counts. A character of a script without spaces is no whole word."""
+    return 0.7 if len(word) == 1 and not word.isascii() else 1
+
+
+def mentions(text: str, name: str) -> bool:
+    """Returns whether a text has all words of a name."""
+    words = {token.word for token in tokens(name)}
+    return bool(words) and words <= {token.word for token in tokens(text)}
