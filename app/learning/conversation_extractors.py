@@ -133,9 +133,10 @@ class MemoryExtractor:
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
             rules = await _rules(tools, talk)
             pairs = await _judged(talk, rules.memories, [one for each in extractions for one in each.memories], active)
+            there = [doc["content"] for doc in active.values()]
             for each in extractions:
                 if each.quoted is not None:
-                    pairs += await _judged(talk, further_memories, rules, each.quoted, pairs)
+                    pairs += await _judged(talk, further_memories, rules, each.quoted, pairs, there)
             decays = Decays(tools.agents, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]

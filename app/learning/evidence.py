@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from app.core.clock import parse_rfc3339
-from app.learning.quotes import Quote, said_together
+from app.learning.quotes import FRAGMENT, Quote, said_together
 from app.learning.words import (
     Token,
     fold,
@@ -30,10 +30,10 @@ SHORT_QUESTION = 2
 """The number of tokens of a question that may be an answer, such as "Ada?"."""
 REQUEST_WORDS = 4
 """The number of words from the beginning of a sentence that show a request."""
-SHARED_TERMS = 0.5
+SHARED_TERMS = 2 / 3
 """The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
 SHORT_MEMORY = 3
-"""A memory of so few terms has to have all of them from the sentence of its quote, names aside."""
+"""A memory of so few terms has to have all of them from the sentence of its quote; its first word may be a name."""
 LEAST_WORDS = 2
 """The number of words beside the one for the user that say something of the user."""
 _CLAUSE = re.compile(
@@ -193,12 +193,13 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
         return "number_not_said"
     if any(not _terms(name) <= said and fold(name) not in words for name in _NAME.findall(content)):
         return "name_not_said"
-    told, near = content_terms(content), _terms(quote.sentence) | _terms(" ".join(names)) | _dates(quote)
+    subject = next((token.word for token in tokens(content)), "")
+    told, near = content_terms(content), _terms(f"{quote.sentence} {subject} {' '.join(names)}") | _dates(quote)
     short = len(told) <= SHORT_MEMORY
     if not told & _terms(quote.sentence) or (short and not told <= near) or len(told & said) < SHARED_TERMS * len(told):
         return "not_said"
     fragment = sum(weight(token.word) for token in tokens(content) if token.word not in table("naming")) < LEAST_WORDS
-    return "not_said" if fragment and len(tokens(quote.sentence)) > LEAST_WORDS else None
+    return "not_said" if fragment and len(tokens(quote.sentence)) > FRAGMENT else None
 
 
 def term_share(text: str, said: str) -> float:

@@ -64,8 +64,7 @@ class Rules:
         taken: set[str] = set()
         result: list[tuple[MemoryCreate, Doc]] = []
         for one in self._valid(learned):
-            worded = self._worded(one)
-            if worded is None:
+            if (worded := self._worded(one)) is None:
                 continue
             content, quote = worded
             trust = self.trust_of(quote)
@@ -95,6 +94,9 @@ class Rules:
         quote = find(one.quote, self.lines, "user")
         if quote is not None and quote.line.role != "user":
             content = quotes.promises(content, quote) or content
+            if quotes.promised(quote) and evidence.content_shown(content, quote, self.names):
+                self.dropped["reworded"] += 1
+                content = quotes.promises(quote.sentence, quote)
         elif quote is not None and self._reworded(one, content, quote):
             self.dropped["reworded"] += 1
             content = quote.sentence
@@ -325,10 +327,10 @@ def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
         return "no_value"
     if not evidence.shown(one.object, quote.sentence):
         return "not_said"
-    predicate = one.predicate.replace("_", " ")
     if not evidence.says_predicate(one.predicate, quote, one.object):
         return "predicate_not_said"
-    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(f"{predicate} {one.object}")):
+    told = f"{one.predicate.replace('_', ' ')} {one.object}"
+    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(told)):
         return reason
     user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
     if user and not evidence.relative(one.subject):

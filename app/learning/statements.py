@@ -17,7 +17,7 @@ from app.learning import evidence
 from app.learning.extraction import Rules
 from app.learning.prompts import LearnedFact, LearnedMemory, ProfileItem, TranscriptLine, heard
 from app.learning.quotes import CONTRACTED, Quote, capitalised, find, numbers, promised, sentences
-from app.learning.words import Token, languages, table, tokens
+from app.learning.words import Token, languages, table, tokens, weight
 from app.memories.schemas import MemoryCreate
 from app.retrieval.time_expressions import read_interval
 from app.storage.schema import Doc
@@ -41,7 +41,7 @@ _SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def further_memories(
-    rules: Rules, quoted: Iterable[str], stored: Sequence[tuple[MemoryCreate, Doc]]
+    rules: Rules, quoted: Iterable[str], stored: Sequence[tuple[MemoryCreate, Doc]], known: Iterable[str] = ()
 ) -> list[tuple[MemoryCreate, Doc]]:
     """Returns statements of the user and promises of the assistant that no stored memory says.
 
@@ -52,9 +52,10 @@ def further_memories(
         rules: The rules of the conversation.
         quoted: The quotes of the model's answer, of all parts, also of items that were dropped.
         stored: The memories that are stored of the answer.
+        known: The texts of memories that are there already.
     """
     chosen = {found.sentence for text in quoted if (found := find(text, rules.lines, "user")) is not None}
-    told = [evidence.content_terms(body.content) for body, _ in stored]
+    told = [evidence.content_terms(text) for text in (*(body.content for body, _ in stored), *known)]
     user = [line for line in rules.lines if line.role == "user"]
     said = [each for each in _statements(rules.lines, chosen) if not _covered(each.quote.sentence, told)]
     best = sorted(said, key=lambda each: -each.weight)
@@ -80,15 +81,21 @@ def _statements(lines: Sequence[TranscriptLine], chosen: Iterable[str]) -> Itera
     for line in heard(lines):
         for sentence in sentences(line.text):
             quote = find(sentence, [line])
-            if quote is None or is_idle(sentence):
+            if quote is None:
                 continue
             picked = any(sentence in each for each in chosen)
             if line.role == "user":
-                own = len(evidence.content_terms(sentence))
+                own = _size(sentence)
                 if own >= (QUOTED_TERMS if picked else LEAST_TERMS) and _certain(quote) and (picked or _telling(quote)):
                     yield _Statement(quote, _weight(quote, own, picked=picked))
-            elif promised(quote) and len(evidence.content_terms(sentence)) >= LEAST_TERMS:
+            elif promised(quote) and _size(sentence) >= LEAST_TERMS:
                 yield _Statement(quote, 0)
+
+
+def _size(sentence: str) -> int:
+    """Returns the number of words of its own that a sentence has. Three characters without spaces make two words."""
+    unspaced = sum(weight(token.word) < 1 for token in tokens(sentence))
+    return unspaced * 2 // 3 if unspaced else len(evidence.content_terms(sentence))
 
 
 def _certain(quote: Quote) -> bool:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.learning.prompts import LearnedFact, LearnedMemory, ProfileItem
 from app.learning.quotes import corrected, find, narrowed, promised, said_together
@@ -74,14 +76,24 @@ def test_a_shorter_statement_is_one_if_the_model_quotes_it() -> None:
 def test_what_a_stored_memory_says_is_not_said_again() -> None:
     text = "I planted the tomatoes on the balcony last Saturday."
     assert completed(text, said=[memory(text, text)]) == []
+    assert further_memories(rules(text), [], [], ["The tomatoes were planted on the balcony on Saturday."]) == []
+    assert further_memories(rules(text), [], [], ["The tomatoes are red."])
 
 
 def test_no_more_memories_are_added_than_a_stretch_may_have() -> None:
-    texts = [f"I keep {number} red hens on the farm near Leeds." for number in range(20, 24)]
-    more = "I planted tomatoes on Saturday. My boat lies in the harbour of Ghent. I ride a green bicycle to the office."
-    assert len(completed(f"{' '.join(texts)} {more}")) == FEWEST
-    said = [memory(texts[0], texts[0])]
-    assert len(completed(f"{' '.join(texts)} {more}", said=said)) <= FEWEST - 1
+    texts = [
+        "I planted the tomatoes on Saturday.",
+        "My boat lies in the harbour of Ghent.",
+        "I ride a green bicycle to the office.",
+        "We rent the flat until the end of October.",
+        "I play the cello with two friends.",
+        "My allotment has the number 44.",
+        "I teach chemistry at a school in Leeds.",
+    ]
+    assert len(completed(" ".join(texts))) == FEWEST
+    assert len(completed(" ".join(texts), said=[memory(texts[0], texts[0])])) == FEWEST - 1
+    turns = [turn for text in [*texts, *(f"I know {text}" for text in texts)] for turn in (text, "Noted.")]
+    assert len(completed(*turns)) == len(turns) // 4, "half of the user's messages"
 
 
 def test_the_order_is_that_of_the_conversation() -> None:
@@ -221,7 +233,9 @@ def test_a_short_memory_has_its_words_from_one_sentence() -> None:
 def test_a_word_alone_is_no_memory() -> None:
     text = "We are a club of rowers in Ghent."
     assert [body.content for body, _ in rules(text).memories([memory(text, "The user Ghent.")], {})] == [text]
-    assert [body.content for body, _ in rules(text).memories([memory(text, "The user is in a club in Ghent.")], {})] != [text]
+    assert [
+        body.content for body, _ in rules(text).memories([memory(text, "The user is in a club in Ghent.")], {})
+    ] != [text]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +270,20 @@ def test_words_that_are_said_together(first: str, second: str, there: bool) -> N
     assert said_together(first, second, "She's allergic, and she has a cold.") is there
 
 
+def test_a_memory_of_the_assistants_promise_says_what_it_promised() -> None:
+    promise = "I'll remember: allotment 44B, gate code 9071."
+    for said in ("The user keeps bees.", "The assistant will remember the gate code 9071."):
+        stored = [body.content for body, _ in rules("44B.", promise).memories([memory(promise, said)], {})]
+        assert stored == [said if "9071" in said else promise]
+
+
+def test_a_memory_that_adds_what_its_message_does_not_say_is_put_into_the_users_words() -> None:
+    text = "Please write polite letters to the teacher and short letters to the accountant."
+    more = f"The son has a date with the dentist on the day of the big feast. {text}"
+    stored = [body.content for body, _ in rules(text).memories([memory(text, more)], {})]
+    assert stored == [text]
+
+
 @pytest.mark.parametrize("value", ["usted", "far away"])
 def test_a_relative_is_named_or_counted(value: str) -> None:
     text = "My accountant lives far away and says usted to me, my two accountants do."
@@ -280,3 +308,27 @@ async def test_a_session_keeps_what_the_model_left_out(service: Service, llm: Mo
     assert [(one["predicate"], one["object"]) for one in facts] == [("wife", "Nuala")]
     profile = (await service.client.get("/v1/users/u/profile")).json()
     assert profile["conversation_preferences"] == ["Keep your answers short please."]
+
+
+SENTENCES = (
+    "Alex is my sister-in-law and paints.",
+    "My neighbour keeps red hens near Leeds.",
+    "I ride a green bicycle to the office.",
+    "The boat lies in the harbour of Ghent.",
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.permutations(SENTENCES), st.integers(0, 3), st.integers(0, 3), st.data())
+def test_a_memory_never_joins_words_of_two_sentences(
+    said: list[str], one: int, other: int, data: st.DataObject
+) -> None:
+    """A model that lies with the user's own words gets at most a sentence of the user's stored."""
+    first, second = (
+        data.draw(st.sampled_from([word for word in said[at].rstrip(".").split() if len(word) > 3]))
+        for at in (one, other)
+    )
+    text = " ".join(said)
+    content = f"The user {first} {second}."
+    for body, _ in rules(text).memories([memory(said[one], content)], {}):
+        assert body.content in said or {*second.split()} <= {*said[one].rstrip(".").split()}, body.content
