@@ -94,8 +94,8 @@ class Conversation:
 def says(text: str, words: Iterable[str]) -> bool:
     """Returns whether a text has all words, in any order. Case and accents do not count.
 
-    A word of more than three letters may be a part of a longer one: "allerg" stands in "allergic". "n't" and "'d" stand at
-    the end of one.
+    A word of more than three letters may be a part of a longer one: "allerg" stands in "allergic". "n't" and "'d" stand
+    at the end of one.
     """
     there = _folded(text)
     return all(_pattern(word).search(there) for word in words)

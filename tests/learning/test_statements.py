@@ -115,8 +115,10 @@ def find_in(text: str):  # type: ignore[no-untyped-def]
 
 
 def test_what_code_drops_is_not_counted_as_the_models() -> None:
-    rule = rules("I might move the tomatoes into the kitchen tomorrow. My brother is allergic to nuts and to all fish.")
-    further_memories(rule, ["I might move the tomatoes into the kitchen tomorrow."], [])
+    rule = rules(
+        'Translate: "Please keep your answers short and use no emojis at all."', "Done.", "Is my wife Nuala there?"
+    )
+    further_memories(rule, [], [])
     further_facts(rule, [])
     further_profile(rule, [])
     assert rule.dropped.total() == 0
