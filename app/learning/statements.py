@@ -30,7 +30,8 @@ COVERED = 0.6
 """A statement with this share of its terms in one memory that is stored says nothing new."""
 FEWEST = 5
 """The most memories of a stretch, those of the model included, if this is more than half of the user's messages."""
-MOST_PROMISES = 2
+MOST_PROMISES, MOST_FACTS, MOST_WISHES = 2, 20, 5
+"""The most of each that code adds for a stretch."""
 VALUE_TOKENS = 6
 """The number of tokens of what is said of a person."""
 WISH_CHARS = 200
@@ -151,7 +152,7 @@ def further_facts(rules: Rules, stored: Sequence[tuple[FactCreate, Doc]]) -> lis
             for sentence in sentences(line.text):
                 found += list(_of_people(sentence))
     new = [one for one in found if not any(evidence.all_terms(f"{one.subject} {one.object}") <= each for each in told)]
-    return _apart(rules).facts(new)
+    return _apart(rules).facts(new)[:MOST_FACTS]
 
 
 def _of_people(sentence: str) -> Iterator[LearnedFact]:
@@ -267,7 +268,7 @@ def further_profile(rules: Rules, stored: Sequence[tuple[ProfileItem, Quote]]) -
                         quote=sentence, field="conversation_preference", about=None, value=sentence[:WISH_CHARS]
                     )
                     found.append(item)
-    return _apart(rules).profile(found)
+    return _apart(rules).profile(found)[:MOST_WISHES]
 
 
 def _wish(sentence: str) -> bool:

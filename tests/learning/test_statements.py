@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.learning.prompts import LearnedFact, LearnedMemory, ProfileItem
 from app.learning.quotes import corrected, find, narrowed, promised, said_together
-from app.learning.statements import FEWEST, further_facts, further_memories, further_profile
+from app.learning.statements import FEWEST, MOST_FACTS, MOST_WISHES, further_facts, further_memories, further_profile
 from tests.conftest import Service
 from tests.learning.test_evidence import conversation, fact, memory, rules
 from tests.support.learning import end, kept, learned, talk
@@ -204,6 +204,15 @@ def test_a_wish_that_the_model_names_is_not_named_again() -> None:
     text = "Keep it short please, I hate walls of text."
     said = ProfileItem(quote=text, field="conversation_preference", about=None, value="short")
     assert wishes(text, said=[said]) == []
+
+
+def test_facts_and_wishes_of_a_stretch_are_limited() -> None:
+    names = [
+        f"{first}{second}" for first in ("An", "Ber", "Car", "Dor", "El") for second in ("na", "ta", "lo", "ri", "mo")
+    ]
+    assert len(people(*(turn for name in names for turn in (f"My friend {name} paints.", "Noted.")))) == MOST_FACTS
+    kinds = ("short", "brief", "concise", "metric", "imperial", "jargon", "markdown")
+    assert len(wishes(*(turn for kind in kinds for turn in (f"Keep it {kind} please.", "Noted.")))) == MOST_WISHES
 
 
 # --- Rules of evidence ------------------------------------------------------------------------------------------------
