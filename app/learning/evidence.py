@@ -185,7 +185,8 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
         quote: Its evidence.
         names: Names that the memory may use for people in the conversation.
     """
-    said = _terms(quote.line.text) | _terms(" ".join(names)) | _dates(quote)
+    subject = next((token.word for token in tokens(content)), "")
+    said = _terms(f"{quote.line.text} {subject} {' '.join(names)}") | _dates(quote)
     generic = table("generic")
     words = {token.word for token in tokens(quote.line.text)} | generic.words
     numbers = {*_NUMBER.findall(quote.line.text)}
@@ -193,7 +194,6 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
         return "number_not_said"
     if any(not _terms(name) <= said and fold(name) not in words for name in _NAME.findall(content)):
         return "name_not_said"
-    subject = next((token.word for token in tokens(content)), "")
     told, near = content_terms(content), _terms(f"{quote.sentence} {subject} {' '.join(names)}") | _dates(quote)
     short = len(told) <= SHORT_MEMORY
     if not told & _terms(quote.sentence) or (short and not told <= near) or len(told & said) < SHARED_TERMS * len(told):
