@@ -16,7 +16,7 @@ from app.facts.schemas import FactCreate
 from app.learning import evidence
 from app.learning.extraction import Rules
 from app.learning.prompts import LearnedFact, LearnedMemory, ProfileItem, TranscriptLine, heard
-from app.learning.quotes import CONTRACTED, Quote, capitalised, find, numbers, promised, sentences
+from app.learning.quotes import CONTRACTED, Quote, find, promised, sentences
 from app.learning.words import Token, languages, table, tokens, weight
 from app.memories.schemas import MemoryCreate
 from app.retrieval.time_expressions import read_interval
@@ -58,7 +58,11 @@ def further_memories(
     chosen = {found.sentence for text in quoted if (found := find(text, rules.lines, "user")) is not None}
     told = [evidence.content_terms(text) for text in (*(body.content for body, _ in stored), *known)]
     user = [line for line in rules.lines if line.role == "user"]
-    said = [each for each in _statements(rules.lines, chosen) if not _covered(each.quote.sentence, told)]
+    said = [
+        each
+        for each in _statements(rules.lines, chosen)
+        if not _covered(each.quote.sentence, told) and _earnest(each.quote, rules.lines)
+    ]
     best = sorted(said, key=lambda each: -each.weight)
     kept: list[tuple[MemoryCreate, Doc]] = []
     for group, most in (("user", max(FEWEST, len(user) // 2) - len(stored)), ("assistant", MOST_PROMISES)):
@@ -87,7 +91,8 @@ def _statements(lines: Sequence[TranscriptLine], chosen: Iterable[str]) -> Itera
             picked = any(sentence in each for each in chosen)
             if line.role == "user":
                 own = _size(sentence)
-                if own >= (QUOTED_TERMS if picked else LEAST_TERMS) and _certain(quote) and (picked or _telling(quote)):
+                telling = picked or evidence.about_user(quote, sentence) is None
+                if own >= (QUOTED_TERMS if picked else LEAST_TERMS) and telling and _certain(quote):
                     yield _Statement(quote, _weight(quote, own, picked=picked))
             elif promised(quote) and _size(sentence) >= LEAST_TERMS:
                 yield _Statement(quote, 0)
@@ -104,12 +109,28 @@ def _certain(quote: Quote) -> bool:
     return not table("unsure", languages(quote.sentence)).found_in(quote.sentence) and not evidence.requested(quote)
 
 
-def _telling(quote: Quote) -> bool:
-    return (
-        evidence.about_user(quote, quote.sentence) is None
-        or bool(numbers(quote.sentence))
-        or bool(capitalised(quote.sentence))
-    )
+def _earnest(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
+    """Returns whether a sentence is meant and still holds: no joke, nothing of the past, of a story or of a text to be
+    worked on, and nothing of which the user says something else later."""
+    if table("not_meant").found_in(quote.sentence) or table("fiction").found_in(quote.line.text):
+        return False
+    before = quote.line.text.partition(quote.sentence)[0]
+    if before.rstrip().endswith(":") or (":" in before and table("text_work").found_in(before)):
+        return False
+    return not _revised(quote, lines)
+
+
+def _revised(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
+    """Returns whether a later sentence of the speaker has words of this one beside one of correction or negation."""
+    own = evidence.content_terms(quote.sentence)
+    later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
+    for sentence in (
+        each for text in (quote.line.text.partition(quote.sentence)[2], *later) for each in sentences(text)
+    ):
+        changed = table("corrections").found_in(sentence) or table("changes").found_in(sentence)
+        if changed and own & evidence.content_terms(sentence):
+            return True
+    return False
 
 
 def _weight(quote: Quote, own: int, *, picked: bool) -> float:

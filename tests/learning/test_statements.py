@@ -51,8 +51,11 @@ def wishes(*texts: str, said: Sequence[ProfileItem] = ()) -> list[str]:
         ("If I had a greenhouse I'd put the tomatoes in there.", False),
         ("I might move the tomatoes into the kitchen tomorrow.", False),
         ("Can you write my landlord a letter about the rent?", False),
-        ("Tomatoes suffer below ten degrees when the wind blows.", True),
-        ("Tomatoes suffer when the cold wind blows.", False),
+        ("Tomatoes suffer below ten degrees when the wind blows.", False),
+        ("I sold my grandmother to the circus in Ghent, haha.", False),
+        ("I used to keep red hens on a farm near Leeds.", False),
+        ("In my novel I keep red hens on a farm near Leeds.", False),
+        ("我以前每天七点就要到医院上班。", False),
         ('Translate: "My name is Bruno and I live in a house in Rome with my cat."', False),
     ],
 )
@@ -64,6 +67,21 @@ def test_a_statement_that_is_taken_back_is_none() -> None:
     text = "I need to get to a conference in Madrid at the end of May."
     assert completed(text) == [text]
     assert completed(text, "Noted.", "The conference in May is in Lisbon, not Madrid.")[:1] != [text]
+
+
+@pytest.mark.parametrize(
+    ("texts", "first"),
+    [
+        (("I keep red hens on a farm near Leeds.", "Nice.", "I sold the hens, we keep ducks instead."), False),
+        (("I keep red hens on a farm near Leeds.", "Nice.", "Actually the hens are brown."), False),
+        (("I keep red hens on a farm near Leeds.", "Nice.", "I bought a blue boat instead."), True),
+        (("Please translate this letter: Dear Ann! I keep red hens on a farm near Leeds.",), False),
+        (("Listen: I keep red hens on a farm near Leeds.",), True),
+        (("Write a story about a farmer. I keep red hens on a farm near Leeds.",), False),
+    ],
+)
+def test_a_statement_is_meant_and_not_changed_later(texts: tuple[str, ...], first: bool) -> None:
+    assert any("hens on a farm" in one for one in completed(*texts)) is first
 
 
 def test_a_shorter_statement_is_one_if_the_model_quotes_it() -> None:
