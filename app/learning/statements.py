@@ -44,7 +44,7 @@ _SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 def further_memories(
     rules: Rules, quoted: Iterable[str], stored: Sequence[tuple[MemoryCreate, Doc]], known: Iterable[str] = ()
 ) -> list[tuple[MemoryCreate, Doc]]:
-    """Returns statements of the user and promises of the assistant that no stored memory says.
+    """Returns statements of the user and promises of the assistant that no stored memory says or quotes.
 
     The most telling ones are taken, in the order in which they were said: those that the model quotes, in the first
     person, with names and numbers, and many words.
@@ -56,7 +56,8 @@ def further_memories(
         known: The texts of memories that are there already.
     """
     chosen = {found.sentence for text in quoted if (found := find(text, rules.lines, "user")) is not None}
-    told = [evidence.content_terms(text) for text in (*(body.content for body, _ in stored), *known)]
+    texts = [text for body, origin in stored for text in (body.content, origin["quote"])]
+    told = [evidence.content_terms(text) for text in (*texts, *known)]
     user = [line for line in rules.lines if line.role == "user"]
     said = [
         each
