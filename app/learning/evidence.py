@@ -16,7 +16,6 @@ from app.learning.words import (
     languages,
     number_words,
     said_by,
-    said_by_unspaced,
     table,
     tokens,
     weight,
@@ -122,14 +121,6 @@ def hard_values(text: str) -> list[str]:
     return [*_NAME.findall(text), *_WHOLE_NUMBER.findall(text)]
 
 
-def hard_said(text: str, said: str) -> bool:
-    """Returns whether the names and numbers of a text occur in what was said. Abbreviations such as "IATA" need not."""
-    words = {token.word for token in tokens(said)} | table("generic").words
-    return all(
-        fold(value) in words or _terms(value) <= _terms(said) for value in hard_values(text) if not value.isupper()
-    )
-
-
 def number(text: str) -> bool:
     """Returns whether a text holds a number, in digits or as a word."""
     if _NUMBER.search(text) or _UNSPACED_NUMBER.search(text):
@@ -151,7 +142,8 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     """Returns whether the sentence says the predicate of a value: right before it, by a word of its table, or else, in
     the clause of the value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
     own = predicate.replace("_", " ")
-    part = _without_contrast(quote.sentence, value)
+    wanted = _terms(value)
+    part = max(_CONTRAST.split(quote.sentence), key=lambda part: len(wanted & _terms(part)))  # beyond "but" is another
     if said_together(own, value, quote.sentence) or any(words.found_in(part) for words in said_by(predicate)):
         return True
     if said_by(predicate):
@@ -163,12 +155,6 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
         return True
     clause = clause_of(quote, value)
     return any(shown(token.word, clause) for token in tokens(own) if token.word not in table("generic"))
-
-
-def _without_contrast(sentence: str, value: str) -> str:
-    """Returns the part of a sentence, up to or behind a "but", that has most of a value."""
-    wanted = _terms(value)
-    return max(_CONTRAST.split(sentence), key=lambda part: len(wanted & _terms(part)))
 
 
 def share_terms(content: str, sentence: str) -> bool:
@@ -212,21 +198,6 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
     return "not_said" if fragment and len(tokens(quote.sentence)) > FRAGMENT else None
 
 
-def says_verbs(content: str, quote: Quote) -> str | None:
-    """Returns `other_words` if a memory says that somebody is, likes or works as something and its sentence has no word
-    for that: "The user is a baker" of "I train to be a baker"."""
-    told, said = tokens(content), _terms(quote.sentence)
-    for token in told:
-        of = said_by(token.word)
-        if of and not _terms(token.word) <= said and not any(words.found_in(quote.sentence) for words in of):
-            return "other_words"
-    for words in said_by_unspaced(content):
-        if not words.found_in(quote.sentence):
-            return "other_words"
-    short = len(content_terms(content)) < SHORT_MEMORY and any(token.word in table("copulas") for token in told)
-    return "other_words" if short and not table("copulas").found_in(quote.sentence) else None
-
-
 def term_share(text: str, said: str) -> float:
     """Returns the share of a text's terms, generic ones aside, that occur in what was said; 1 if it has none."""
     told = content_terms(text)
@@ -252,7 +223,7 @@ def clause_of(quote: Quote, value: str) -> str:
     """
     wanted, place = _terms(value), quote.sentence.find(quote.text)
     end = place + len(quote.text) if place >= 0 else len(quote.sentence)
-    spans = _clauses(quote.sentence)
+    spans = clause_spans(quote.sentence)
     told = [_terms(quote.sentence[slice(*span)]) for span in spans]
     held = [at for at, said in enumerate(told) if wanted & said]
     quoted = [at for at in held if spans[at][0] < end and spans[at][1] > place]
@@ -261,12 +232,7 @@ def clause_of(quote: Quote, value: str) -> str:
     return " ".join(quote.sentence[slice(*spans[at])] for at in sorted(kept)) or quote.sentence
 
 
-def clauses(sentence: str) -> list[str]:
-    """Returns the clauses of a sentence."""
-    return [sentence[slice(*span)] for span in _clauses(sentence)]
-
-
-def _clauses(sentence: str) -> list[tuple[int, int]]:
+def clause_spans(sentence: str) -> list[tuple[int, int]]:
     """Returns where the clauses of a sentence begin and end."""
     breaks = [(found.start(), found.end()) for found in _CLAUSE.finditer(sentence)]
     starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(sentence)]
@@ -283,9 +249,12 @@ def _last_subject(text: str, spoken: frozenset[str]) -> str | None:
 
 
 def _owned_by_other(before: str, spoken: frozenset[str]) -> bool:
-    """Returns whether what follows a text is somebody else's, as behind "his" or "their"."""
-    owners, said = table("other_owner", spoken), tokens(before)
-    return (bool(said) and said[-1].word in owners) or before.endswith(owners.unspaced)
+    """Returns whether what follows a text is somebody else's, as behind "his" or "their", or "his car's"."""
+    owners, said = table("other_owner", spoken), [token.word for token in tokens(_CLAUSE_END.split(before)[-1])]
+    said = said[:-1] if said and said[-1] in table("copulas") else said
+    small = table("articles").words | table("prepositions", spoken).words
+    beside = len(said) > 1 and said[-1] not in small and said[-2] in owners
+    return beside or (bool(said) and said[-1] in owners) or before.endswith(owners.unspaced)
 
 
 def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> str | None:

@@ -16,7 +16,7 @@ from app.learning import evidence, quotes
 from app.learning.output_validation import profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find, narrowed
-from app.learning.standing import fragment, given_up, standing, withdrawn
+from app.learning.standing import lesson_reason, says_verbs, standing, states_nothing, withdrawn
 from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -201,20 +201,12 @@ class Rules:
         for one in self._valid(learned):
             if normalise_content(one.text) in texts:
                 self.dropped["known"] += 1
-            elif self._shown(one.quote, one.text, lambda quote, one=one: self._unsaid(one.text, quote)) is not None:
+            elif (
+                self._shown(one.quote, one.text, lambda quote, one=one: lesson_reason(one.text, quote, self.lines))
+                is not None
+            ):
                 result.append(one)
         return result
-
-    def _unsaid(self, text: str, quote: Quote) -> str | None:
-        """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user
-        goes to Lisbon.", or it has a name or a number that nobody said."""
-        if quote.line.role == "assistant":
-            return "said_by_assistant"
-        words = [token.word for token in tokens(text)]
-        if words[:2] == ["the", "user"] or text.startswith(table("first_subject").unspaced):
-            return "of_one_user"
-        said = "\n".join(line.text for line in self.lines)
-        return None if evidence.hard_said(text, said) else "name_not_said"
 
     # --- Parts --------------------------------------------------------------------------------------------------------
 
@@ -290,11 +282,8 @@ def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str
         return about
     if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
         return about
-    if fragment(quote) and one.memory_type not in WISHES:
-        return "fragment"
-    if given_up(quote, content):
-        return "given_up"
-    return evidence.content_shown(content, quote, rules.names) or evidence.says_verbs(content, quote)
+    unstated = None if one.memory_type in WISHES else states_nothing(content, quote)
+    return unstated or evidence.content_shown(content, quote, rules.names) or says_verbs(content, quote)
 
 
 def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:

@@ -4,13 +4,14 @@ What a message must show before a sentence of a summary is kept.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.clock import parse_rfc3339
 from app.learning import evidence
 from app.learning.prompts import ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, cited, find, sentences, taken_back
+from app.learning.quotes import Quote, cited, find, other_language, sentences, taken_back
 from app.learning.standing import withdrawn
 from app.learning.words import active, no_value, table, tokens
 from app.retrieval.time_expressions import read_interval
@@ -102,6 +103,8 @@ SUBJECT_WORDS = 3
 """The number of words from the beginning of a sentence that have its subject."""
 SHORT, SHORT_SHARE = 4, 2 / 3
 """A sentence of so few terms of its own has this share of them from one message and the one before it."""
+TWO_WORDS = 2
+"""A sentence of so few terms of its own has all of them from one sentence."""
 SHARE = 0.6
 """The share of the terms of a longer sentence that were said, by whomever."""
 
@@ -120,7 +123,11 @@ def borne_out(sentence: str, lines: Sequence[TranscriptLine], earlier: str | Non
     if earlier and _repeats(sentence, earlier):
         return True
     nearest = _nearest(sentence, lines)
-    if nearest is None or not _said(sentence, nearest, lines, earlier or ""):
+    if (
+        nearest is None
+        or other_language(sentence, nearest.line.text)
+        or not _said(sentence, nearest, lines, earlier or "")
+    ):
         return False
     if nearest.line.role != "user":
         return not _of_user(sentence) or table("reported").found_in(sentence)
@@ -155,6 +162,8 @@ def _said(sentence: str, nearest: Quote, lines: Sequence[TranscriptLine], earlie
     reason = _reason(sentence)
     if reason and _among(reason, there) < SHORT_SHARE * len(reason):
         return False
+    if len(own) <= TWO_WORDS and not table("reported").found_in(sentence.partition("that")[2] or sentence):
+        return _among(own, _told([replace(nearest.line, text=nearest.sentence)], earlier)) == len(own)
     if len(own) <= SHORT:
         return _among(own, there) >= SHORT_SHARE * len(own)
     return _among(own, everything) >= SHARE * len(own)

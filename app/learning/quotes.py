@@ -195,8 +195,6 @@ def taken_back(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> boo
         return False
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
     same = quote.line.text.partition(quote.sentence)[2]
-    if _denied_at_once(wanted, quote.sentence):
-        return True
     return any(_denied(wanted, clause) for text in (same, *later) for clause in _CLAUSE_END.split(text))
 
 
@@ -250,14 +248,15 @@ def _alike(old: str, new: str) -> bool:
     return bool(mark) and mark in new and old.count(mark) == new.count(mark)
 
 
-def _denied_at_once(wanted: Sequence[str], sentence: str) -> bool:
+def denied_at_once(value: str, sentence: str) -> bool:
     """Returns whether a clause that ends with a value is denied by the next one, before something else is said, as in
     "on the 24th, no, the 25th"."""
+    wanted = [token.word for token in tokens(value)]
     clauses = [[token.word for token in tokens(clause)] for clause in _CLAUSE_END.split(sentence)]
     denials = table("negations").words | table("corrections").words
     for clause, denial, new in zip(clauses, clauses[1:], clauses[2:], strict=False):
         short = 0 < len(denial) <= CORRECTION_WORDS and all(word in denials for word in denial)
-        if short and new and clause[-len(wanted) :] == list(wanted):
+        if wanted and short and new and clause[-len(wanted) :] == wanted:
             return True
     return False
 
@@ -297,7 +296,7 @@ def _promise(sentence: str) -> bool:
         or any(w in sentence for w in advice.unspaced)
     ):
         return False
-    if "i'll" in said or sum(word in committing for word in said) > 1:
+    if "i'll" in said or sum(word in committing for word in {*said}) > 1:
         return True
     if any(word in sentence for word in committing.unspaced):
         return True

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from app.learning import evidence, quotes
 from app.learning.prompts import TranscriptLine
 from app.learning.quotes import FRAGMENT, Quote, find, sentences
-from app.learning.words import Token, languages, table, tokens, weight
+from app.learning.words import Token, fold, languages, said_by, said_by_unspaced, table, tokens, weight
 from app.retrieval.time_expressions import read_interval
 
 VALUE_TOKENS = 3
@@ -19,6 +19,8 @@ OWNER_TOKENS = 3
 """The number of tokens before a word for a story in which "my" stands, as in "my short story"."""
 DAY_CHARS = 3
 """A word of fewer characters names no day."""
+LESSON_SHARE = 0.5
+"""The share of a lesson's words that were said near its quote."""
 _CONTRAST = re.compile(r"\b(?:but|aber|sondern|mais|pero|sino|ma|mas|maar)\b|\u4f46|\u3051\u3069")
 _SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -34,6 +36,9 @@ def withdrawn(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> str 
     if evidence.negated(value):
         return None
     values = [*_hard(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
+    whole = evidence.content_terms(quote.sentence) <= evidence.content_terms(value)
+    if not whole and any(quotes.denied_at_once(each, quote.sentence) for each in values):
+        return "taken_back"
     denied = any(quotes.taken_back(quote, each, lines) or _given_up_later(quote, each, lines) for each in values)
     return "taken_back" if denied or quotes.corrected(quote, value, lines) or _replaced(quote, value, lines) else None
 
@@ -61,9 +66,13 @@ def given_up(quote: Quote, value: str) -> bool:
     if _phrased("former", value):
         return False
     wanted = evidence.content_terms(value)
-    clauses = evidence.clauses(quote.sentence)
+    clauses = _clauses(quote.sentence)
     held = [clause for clause in clauses if wanted & evidence.all_terms(clause)]
     return bool(held) and all(_former(clause, quote.sentence) for clause in held)
+
+
+def _clauses(sentence: str) -> list[str]:
+    return [sentence[slice(*span)] for span in evidence.clause_spans(sentence)]
 
 
 def _former(clause: str, sentence: str) -> bool:
@@ -81,7 +90,7 @@ def _given_up_later(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -
     """Returns whether a later sentence tells of a value as of what was said or planned before."""
     wanted = evidence.all_terms(value)
     for sentence in _later(quote, lines):
-        held = [clause for clause in evidence.clauses(sentence) if wanted <= evidence.all_terms(clause)]
+        held = [clause for clause in _clauses(sentence) if wanted <= evidence.all_terms(clause)]
         if held and all(_former(clause, sentence) for clause in held):
             return True
     return False
@@ -158,17 +167,46 @@ def _own_story(text: str) -> bool:
 
 
 def fragment(quote: Quote) -> bool:
-    """Returns whether a sentence is of a few words that state nothing: without the speaker, a name, a number, a
-    negation or a request, and no answer to a question about the user."""
-    said, sentence = tokens(quote.sentence), quote.sentence
-    if sum(weight(token.word) for token in said) > FRAGMENT or _own(said) or evidence.number(sentence):
+    """Returns whether the sentences of a quote are of a few words that state nothing: without the speaker, a name, a
+    number, a negation or a request, and no answer to a question about the user."""
+    before = quote.before
+    asked = before is not None and before.text.rstrip().endswith(("?", "\uff1f"))
+    if asked and before is not None and table("second_person").found_in(before.text):
         return False
-    if evidence.negated(sentence) or quotes.capitalised(sentence) or evidence.requested(quote):
+    return all(_states_nothing(part) for part in sentences(quote.sentence)) and not evidence.requested(quote)
+
+
+def _states_nothing(sentence: str) -> bool:
+    said = tokens(sentence)
+    if sum(weight(token.word) for token in said) > FRAGMENT or _own(said) or quotes.numbers(sentence):
         return False
-    if any(table(name).found_in(sentence) for name in ("styles", "asking", "forms_of_address", "relations")):
+    if evidence.negated(sentence) or evidence.hard_values(sentence):
         return False
-    asked = quote.before is not None and quote.before.text.rstrip().endswith(("?", "\uff1f"))
-    return not (asked and quote.before is not None and table("second_person").found_in(quote.before.text))
+    return not any(table(name).found_in(sentence) for name in ("styles", "asking", "forms_of_address", "relations"))
+
+
+def states_nothing(content: str, quote: Quote) -> str | None:
+    """Returns `fragment` or `given_up` if a quote states nothing that still holds."""
+    if fragment(quote):
+        return "fragment"
+    return "given_up" if given_up(quote, content) else None
+
+
+def says_verbs(content: str, quote: Quote) -> str | None:
+    """Returns `other_words` if a memory says that somebody is, likes or works as something and its sentence has no word
+    for that: "The user is a baker" of "I train to be a baker"."""
+    told, said, clause = tokens(content), evidence.all_terms(quote.sentence), evidence.clause_of(quote, content)
+    for token in told:
+        of = said_by(token.word)
+        if of and not evidence.all_terms(token.word) <= said and not any(words.found_in(clause) for words in of):
+            return "other_words"
+    for words in said_by_unspaced(content):
+        if not words.found_in(quote.sentence):
+            return "other_words"
+    short = len(evidence.content_terms(content)) < evidence.SHORT_MEMORY and any(
+        token.word in table("copulas") for token in told
+    )
+    return "other_words" if short and not table("copulas").found_in(quote.sentence) else None
 
 
 def standing(content: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str:
@@ -185,3 +223,47 @@ def standing(content: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str
             if not fragment(found) and withdrawn(found, part, lines) is None:
                 kept.append(part)
     return " ".join(kept) or content
+
+
+# --- Lessons ----------------------------------------------------------------------------------------------------------
+
+
+def hard_said(text: str, said: str) -> bool:
+    """Returns whether the names and numbers of a text occur in what was said. Abbreviations such as "IATA" need not."""
+    words = {token.word for token in tokens(said)} | table("generic").words
+    return all(
+        fold(value) in words or evidence.all_terms(value) <= evidence.all_terms(said)
+        for value in evidence.hard_values(text)
+        if not value.isupper()
+    )
+
+
+def lesson_reason(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str | None:
+    """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user goes to
+    Lisbon.", it has a name or a number that nobody said, or no outcome shows it."""
+    if quote.line.role == "assistant":
+        return "said_by_assistant"
+    words = [token.word for token in tokens(text)]
+    first = any(word in table(name) for word in words for name in ("first_subject", "first_other"))
+    if words[:2] == ["the", "user"] or first or text.startswith(table("first_subject").unspaced):
+        return "of_one_user"
+    if not hard_said(text, "\n".join(line.text for line in lines)):
+        return "name_not_said"
+    return None if _lesson_shown(text, quote, lines) else "not_shown"
+
+
+def _lesson_shown(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
+    """Returns whether a message shows a lesson: what a tool gave back, or a message of the user with a word of an
+    outcome, a correction or a rule ("worked", "wrong", "always"), in its sentence or the lesson's words around it.
+
+    Half of the lesson's words have to be said, in the quoted message or the two before it.
+    """
+    at = lines.index(quote.line) if quote.line in lines else 0
+    near = " ".join(line.text for line in lines[max(0, at - 2) : at + 1])
+    if evidence.term_share(text, near) < LESSON_SHARE:
+        return False
+    if quote.line.role not in ("user", "assistant"):
+        return True
+    told = quote.line.text
+    shows = any(table(name).found_in(told) for name in ("outcomes", "corrections", "replacements"))
+    return shows or any(quotes.denied_at_once(token.word, told) for token in tokens(told))
