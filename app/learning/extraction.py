@@ -73,7 +73,7 @@ class Rules:
                 agent_id=self.owner["agent_id"],
                 user_id=self.owner["user_id"],
                 content=content,
-                context=self._context(one, quote),
+                context=self._context(one, content, quote),
                 memory_type=one.memory_type,
                 importance=round(one.importance, 3),
                 trust=trust,
@@ -110,11 +110,13 @@ class Rules:
         in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
         return (in_other_words or quotes.other_language(content, own)) and _memory(one, own, quote, self) is None
 
-    def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
-        """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
+    def _context(self, one: LearnedMemory, content: str, quote: Quote) -> str | None:
+        """Returns the memory's condition, or None if the message does not say it, or if it repeats the memory; the
+        memory stays then."""
         if one.context is None or no_value(one.context):
             return None
-        if evidence.shown(one.context, quote.line.text):
+        repeated = evidence.content_terms(content) <= evidence.content_terms(one.context)
+        if evidence.shown(one.context, quote.line.text) and not repeated:
             return one.context
         self.dropped["context"] += 1
         return None

@@ -19,8 +19,8 @@ OWNER_TOKENS = 3
 """The number of tokens before a word for a story in which "my" stands, as in "my short story"."""
 DAY_CHARS = 3
 """A word of fewer characters names no day."""
-LESSON_SHARE = 0.5
-"""The share of a lesson's words that were said near its quote."""
+BEFORE = 2
+"""The number of messages before its own that a lesson may be about."""
 _CONTRAST = re.compile(r"\b(?:but|aber|sondern|mais|pero|sino|ma|mas|maar)\b|\u4f46|\u3051\u3069")
 _SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -167,20 +167,22 @@ def _own_story(text: str) -> bool:
 
 
 def fragment(quote: Quote) -> bool:
-    """Returns whether the sentences of a quote are of a few words that state nothing: without the speaker, a name, a
-    number, a negation or a request, and no answer to a question about the user."""
+    """Returns whether all sentences of a quote's message are of a few words that state nothing: without the speaker, a
+    name, a number, a time, a negation or a request, and no answer to a question about the user. Beside a statement,
+    such words may be a part of it, as in "We need tools. A saw, a file."
+    """
     before = quote.before
     asked = before is not None and before.text.rstrip().endswith(("?", "\uff1f"))
     if asked and before is not None and table("second_person").found_in(before.text):
         return False
-    return all(_states_nothing(part) for part in sentences(quote.sentence)) and not evidence.requested(quote)
+    return all(_states_nothing(part) for part in sentences(quote.line.text)) and not evidence.requested(quote)
 
 
 def _states_nothing(sentence: str) -> bool:
     said = tokens(sentence)
     if sum(weight(token.word) for token in said) > FRAGMENT or _own(said) or quotes.numbers(sentence):
         return False
-    if evidence.negated(sentence) or evidence.hard_values(sentence):
+    if evidence.negated(sentence) or evidence.hard_values(sentence) or read_interval(sentence, _SOME_DAY) is not None:
         return False
     return not any(table(name).found_in(sentence) for name in ("styles", "asking", "forms_of_address", "relations"))
 
@@ -210,8 +212,9 @@ def says_verbs(content: str, quote: Quote) -> str | None:
 
 
 def standing(content: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str:
-    """Returns a memory that the user said word for word without its sentences that state nothing or that the speaker
-    does not stand for. A memory in other words, one of a single sentence, and one without any other sentence stay."""
+    """Returns a memory that the user said word for word without the sentences that state nothing, that the user quotes
+    or does not stand for. One in other words, of a single sentence, or without any other sentence stays as it is.
+    """
     parts = sentences(content)
     if len(parts) < 2 or find(content, [quote.line]) is None:
         return content
@@ -220,7 +223,7 @@ def standing(content: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str
         found = find(part, [quote.line])
         if found is not None:
             found = replace(found, before=quote.before)
-            if not fragment(found) and withdrawn(found, part, lines) is None:
+            if not fragment(found) and not quotes.cited(found, part) and withdrawn(found, part, lines) is None:
                 kept.append(part)
     return " ".join(kept) or content
 
@@ -253,17 +256,14 @@ def lesson_reason(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> s
 
 
 def _lesson_shown(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
-    """Returns whether a message shows a lesson: what a tool gave back, or a message of the user with a word of an
-    outcome, a correction or a rule ("worked", "wrong", "always"), in its sentence or the lesson's words around it.
-
-    Half of the lesson's words have to be said, in the quoted message or the two before it.
-    """
-    at = lines.index(quote.line) if quote.line in lines else 0
-    near = " ".join(line.text for line in lines[max(0, at - 2) : at + 1])
-    if evidence.term_share(text, near) < LESSON_SHARE:
-        return False
-    if quote.line.role not in ("user", "assistant"):
+    """Returns whether there is evidence of a lesson: what a tool gave back, or a message of the user that says an
+    outcome, a correction or a rule ("failed", "sorry", "always") and, with the two before it, a word of the lesson."""
+    if any(line.role not in ("user", "assistant") for line in lines):
         return True
+    at = lines.index(quote.line) if quote.line in lines else 0
+    near = " ".join(line.text for line in lines[max(0, at - BEFORE) : at + 1])
+    if not evidence.share_terms(text, near):
+        return False
     told = quote.line.text
     shows = any(table(name).found_in(told) for name in ("outcomes", "corrections", "replacements"))
     return shows or any(quotes.denied_at_once(token.word, told) for token in tokens(told))

@@ -1,6 +1,7 @@
 """What a quote has to show before something is learned from it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -622,12 +623,30 @@ def test_a_story_that_is_long_is_no_fiction() -> None:
         ("Hello.", "no nuts", True),
         ("Hello.", "room 14", True),
         ("Hello.", "a towel. come on", False),
+        ("Hello.", "Oslo, first of May", True),
     ],
 )
 def test_a_few_words_that_state_nothing_are_no_memory(asked: str, text: str, kept: bool) -> None:
     rule = rules("Hi.", asked, text)
     assert (stored(rule, text, text) == [text]) is kept
     assert kept or rule.dropped["fragment"] + rule.dropped["small_talk"] == 1
+
+
+def test_a_few_words_beside_a_statement_are_a_part_of_it() -> None:
+    assert stored(rules("We fix the boat. A saw, a file."), "A saw, a file.", "A saw, a file.") == ["A saw, a file."]
+
+
+def test_a_condition_that_repeats_the_memory_is_none() -> None:
+    text = "I drink tea at home"
+    rule = rules(text)
+    found = rule.memories([memory(text, text, context=text), memory(text, text, context="at home")], {})
+    assert [body.context for body, _ in found] == [None, "at home"]
+    assert dict(rule.dropped) == {"context": 1}
+
+
+def test_of_a_quote_the_sentences_that_another_says_are_left_out() -> None:
+    text = 'I read this to you. "Ada keeps bees. She lives alone with a large dog."'
+    assert "bees" not in " ".join(stored(rules(text), text, text))
 
 
 def test_of_a_quote_the_sentences_that_stand_are_kept() -> None:
@@ -700,6 +719,14 @@ def test_a_lesson_needs_an_outcome_in_words_that_were_said(quote: str, text: str
     rule = rules(quote)
     assert bool(rule.lessons([lesson(quote, text)], {})) is (reason is None)
     assert dict(rule.dropped) == ({reason: 1} if reason else {})
+
+
+def test_what_a_tool_gave_back_is_evidence_of_a_lesson() -> None:
+    said = "Find me a flight to Oslo"
+    talk = rules(said)
+    called = replace(talk, lines=[*talk.lines, replace(talk.lines[0], seq=2, role="tool", text="unknown city")])
+    code = lesson(said, "Search by codes.")
+    assert (talk.lessons([code], {}), called.lessons([code], {})) == ([], [code])
 
 
 def test_a_summary_does_not_join_what_was_said_apart() -> None:
