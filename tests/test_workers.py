@@ -167,6 +167,23 @@ def test_a_worker_that_is_killed_comes_back_and_the_others_serve(tmp_path: Path)
         assert server.stop() == 0
 
 
+@pytest.mark.slow
+def test_a_worker_that_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        body = {**OWNER, "content": "The bridge opens at nine."}
+        memory_id = ask(server, "POST", "/v1/memories", json=body).json()["memory_id"]
+        before = running(server)
+        still = next(iter(before))
+        os.kill(still, signal.SIGSTOP)
+        until(lambda: still not in running(server))
+        (killed,) = [line for line in server.log() if line["message"] == "a worker is killed: it does not answer"]
+        assert killed["number"] == before[still]
+        until(lambda: all_ready(server, 2))
+        assert len(running(server)) == 2
+        assert {ask(server, path=f"/v1/memories/{memory_id}").status_code for _ in range(4)} == {200}
+        assert server.stop() == 0
+
+
 def test_a_restart_refuses_and_loses_no_request(tmp_path: Path, settings: Settings) -> None:
     with served(tmp_path / "data", 2, **store_of(settings)) as server:
         before = running(server)
