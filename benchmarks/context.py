@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     shape, texts = options.shape, Texts(23)
     users = min(options.users, shape.users)
     with folder() as directory, Client() as client:
-        data.fill(directory, shape)
+        data.build(directory, shape)
         with recalld(directory, jobs=False) as server:
             for number in range(users):
                 furnish(Connection(server.url), number, texts)

@@ -25,7 +25,7 @@ from statistics import median
 
 from benchmarks import data
 from benchmarks.data import Shape
-from benchmarks.harness import Connection, Row, Section, Server, folder, recalld
+from benchmarks.harness import Connection, Row, Section, Server, folder, megabytes, recalld
 
 TEXTS, LIVE_TEXTS = 32, 2048
 WARM_SECONDS = 1.0
@@ -114,15 +114,10 @@ def _worked(pid: int) -> float:
 
 
 def _memory(server: Server) -> Row:
-    """Returns MiB of all processes of a service: proportional (PSS), and what no other process shares."""
-    sums = {"Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
-    for pid in _processes(server.pid):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-            name, _, value = line.partition(":")
-            if name in sums:
-                sums[name] += int(value.split()[0])
-    own = sums["Private_Clean"] + sums["Private_Dirty"]
-    return {"processes": len(_processes(server.pid)), "PSS MiB": sums["Pss"] >> 10, "private MiB": own >> 10}
+    """Returns MB of all processes of a service: proportional (PSS), and what no other process shares."""
+    found = [megabytes(pid, "Pss", "Private_Clean", "Private_Dirty") for pid in _processes(server.pid)]
+    shared, clean, dirty = (round(sum(column)) for column in zip(*found, strict=True))
+    return {"processes": len(found), "PSS MB": shared, "private MB": clean + dirty}
 
 
 def _write_bodies(directory: Path, shape: Shape) -> None:
@@ -180,7 +175,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
         sys.exit("This benchmark needs the program `wrk`: in Debian and Ubuntu, `apt-get install wrk`.")
     with folder() as made, ExitStack() as stack:
         directory = Path(made)
-        data.fill(str(directory / "data"), options.shape)
+        data.build(directory / "data", options.shape)
         _write_bodies(directory, options.shape)
         sizes = (1, options.workers)
         servers = {

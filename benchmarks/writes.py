@@ -102,7 +102,7 @@ def add(client: Client, stored: int, count: int) -> Row:
     """Single adds of a user who has `stored` memories."""
     texts, pairs = Texts(19), []
     with folder() as directory:
-        data.fill(directory, Shape(stored, 1))
+        data.build(directory, Shape(stored, 1))
         with recalld(directory) as server, EmbedderAlone() as alone:
             for _ in range(WARM_UP + count):
                 text = texts.memory()

@@ -16,7 +16,7 @@ NAMES = sorted(summaries())
 def test_every_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert {"http", "commit", "facts", "mongo", "scale"} <= set(NAMES)
+    assert {"http", "compare", "facts", "mongo", "recall", "scale"} <= set(NAMES)
     assert all(f"  {name} " in listed for name in NAMES)
     assert not {"harness", "data", "bare"} & set(NAMES)
 
@@ -32,7 +32,7 @@ def test_every_benchmark_has_options_and_a_run(name: str) -> None:
 
 def test_a_name_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
-    assert "queries_first" in capsys.readouterr().out
+    assert "reflection" in capsys.readouterr().out
 
 
 def test_a_run_prints_its_hardware_and_a_table_and_writes_its_figures(
