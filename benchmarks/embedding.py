@@ -25,7 +25,7 @@ async def callers(embedder: Embedder, count: int, seconds: float) -> list[float]
 
     async def one(seed: int) -> list[float]:
         texts, taken = Texts(seed), []
-        while (start := time.perf_counter()) < end:
+        while (start := time.perf_counter()) < end or not taken:
             await embedder.embed_query(f"{texts.sentence(12)} {seed} {start}")
             taken.append((time.perf_counter() - start) * 1000)
         return taken

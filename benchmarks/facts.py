@@ -1,5 +1,7 @@
 """Asserting a fact, asking as of a day and walking the graph over HTTP, beside a bare route.
 
+    scripts/benchmark facts --users 1000
+
 100,000 facts of 1,000 users (100 each: 60 links among 30 people, 30 literals, a home that changes ten times) and one
 user with 1,000 links, filled straight into the engine. The embedder answers every text with one vector, at once: all
 but the model is timed. All calls take turns, request by request, over kept-alive connections.

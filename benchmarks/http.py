@@ -1,5 +1,7 @@
 """A search over HTTP beside a bare route of the same framework that answers as many bytes.
 
+    scripts/benchmark http --shape 1000:1 10000:100
+
 Each figure is a median over repetitions. In each, a block of requests to the bare route and one to the service take
 turns. Stores are filled straight in the engine (benchmarks/data.py). `cached`: 32 texts whose vectors are known;
 `access`: the same, and accesses are recorded; `live`: every text is new and is embedded.

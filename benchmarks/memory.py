@@ -1,5 +1,7 @@
 """How much memory the service's process holds: after its start, after a load, and after a pause.
 
+    scripts/benchmark memory --memories 10000
+
 Memories are added over HTTP, 500 a request, and embedded by the service's model. Every search has a text of its own.
 Figures are MB (a million bytes) from Linux's /proc/PID/smaps_rollup, after the service has read its vocabulary:
 `resident` is VmRSS; `anonymous` is the process's own; the rest is mapped files (libraries), which processes share.

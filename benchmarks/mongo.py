@@ -1,5 +1,7 @@
 """Our code beside the bare driver: get, search and append on one MongoDB deployment, in one run.
 
+    scripts/benchmark mongo --uri mongodb://127.0.0.1:27017/?replicaSet=rs0
+
 Ours and the bare calls take turns. The bare side sends what a careful program would send for the same effect, with the
 same concerns and the same indexes:
 

@@ -1,5 +1,7 @@
 """Bulk loads, message appends and single adds beside the embedding that they need.
 
+    scripts/benchmark writes --parts load add
+
 The embedder alone runs in a process of its own with the service's settings, on the same texts, in turn. A single add is
 searched for at once, and must be found.
 """

@@ -19,7 +19,6 @@ from app.storage.text import (
     HAS_EVENT_TIME,
     SAID_BY_ASSISTANT,
     SAID_BY_USER,
-    IndexedText,
     content_hash,
     index_text,
     name_id,
@@ -114,16 +113,28 @@ def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
         | HAS_EVENT_TIME * (item.time is not None)
         for item, text in zip(items, indexed, strict=True)
     ]
-    blank = replace(
-        blank_columns(indexed, [item.content for item in items]),
+    n, length = len(items), np.array([text.length for text in indexed], np.float32)
+    blank = Columns(
+        rows=np.arange(n),
+        matched=np.ones(n, np.bool_),
+        cosine=np.zeros(n, np.float32),
+        has_vector=np.ones(n, np.bool_),
+        hits=np.zeros((0, n), np.float32),
+        df=np.zeros(0, np.float32),
+        length=length,
+        count=n,
+        mean_length=float(length.mean()),
         previous=previous,
         following=following,
         session=session,
         speaker=np.array([name_id(name) for name in spoken]),
         time=said,
-        anchor=said,
         flags=np.array(flags),
-        base_importance=np.full(len(items), 0.3, np.float32),
+        base_importance=np.full(n, 0.3, np.float32),
+        anchor=said,
+        pinned=np.zeros(n, np.bool_),
+        agent=np.zeros(n, np.int64),
+        content=np.array([content_hash(item.content) for item in items]),
     )
     postings: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for at, text in enumerate(indexed):
@@ -132,34 +143,6 @@ def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
     windows = [embed.windows(item.content) for item in items]
     first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
     return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
-
-
-def blank_columns(indexed: Sequence[IndexedText], contents: Sequence[str]) -> Columns:
-    """Documents of a scope without a query: plain facts, of no session, speaker or time, and of importance 0.5."""
-    n, length = len(indexed), np.array([text.length for text in indexed], np.float32)
-    none, zero, alone = np.zeros(n, np.bool_), np.zeros(n, np.int64), np.full(n, -1)
-    return Columns(
-        rows=np.arange(n),
-        matched=~none,
-        cosine=np.zeros(n, np.float32),
-        has_vector=~none,
-        hits=np.zeros((0, n), np.float32),
-        df=np.zeros(0, np.float32),
-        length=length,
-        count=n,
-        mean_length=float(length.mean()),
-        previous=alone,
-        following=alone,
-        session=alone,
-        speaker=zero,
-        time=zero,
-        flags=np.array([text.flags for text in indexed]),
-        base_importance=np.full(n, 0.5, np.float32),
-        anchor=zero,
-        pinned=none,
-        agent=zero,
-        content=np.array([content_hash(content) for content in contents]),
-    )
 
 
 def links(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
