@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 120
+START_SECONDS, END_SECONDS = 120, 60
 WARM_UP = 20
 
 Row: TypeAlias = dict[str, Any]
@@ -161,7 +161,11 @@ def serving(
         yield Server(port, process.pid, time.perf_counter() - started)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
+        try:
+            process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
