@@ -8,9 +8,13 @@ AVX-512 but without VNNI add two neighbouring products in 16 bits, and saturate 
 that no two neighbours of one sign add up to more than 128: 128 * 255 fits. Every CPU then computes the same sums.
 """
 
+import hashlib
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,6 +39,18 @@ class Encoder:
     heads: int
     width: int
     epsilon: float = 1e-12
+
+
+def packaged(package: str, file: str, sha256: str, script: str) -> bytes:
+    """The bytes of a file that a package of PyPI brings. Exits where they are not the known ones, or the package is not
+    installed; `script` installs it."""
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        sys.exit(f"The package {package} is not installed: use {script}")
+    data = (Path(found.submodule_search_locations[0]) / file).read_bytes()
+    if (digest := hashlib.sha256(data).hexdigest()) != sha256:
+        sys.exit(f"{file} of {package} is not the one we know: its sha256 is {digest}")
+    return data
 
 
 # --- Quantizing -------------------------------------------------------------------------------------------------------

