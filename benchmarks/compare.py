@@ -15,26 +15,14 @@ import asyncio
 import json
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from benchmarks.data import Texts
-from benchmarks.harness import (
-    ROOT,
-    Call,
-    Connection,
-    Row,
-    Section,
-    Server,
-    Times,
-    alternate,
-    bare,
-    folder,
-    percentile,
-    recalld,
-)
+from benchmarks.harness import ROOT, Call, Connection, Row, Section, Server, alternate, bare, folder, recalld
 
 OWNER = {"agent_id": "bench", "user_id": "u"}
 LISTED = "/v1/memories?limit=100&agent_id=bench&user_id=u"
@@ -101,16 +89,16 @@ def calls(to: Connection, memories: int) -> dict[str, Call]:
     }
 
 
-def compared(times: dict[str, Times], limit: float | None) -> tuple[list[Row], bool]:
+def compared(times: Mapping[str, Mapping[str, list[float]]], limit: float | None) -> tuple[list[Row], bool]:
     """`times`: of each service, by call. A row for each call that all services have."""
     (base, first), *others = times.items()
     rows, met = list[Row](), True
     for call in first:
         if all(call in taken for _, taken in others):
-            row: Row = {"call": call, f"{base}, p50 ms": round(percentile(first[call], 50), 2)}
+            row: Row = {"call": call, f"{base}, p50 ms": round(median(first[call]), 2)}
             for name, taken in others:
-                p50 = percentile(taken[call], 50)
-                ratio = round(p50 / percentile(first[call], 50), 2)
+                p50 = median(taken[call])
+                ratio = round(p50 / median(first[call]), 2)
                 row |= {f"{name}, p50 ms": round(p50, 2), f"{name} ×": ratio}
                 if limit is not None and call in WRITES:
                     row["target"] = limit
@@ -136,7 +124,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
             own = calls_of_bare(to) if name == "bare" else calls(to, options.memories)
             asked |= {f"{name}/{call}": ask for call, ask in own.items()}
         times = asyncio.run(alternate(asked, options.requests))
-    by_service: dict[str, Times] = {}
+    by_service: dict[str, dict[str, list[float]]] = {}
     for key, taken in times.items():
         name, _, call = key.partition("/")
         by_service.setdefault(name, {})[call] = taken

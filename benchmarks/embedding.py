@@ -24,7 +24,7 @@ async def callers(embedder: Embedder, count: int, seconds: float) -> list[float]
     end = time.perf_counter() + seconds
 
     async def one(seed: int) -> list[float]:
-        texts, taken = Texts(seed), []
+        texts, taken = Texts(seed), list[float]()
         while (start := time.perf_counter()) < end or not taken:
             await embedder.embed_query(f"{texts.sentence(12)} {seed} {start}")
             taken.append((time.perf_counter() - start) * 1000)

@@ -15,14 +15,7 @@ from app.retrieval.features import base_score, bm25, features, scaled_text
 from app.retrieval.query_analysis import QueryText, analyse, read_by
 from app.retrieval.time_expressions import read_interval
 from app.storage.search import Columns, Floats
-from app.storage.text import (
-    HAS_EVENT_TIME,
-    SAID_BY_ASSISTANT,
-    SAID_BY_USER,
-    content_hash,
-    index_text,
-    name_id,
-)
+from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
 from benchmarks.evaluation.sets import Item, Question, World
 
 _OF_ROLE = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
