@@ -1,8 +1,8 @@
 """Candidates: pairs of records of one prompt that may not both hold, by their vectors and by what tells them apart.
 
 The nearest neighbours of each record are read from the store's vectors. Each pair gets a score, the probability that a
-person would call it a contradiction or a change. The weights are fitted by `benchmarks/learned/pair_weights.py` on
-pairs that were written for it.
+person would call it a contradiction or a change. The weights are fitted by `scripts/fit_pairs.py` on pairs that were
+written for it.
 """
 
 import math

@@ -1,20 +1,21 @@
 """How much of what a question needs stands in the prompt: each question is one context for each budget.
 
-The `text` of the answer is what counts; scoring.py says how a memory is counted. A question's figure is the mean over
-the memories that it needs, a row's figure the mean over its questions, in brackets the 95 % bootstrap interval over
-questions. `tokens` is the mean of the tokens used. `overhead` is what the section `memories` spends on a memory beyond
-the memory's own words.
+    scripts/benchmark prompts                                   # stories of our own, five languages
+    scripts/benchmark prompts --data FILE... --json figures.json
+
+The `text` of the answer is what counts; benchmarks/evaluation/scoring.py says how a memory is counted. A question's
+figure is the mean over the memories that it needs, a row's figure the mean over its questions, in brackets the 95 %
+bootstrap interval over questions. `tokens` is the mean of the tokens used. `overhead` is what the section `memories`
+spends on a memory beyond the memory's own words.
 
 Where each of several memories tells the answer, one of them is enough: with --any a question's figure is the largest of
 its memories'. --last asks only the last question of each conversation.
 
 Without --data the stories of tests/data/prompt_stories.json are asked: orders, how-tos, greetings, single words and
-pinned rules in five languages; --part selects from them. With --speed a context of 2,000 tokens is timed beside a
-search instead.
+pinned rules in five languages; --part selects from them. Without --url a service is started.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,15 +24,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import httpx
-
-from benchmarks import harness
-from benchmarks.evaluation import scoring, sets, speed
+from benchmarks.evaluation import scoring, sets
 from benchmarks.evaluation.measures import interval
 from benchmarks.evaluation.scoring import Passage
-from benchmarks.evaluation.service import Service
+from benchmarks.evaluation.service import Service, add_service_options, connection
 from benchmarks.evaluation.sets import World, answerable, fewer
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, Row, Section
 
 Enough = Callable[[Sequence[float]], float]
 STORIES = ROOT / "tests" / "data" / "prompt_stories.json"
@@ -120,18 +118,22 @@ def _figures(scores: Sequence[Score]) -> dict[str, Any]:
     }
 
 
-def table(found: dict[str, dict[str, dict[str, Any]]], budgets: Sequence[int]) -> str:
-    heads = " | ".join(f"{budget:,} | tokens" for budget in budgets)
-    lines = [f"| set | questions | {heads} | overhead |", "|---|--:|" + "--:|" * (2 * len(budgets) + 1)]
+def section(found: dict[str, dict[str, dict[str, Any]]], budgets: Sequence[int]) -> Section:
+    """A row for each set, with its figures at each budget."""
+    rows: list[Row] = []
     for group, by_budget in found.items():
         figures = [by_budget[str(budget)] for budget in budgets]
-        cells = [f"{each['share']:.3f} ({_span(each['interval'], 2)}) | {each['tokens']:.0f}" for each in figures]
+        row: Row = {"set": group, "questions": figures[0]["questions"]}
+        for budget, each in zip(budgets, figures, strict=True):
+            row[f"{budget:,}"] = f"{each['share']:.3f} ({_span(each['interval'], 2)})"
+            row[f"tokens of {budget:,}"] = round(each["tokens"])
         spent = by_budget.get("2000", figures[-1])
-        cost = "" if spent["overhead"] is None else f"{spent['overhead']:.1f} ({_span(spent['overhead_interval'], 1)})"
-        lines.append(f"| {group} | {figures[0]['questions']} | {' | '.join(cells)} | {cost} |")
-    if lacking := sum(each["degraded"] for by_budget in found.values() for each in by_budget.values()):
-        lines.append(f"\n{lacking} answers lacked a section, or the vector of the query.")
-    return "\n".join(lines)
+        known = spent["overhead"] is not None
+        row["overhead"] = f"{spent['overhead']:.1f} ({_span(spent['overhead_interval'], 1)})" if known else None
+        rows.append(row)
+    lacking = sum(each["degraded"] for by_budget in found.values() for each in by_budget.values())
+    notes = [f"{lacking} answers lacked a section, or the vector of the query."] if lacking else []
+    return Section("prompts", rows, notes=notes, figures=found)
 
 
 def _span(bounds: Sequence[float], digits: int) -> str:
@@ -139,33 +141,22 @@ def _span(bounds: Sequence[float], digits: int) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_service_options(parser)
     parser.add_argument("--data", type=Path, nargs="+", default=[STORIES], help="conversations and questions (JSON)")
-    parser.add_argument("--budgets", type=_numbers, default=[500, 1000, 2000, 4000], help="tokens, with commas")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[500, 1000, 2000, 4000], help="tokens")
     parser.add_argument("--part", choices=("dev", "held_out", "all"), default="dev", help="which worlds of the stories")
     parser.add_argument("--any", action="store_true", help="one of the memories that a question needs is enough")
     parser.add_argument("--last", action="store_true", help="only the last question of each conversation")
     parser.add_argument("--reflect", action="store_true", help="let the service reflect before questions are asked")
-    parser.add_argument("--speed", action="store_true", help="time a context of 2,000 tokens beside a search instead")
 
 
-def load(options: argparse.Namespace) -> list[World]:
+def run(options: argparse.Namespace) -> Iterator[Section]:
     files = [[answerable(world) for world in sets.load(path, options.part)] for path in options.data]
     worlds = [world for loaded in files for world in fewer(loaded, options.conversations, options.limit)]
-    return [replace(world, questions=world.questions[-1:]) for world in worlds] if options.last else worlds
-
-
-def run(client: httpx.Client, worlds: list[World], options: argparse.Namespace) -> None:
-    if options.speed:
-        result: Any = speed.measure(client, worlds)
-        print(harness.table(result))
-    else:
-        enough: Enough = max if options.any else fmean
+    if options.last:
+        worlds = [replace(world, questions=world.questions[-1:]) for world in worlds]
+    enough: Enough = max if options.any else fmean
+    with connection(options.url, options.key) as client:
         service = Service(client, reflects=options.reflect)
-        result = summary(evaluate(service, worlds, options.budgets, wall_clock=options.wall_clock, enough=enough))
-        print(table(result, options.budgets))
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in text.split(",")]
+        scores = evaluate(service, worlds, options.budgets, wall_clock=options.wall_clock, enough=enough)
+    yield section(summary(scores), options.budgets)

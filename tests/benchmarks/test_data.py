@@ -1,4 +1,4 @@
-"""The scale benchmark's memories are what the service would have stored."""
+"""The benchmarks' memories are what the service would have stored."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -7,24 +7,23 @@ import numpy as np
 
 from app.memories.models import MEMORIES
 from app.storage.index.record_codec import head_dtype
-from benchmarks.data import BIG, DIM
-from benchmarks.scale_data import AT_ONCE, SMALL, Size, made
+from benchmarks.data import BIG, DIM, TURN, Shape, made
 
 
 def test_each_user_has_as_many_memories_and_the_times_mix_the_users() -> None:
-    parts = Size(2_000, 20, 500).parts()
-    assert Counter(number for number, _ in parts) == {**dict.fromkeys(range(20), 4), BIG: 20}
-    assert len(set(parts)) == len(parts)
-    assert len({number for number, _ in parts[:20]}) > 5
-    assert SMALL.total == 10_000
+    turns = Shape(2_000, 20, 500).turns()
+    assert Counter(number for number, _, _ in turns) == {**dict.fromkeys(range(20), 4), BIG: 20}
+    assert len(set(turns)) == len(turns)
+    assert len({number for number, _, _ in turns[:20]}) > 5
+    assert Counter(count for _, _, count in Shape(120, 2).turns()) == {25: 4, 10: 2}, "60 memories of each"
 
 
 def test_memories_are_whole_and_can_be_found() -> None:
     start = datetime(2026, 1, 1, tzinfo=UTC)
-    records = made(list(enumerate([(3, 0), (3, 1)])), start, timedelta(hours=1))
-    assert [record.doc["memory_type"] for record in records] == ["fact"] * AT_ONCE + ["message"] * AT_ONCE
-    assert len({record.doc["memory_id"] for record in records}) == 2 * AT_ONCE
-    assert {record.doc["source"]["session_id"] for record in records} == {None, "s-3-1"}
+    records = made(list(enumerate([(3, 1, 25), (3, 2, 25)])), start, timedelta(hours=1))
+    assert [record.doc["memory_type"] for record in records] == ["fact"] * TURN + ["message"] * TURN
+    assert len({record.doc["memory_id"] for record in records}) == 2 * TURN
+    assert {record.doc["source"]["session_id"] for record in records} == {None, "s-3-2"}
     created = [record.doc["created_at"] for record in records]
     assert created == sorted(created)
     assert MEMORIES.searched is not None
