@@ -3,7 +3,8 @@
 Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -35,10 +36,16 @@ def total(usage: Mapping[str, Usage]) -> Usage:
     return sum(usage.values(), Usage())
 
 
-def nonzero(counted: Mapping[str, Mapping[str, Usage]]) -> dict[str, dict[str, Usage]]:
-    """Returns the same usage without collections and tenants that have nothing."""
-    kept = {tenant: {name: one for name, one in own.items() if one != Usage()} for tenant, own in counted.items()}
-    return {tenant: own for tenant, own in kept.items() if own}
+def by_tenant(counted: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dict[str, Usage]]:
+    """Returns the sums of the usages of a (tenant, collection), without collections and tenants that have nothing."""
+    sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+    for key, usage in counted:
+        sums[key] += usage
+    found: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
+    for (tenant, name), usage in sums.items():
+        if usage != Usage():
+            found[tenant][name] = usage
+    return dict(found)
 
 
 def differences(stored: UsageByTenant, counted: UsageByTenant) -> list[str]:

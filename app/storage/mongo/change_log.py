@@ -12,7 +12,7 @@ entries after its writes. See decision 22.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from bson import Timestamp
@@ -36,9 +36,9 @@ from app.storage.change_log import (
 from app.storage.mongo import filters
 from app.storage.mongo.codec import Stored
 from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
+from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import EVERYTHING, Filter
 
-T = TypeVar("T")
 STEP = 1_000
 """Entries that one transaction numbers or drops."""
 NEVER = Timestamp(0, 0)
@@ -70,12 +70,6 @@ async def append(database: Database, session: MongoSession, notes: ChangeNotes) 
         await database[CHANGE_LOG].insert_many(entries, session=session)
 
 
-class Transactions(Protocol):
-    """Runs work in a transaction, again after a conflict."""
-
-    def __call__(self, work: Callable[[MongoSession], Awaitable[T]], keys: set[str], /) -> Awaitable[T]: ...
-
-
 class MongoChangeLog:
     """Implements `ChangeLog`. Its reads see what a majority has, so that no number is ever taken back."""
 
@@ -83,11 +77,11 @@ class MongoChangeLog:
         self,
         database: Database,
         timely: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
-        in_transaction: Transactions,
+        runner: TransactionRunner,
         options: LogOptions,
     ) -> None:
         """`timely` runs a call of the driver within the deadline of a request."""
-        self._database, self._timely, self._in_transaction, self.options = database, timely, in_transaction, options
+        self._database, self._timely, self._runner, self.options = database, timely, runner, options
         durable = ReadConcern("majority")
         self._entries = database.get_collection(CHANGE_LOG, read_concern=durable)
         self._heads = database.get_collection(CHANGE_HEADS, read_concern=durable)
@@ -140,7 +134,7 @@ class MongoChangeLog:
         pending = {"tenant_id": tenant, **PENDING}
         while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
             await self._timely(lambda: self._begun(tenant))
-            await self._in_transaction(lambda session: self._number_some(session, tenant), {f"changes {tenant}"})
+            await self._runner.in_transaction(lambda session: self._number_some(session, tenant), {f"changes {tenant}"})
 
     async def _begun(self, tenant: str) -> None:
         new = {"_id": tenant, "log": uuid4().hex[:12], "last": Int64(0), "floor": Int64(0)}
@@ -177,7 +171,7 @@ class MongoChangeLog:
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def forget(self, tenant: str, user: str) -> None:
-        await self._in_transaction(lambda session: self._forget(session, tenant, user), {f"changes {tenant}"})
+        await self._runner.in_transaction(lambda session: self._forget(session, tenant, user), {f"changes {tenant}"})
 
     async def _forget(self, session: MongoSession, tenant: str, user: str) -> None:
         entries = self._database[CHANGE_LOG]

@@ -72,7 +72,7 @@ class MongoStore(Shielded):
         self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
-        self.change_log = MongoChangeLog(self._database, self._timely, self._runner.in_transaction, options.log)
+        self.change_log = MongoChangeLog(self._database, self._timely, self._runner, options.log)
         self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
 
     @classmethod
@@ -274,7 +274,7 @@ class MongoStore(Shielded):
 
     @property
     def accounting(self) -> MongoAccounting:
-        return MongoAccounting(self._database, self._collections, self._slowly.in_transaction)
+        return MongoAccounting(self._database, self._collections, self._slowly)
 
     async def _timely(self, work: Callable[[], Awaitable[T]]) -> T:
         """Runs a call of the driver to its end, within the deadline of a request."""

@@ -13,7 +13,7 @@ import orjson
 from app.errors import StoreUnavailable
 from app.storage.index.record_codec import PackedRecord
 from app.storage.schema import Collection
-from app.storage.sqlite import schema, search_rows
+from app.storage.sqlite import schema, search_rows, sql
 from app.storage.sqlite.admission import reserve_of
 from app.storage.sqlite.changes import insert_document
 from app.storage.sqlite.connections import WITH_CHECKSUMS, connect, translate_errors, use_checksums, verifies
@@ -264,7 +264,7 @@ def records_between(connection: apsw.Connection, collection: Collection, first: 
 
 
 def _records(connection: apsw.Connection, collection: Collection, which: str, bound: tuple[int, int]) -> list[Record]:
-    table = schema.quoted(collection.name)
+    table = sql.quoted(collection.name)
     named: tuple[str, ...] = ()
     if collection.searched is None:
         statement = f"SELECT d.row, d.doc, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
@@ -274,7 +274,7 @@ def _records(connection: apsw.Connection, collection: Collection, which: str, bo
             f"SELECT d.row, d.doc, s.head, s.vector, s.terms, s.facets FROM {table} d "
             "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
             "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
-            f"LEFT JOIN {schema.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
+            f"LEFT JOIN {sql.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
         )
     return [
         Record(orjson.loads(doc), None if head is None else PackedRecord(head, vector, terms, facets), str(row))
@@ -287,7 +287,7 @@ def load(connection: apsw.Connection, collection: Collection, records: Sequence[
     writing, new = search_rows.Writing(connection), 0
     for record in records:
         tenant, doc_id = record.doc["tenant_id"], str(record.doc[collection.id_field])
-        statement = f"SELECT 1 FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT 1 FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         if connection.execute(statement, (tenant, doc_id)).fetchone() is not None:
             continue
         row = insert_document(connection, collection, record.doc)

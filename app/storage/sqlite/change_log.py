@@ -4,7 +4,7 @@ SQLite has one writer at a time, over all processes. The order of the numbers is
 whoever sees an entry sees all earlier ones.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,9 @@ import apsw
 
 from app.storage.change_log import CHANGES, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
 from app.storage.schema import EVERYTHING, Filter
-from app.storage.sqlite import schema
-from app.storage.sqlite.read_pool import ReadPool
-from app.storage.sqlite.writer import WriterTask
+from app.storage.sqlite import sql
+from app.storage.sqlite.connections import ReadPool
+from app.storage.sqlite.writer import WriterThread
 
 _COUNT_UP = (
     "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
@@ -39,10 +39,8 @@ def append(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]
 class EmbeddedChangeLog:
     """Implements `ChangeLog`."""
 
-    def __init__(
-        self, readers: ReadPool, submit: Callable[[WriterTask[Any]], Awaitable[Any]], options: LogOptions
-    ) -> None:
-        self._readers, self._submit, self.options = readers, submit, options
+    def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
+        self._readers, self._writer, self.options = readers, writer, options
         self.watch = LogWatch(self._last)
 
     async def page(
@@ -65,7 +63,7 @@ class EmbeddedChangeLog:
     async def forget(self, tenant: str, user: str) -> None:
         mark: LogEntry | None = erased(tenant, self.options.stamp_now())
         for start in range(0, await self._last(tenant), STEP):
-            if await self._submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
+            if await self._writer.submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
                 mark = None
 
     async def has_expired(self) -> bool:
@@ -79,7 +77,7 @@ class EmbeddedChangeLog:
     async def prune(self) -> int:
         oldest, dropped = self.options.oldest(), 0
         for tenant in await self._readers.apart(_tenants):
-            while step := await self._submit(partial(_prune, tenant=tenant, oldest=oldest)):
+            while step := await self._writer.submit(partial(_prune, tenant=tenant, oldest=oldest)):
                 dropped += step
         return dropped
 
@@ -108,7 +106,7 @@ def _page(
         head = _head(connection, tenant)
         start = head.start(after)
         upto = min(head.last, start + scanned)
-        condition, values = schema.where(CHANGES, where)
+        condition, values = sql.where(CHANGES, where)
         statement = (
             f"SELECT {_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
             f"ORDER BY seq LIMIT {int(limit)}"

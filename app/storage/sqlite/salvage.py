@@ -16,7 +16,7 @@ import orjson
 from app.errors import StoreUnavailable
 from app.storage.changes import CommitConflict
 from app.storage.schema import Collection
-from app.storage.sqlite import backup, schema
+from app.storage.sqlite import backup, sql
 from app.storage.sqlite.backup import BESIDE_DATABASE
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
 from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log, read_note, state
@@ -187,8 +187,8 @@ class Rescue(Rescued):
 
     def _known(self, connection: apsw.Connection) -> Iterator[tuple[int, str]]:
         """Yields row numbers and ids by the index, from both ends."""
-        name = schema.quoted(self.collection.name)
-        index = schema.quoted(f"{self.collection.name}_id")
+        name = sql.quoted(self.collection.name)
+        index = sql.quoted(f"{self.collection.name}_id")
         for order in ("ASC", "DESC"):
             statement = f"SELECT row, id FROM {name} INDEXED BY {index} ORDER BY tenant {order}, id {order}"
             try:
@@ -198,7 +198,7 @@ class Rescue(Rescued):
             return
 
     def _last(self, connection: apsw.Connection) -> Iterator[int]:
-        newest = f"SELECT max(row) FROM {schema.quoted(self.collection.name)} WHERE ? > ''"
+        newest = f"SELECT max(row) FROM {sql.quoted(self.collection.name)} WHERE ? > ''"
         for statement in ("SELECT seq FROM sqlite_sequence WHERE name = ?", newest):
             try:
                 found: list[Any] = connection.execute(statement, (self.collection.name,)).fetchall()
@@ -219,7 +219,7 @@ class Rescue(Rescued):
 
     def _one(self, connection: apsw.Connection, row: int, known: dict[int, str]) -> Iterator[Record]:
         """Yields the document alone. Notes the row as lost if that cannot be read, either."""
-        statement = f"SELECT doc FROM {schema.quoted(self.collection.name)} WHERE row = ?"
+        statement = f"SELECT doc FROM {sql.quoted(self.collection.name)} WHERE row = ?"
         try:
             texts: list[Any] = connection.execute(statement, (row,)).fetchall()
             for (text,) in texts:

@@ -20,25 +20,17 @@ from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
-from app.storage.sqlite import backup, check, schema, search_rows, set_wide
+from app.storage.sqlite import backup, check, schema, search_rows, set_wide, sql
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import EmbeddedAccounting, execute
 from app.storage.sqlite.check import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
-from app.storage.sqlite.connections import Faults, connect, translate_errors
+from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, translate_errors
 from app.storage.sqlite.log_file import LogTruncation
-from app.storage.sqlite.read_pool import (
-    ReadCache,
-    ReadPool,
-    fetched,
-    parsed,
-    select_documents,
-    select_texts,
-    select_values,
-)
 from app.storage.sqlite.set_wide import EmbeddedReembedding
+from app.storage.sqlite.sql import fetched, parsed, select_documents, select_texts, select_values
 from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
 
@@ -82,8 +74,8 @@ class EmbeddedStore:
         self.writer = WriterThread(
             writing, execute, options.observe_commit, self._log.written, self._faults, self._space
         )
-        self.accounting = EmbeddedAccounting(self._collections, self._readers.apart, self.writer.submit)
-        self.change_log = EmbeddedChangeLog(self._readers, self.writer.submit, options.log)
+        self.accounting = EmbeddedAccounting(self._collections, self._readers, self.writer)
+        self.change_log = EmbeddedChangeLog(self._readers, self.writer, options.log)
         self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
 
     @classmethod
@@ -116,7 +108,7 @@ class EmbeddedStore:
         return None if found is None else orjson.loads(found)
 
     def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
-        statement = f"SELECT doc FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with self._faults.translated():
             found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
         return None if found is None else found[0]
@@ -145,13 +137,13 @@ class EmbeddedStore:
         return await asyncio.to_thread(parsed, found)  # background work reads many pages: this lets others run
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        counting = partial(set_wide.count_documents, collection=collection, tenant=tenant, where=where)
+        counting = partial(sql.count_documents, collection=collection, tenant=tenant, where=where)
         return await (self._readers.apart(counting) if tenant is None else self._readers.bounded(counting))
 
     async def tally(
         self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
     ) -> dict[str, int]:
-        return await self._readers.apart(lambda c: set_wide.count_by_value(c, collection, tenant, field, where, first))
+        return await self._readers.apart(lambda c: sql.count_by_value(c, collection, tenant, field, where, first))
 
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
@@ -290,7 +282,7 @@ class EmbeddedStore:
 
     @property
     def reembedding(self) -> EmbeddedReembedding:
-        return EmbeddedReembedding(self._readers.apart, self.writer.submit)
+        return EmbeddedReembedding(self._readers, self.writer)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
