@@ -20,10 +20,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.storage.index.record_codec import PackedRecord, head_dtype, norms_of
-from app.storage.index.rows import Row
+from app.storage.index.record_codec import PackedRecord, Row, head_dtype, norms_of
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc, SearchSchema, value_at
+from app.storage.search import ScopeFacts
 from app.storage.text import LONG
 
 MAX_SPEAKERS = 64
@@ -72,6 +72,13 @@ class PartitionState:
 
     def tombstones_dropped(self) -> None:
         self.floor, self.tombstones = self.version, 0
+
+
+def facts_of(states: Sequence[PartitionState]) -> ScopeFacts:
+    """Returns the facts about a scope of these partitions."""
+    speakers = dict.fromkeys(name for state in states for name in state.speakers)
+    agents = dict.fromkeys(state.agent for state in states)
+    return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
 
 NONE = bytes(4)

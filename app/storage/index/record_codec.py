@@ -115,13 +115,13 @@ FACET = np.dtype("<u8")
 
 @cache
 def head_dtype(ranges: int) -> np.dtype[np.void]:
-    """Returns the layout of a head with this number of ranges."""
+    """Returns the layout of a head with this number of ranges.
+
+    `rev` is the partition version that last wrote its text, vector, facets or session.
+    """
     return np.dtype(
         [
-            (
-                "rev",
-                "<i8",
-            ),  # the partition version that last wrote its text, vector, facets or session
+            ("rev", "<i8"),
             ("time", "<i8"),
             ("anchor", "<i8"),
             ("content", "<i8"),
@@ -148,6 +148,31 @@ class PackedRecord:
     """The int8 vectors of all windows; None while the embedding is pending."""
     terms: bytes
     facets: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A document's handle and its packed record; None if it was deleted."""
+
+    id: int
+    packed: PackedRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many documents: their handles, each part of their packed records joined, and the length in bytes of each part.
+
+    A document without a vector has a vector length of 0.
+    """
+
+    ids: Sequence[int]
+    heads: bytes
+    vectors: bytes
+    terms: bytes
+    facets: bytes
+    vector_lengths: Sequence[int]
+    term_lengths: Sequence[int]
+    facet_lengths: Sequence[int]
 
 
 def quantise(vector: Floats) -> NDArray[np.int8]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.storage.index.partitions import SegmentCache
-from app.storage.index.record_codec import head_dtype, model_id, quantise
-from app.storage.index.rows import Row
+from app.storage.index.record_codec import Row, head_dtype, model_id, quantise
 from app.storage.index.segment import Segment
 from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
 from app.storage.mongo.filters import text_filter, vector_filter

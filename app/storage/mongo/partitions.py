@@ -15,7 +15,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
 from app.storage.index.partitions import PartitionState, overlaid
-from app.storage.index.rows import Row
+from app.storage.index.record_codec import Row
 from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
 from app.storage.schema import Collection, Doc
 from app.storage.search import ANY_AGENT, Partition

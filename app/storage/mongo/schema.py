@@ -16,8 +16,7 @@ from app import VERSION
 from app.storage.mongo.codec import MODEL, OWN, PAIR, REV, ROW, VECTOR, range_name, unique_path
 from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
 from app.storage.mongo.usage import USAGE
-from app.storage.schema import Collection
-from app.storage.versions import Written, due, newest, refuse_newer
+from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
 
 LAYOUT = 1
 """The first layout. Newly declared fields and indexes need no new one."""
@@ -126,7 +125,7 @@ async def _made(database: Database, marker: str, steps: Mapping[int, MongoStep])
     known, found = newest(LAYOUT, steps), await written(database)
     if found is None:
         return False
-    refuse_newer("The database", found, known)
+    refuse_newer_layout("The database", found, known)
     return found == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
 
 

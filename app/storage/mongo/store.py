@@ -17,7 +17,7 @@ from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
-from app.storage.index.partitions import SegmentCache
+from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import check, filters, partitions, statements
 from app.storage.mongo.ann_search import Candidates, SegmentLoader
@@ -233,10 +233,7 @@ class MongoStore(Shielded):
     @shielded
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
         with self._within():
-            states = await partitions.read(self._database, collection, tenant, wanted)
-        speakers = dict.fromkeys(name for state in states for name in state.speakers)
-        agents = dict.fromkeys(state.agent for state in states)
-        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+            return facts_of(await partitions.read(self._database, collection, tenant, wanted))
 
     @shielded
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:

@@ -152,14 +152,8 @@ class _Work:
         if change.entry is not None:
             self.pairs.add(collection, doc, row, change.entry)
         elif change.like is not None:
-            self.pairs.add_like(collection, doc, row, self._row(collection, doc["tenant_id"], change.like))
-
-    def _row(self, collection: Collection, tenant: str, doc_id: str) -> int:
-        statement = f"SELECT row FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
-        if found is None:
-            raise CommitConflict(collection.name, doc_id, "missing")
-        return int(found[0])
+            like, _ = self._read(collection, doc["tenant_id"], change.like, {})
+            self.pairs.add_like(collection, doc, row, like)
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -187,10 +181,8 @@ class _Work:
             return
         if change.entry is not None:
             self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
-        elif change.text is not None:
-            self.pairs.reword(collection, doc, row, change.text)
         else:
-            self.pairs.amend(collection, doc, row, changed)
+            self.pairs.amend(collection, doc, row, changed, change.text)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))

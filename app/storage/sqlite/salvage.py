@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
 import numpy as np
@@ -16,8 +16,7 @@ import orjson
 from app.errors import StoreUnavailable
 from app.storage.changes import CommitConflict
 from app.storage.schema import Collection
-from app.storage.sqlite import backup, sql
-from app.storage.sqlite.backup import BESIDE_DATABASE
+from app.storage.sqlite import set_wide, sql
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
 from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log, read_note, state
 from app.storage.sqlite.pages import (
@@ -33,7 +32,8 @@ from app.storage.sqlite.pages import (
     weights,
 )
 from app.storage.sqlite.pages import HEADER_BYTES as DATABASE_HEADER
-from app.storage.transfer import Counter, Record, Rescued, Salvaged
+from app.storage.sqlite.rewrite import BESIDE_DATABASE
+from app.storage.transfer import Counter, MovableStore, Record, Rescued, Salvaged
 
 Pages: TypeAlias = dict[int, bytes | None]
 """Contents by page number; None for a page that cannot be read."""
@@ -151,18 +151,6 @@ def _bits(words: WordArray) -> int:
     return sum(int(word).bit_count() for word in words)
 
 
-class LoadingStore(Protocol):
-    """The store that takes what can be read."""
-
-    async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        """Inserts records."""
-        ...
-
-    async def load_counters(self, counters: Sequence[Counter]) -> None:
-        """Raises counters."""
-        ...
-
-
 class Rescue(Rescued):
     """Reads one collection, and notes what cannot be read."""
 
@@ -174,7 +162,7 @@ class Rescue(Rescued):
             if found := list(self._between(connection, first, min(first + ROWS - 1, last), known)):
                 yield found
 
-    async def load(self, target: LoadingStore, records: Sequence[Record]) -> None:
+    async def load(self, target: MovableStore, records: Sequence[Record]) -> None:
         """Writes records into the other store, but for those that contradict others there."""
         try:
             self.records += await target.load(self.collection, records)
@@ -208,7 +196,7 @@ class Rescue(Rescued):
 
     def _between(self, connection: apsw.Connection, first: int, last: int, known: dict[int, str]) -> Iterator[Record]:
         try:
-            yield from backup.records_between(connection, self.collection, first, last)
+            yield from set_wide.records_between(connection, self.collection, first, last)
         except DAMAGE:
             if first < last:
                 middle = (first + last) // 2
@@ -248,7 +236,7 @@ async def salvage(
     source: Path,
     directory: Path,
     collections: Sequence[Collection],
-    target: LoadingStore,
+    target: MovableStore,
     key: StoreKey | None = None,
 ) -> Salvaged:
     """Writes what can be read of a database into another store. `directory` takes the copy for as long as this runs.

@@ -9,12 +9,10 @@ import orjson
 
 from app import VERSION
 from app.errors import StoreUnavailable
-from app.storage import versions
-from app.storage.schema import Collection, Unique
+from app.storage.schema import Collection, Unique, Written, due, newest, refuse_newer_layout
 from app.storage.sqlite import log_file
 from app.storage.sqlite.connections import WITH_CHECKSUMS, translate_errors
 from app.storage.sqlite.sql import quoted, search_table, unique_index, values_of, where
-from app.storage.versions import Written, due, newest
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +144,7 @@ def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]
 def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, SqliteStep] = STEPS) -> None:
     """Raises StoreUnavailable if a newer version wrote the database. Writes nothing."""
     with translate_errors():
-        versions.refuse_newer(what, written(connection), newest(WITH_CHECKSUMS, steps))
+        refuse_newer_layout(what, written(connection), newest(WITH_CHECKSUMS, steps))
 
 
 def migrate(

@@ -12,8 +12,7 @@ import orjson
 
 from app.storage.changes import IndexEntry
 from app.storage.index.partitions import PartitionState, code, model_at, model_of, overlaid
-from app.storage.index.record_codec import PackedRecord, pack, repack, reword
-from app.storage.index.rows import Block, Row
+from app.storage.index.record_codec import Block, PackedRecord, Row, pack, repack, reword
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc
 from app.storage.search import ANY_AGENT, Partition
@@ -186,29 +185,21 @@ class Writing:
         self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
         self._write(collection, state, doc, row, packed, new=False)
 
-    def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
-        """Updates the row of a document, if it exists, after the fields `changed` changed. Text and vector stay."""
-        state, table = self._state(collection, doc), sql.search_table(collection)
-        statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
-        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
-        if found is None:
-            return
-        old = PackedRecord(found[0], None, b"", found[1])
-        packed = repack(collection.spec, doc, old, state.version, changed)
-        state.note_speaker(collection, doc)
-        self._connection.execute(
-            f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
-            (state.version, packed.head, packed.facets, state.pair, row),
-        )
-
-    def reword(self, collection: Collection, doc: Doc, row: int, text: IndexedText) -> None:
-        """Replaces the terms of a document's row, if it exists. Its vectors stay."""
+    def amend(
+        self, collection: Collection, doc: Doc, row: int, changed: Set[str], text: IndexedText | None = None
+    ) -> None:
+        """Updates the row of a document, if it exists, after the fields `changed` changed. `text` replaces its terms;
+        its vectors stay."""
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
         if found is None:
             return
-        packed = reword(collection.spec, doc, PackedRecord(found[0], None, *found[1:]), text, state.version)
+        old = PackedRecord(found[0], None, *found[1:])
+        if text is None:
+            packed = repack(collection.spec, doc, old, state.version, changed)
+        else:
+            packed = reword(collection.spec, doc, old, text, state.version)
         state.note_speaker(collection, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",

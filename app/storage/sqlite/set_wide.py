@@ -1,23 +1,21 @@
-"""Set-wide statements on the embedded store: counts, decay and expiry, moving to another model."""
+"""Statements over many documents of the embedded store: decay, erasure, moving to another model or another store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import apsw
 import orjson
 
-from app.errors import StoreUnavailable
 from app.storage.index.partitions import code, model_at
+from app.storage.index.record_codec import PackedRecord
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection, Eq, Filter, Not, both
-from app.storage.sqlite import sql
-from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.connections import PAGE_BYTES, ReadPool, connect
-from app.storage.sqlite.log_file import HEAD_BYTES, HEADER_BYTES, checkpoint, verify
-from app.storage.sqlite.pages import StoreKey
+from app.storage.sqlite import search_rows, sql
+from app.storage.sqlite.changes import insert_document
+from app.storage.sqlite.connections import ReadPool
 from app.storage.sqlite.writer import WriterThread
+from app.storage.transfer import Counter, Record
 
 LOOKED_AT = 50_000
 """Rows read by one `look`. While it runs, the WAL cannot be truncated."""
@@ -77,10 +75,6 @@ class DecaySteps:
         return statement, [*formula, *which, *values]
 
 
-LEAST_WAIT_MS = 5_000
-"""Waits at least this long for readers of other processes to finish."""
-
-
 def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
     """Returns the numbers of the user's partitions without documents."""
     statement = "SELECT pair FROM pairs WHERE tenant = ? AND user = ? AND count = 0"
@@ -96,30 +90,6 @@ def forget(
         for table in (*(sql.search_table(one) for one in collections if one.searched), "kept_vectors", "pairs"):
             connection.execute(f"DELETE FROM {table} WHERE pair = ?", (pair,))
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
-
-
-def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | None) -> None:
-    """Rewrites the database without deleted bytes. Runs while this process writes nothing.
-
-    The new pages are in the log first, so as many bytes must be free as the database uses. Raises StorageFull if they
-    are not, even with those kept back, and StoreUnavailable if another process keeps the log open.
-    """
-    connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)
-    try:
-        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
-        verify(connection)
-        with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
-            connection.execute("VACUUM").fetchall()
-            if not checkpoint(connection, "TRUNCATE"):
-                raise StoreUnavailable("Another process still reads what was deleted: please try again.")
-    finally:
-        connection.close()
-
-
-def _log_bytes(connection: apsw.Connection) -> int:
-    """Returns the size of a log with every page of the database that is in use."""
-    pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
-    return pages * (PAGE_BYTES + HEAD_BYTES) + HEADER_BYTES
 
 
 DROPPED_AT_ONCE = 5_000
@@ -222,3 +192,63 @@ def _lacks(collection: Collection) -> str:
     """Returns the condition that the search row `s` lacks a vector of a model. Its parameter is the model's code."""
     of = f"substr(s.head, {model_at(collection.spec) + 1}, 4)"
     return f"s.head IS NOT NULL AND ({of} <> ? OR s.vector IS NULL)"
+
+
+def export(connection: apsw.Connection, collection: Collection, after: str | None, limit: int) -> list[Record]:
+    """Returns up to `limit` records after the position `after`, by row number."""
+    return _records(connection, collection, "d.row > ? ORDER BY d.row LIMIT ?", (int(after or 0), limit))
+
+
+def records_between(connection: apsw.Connection, collection: Collection, first: int, last: int) -> list[Record]:
+    """Returns the records of these row numbers."""
+    return _records(connection, collection, "d.row BETWEEN ? AND ? ORDER BY d.row", (first, last))
+
+
+def _records(connection: apsw.Connection, collection: Collection, which: str, bound: tuple[int, int]) -> list[Record]:
+    table = sql.quoted(collection.name)
+    named: tuple[str, ...] = ()
+    if collection.searched is None:
+        statement = f"SELECT d.row, d.doc, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
+    else:
+        named = (collection.name,)
+        statement = (
+            f"SELECT d.row, d.doc, s.head, s.vector, s.terms, s.facets FROM {table} d "
+            "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
+            "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
+            f"LEFT JOIN {sql.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
+        )
+    return [
+        Record(orjson.loads(doc), None if head is None else PackedRecord(head, vector, terms, facets), str(row))
+        for row, doc, head, vector, terms, facets in connection.execute(statement, (*named, *bound))
+    ]
+
+
+def load(connection: apsw.Connection, collection: Collection, records: Sequence[Record]) -> int:
+    """Inserts records, skipping existing ids. Returns the number inserted. Runs in the writer's thread."""
+    writing, new = search_rows.Writing(connection), 0
+    for record in records:
+        tenant, doc_id = record.doc["tenant_id"], str(record.doc[collection.id_field])
+        statement = f"SELECT 1 FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        if connection.execute(statement, (tenant, doc_id)).fetchone() is not None:
+            continue
+        row = insert_document(connection, collection, record.doc)
+        if record.packed is not None:
+            writing.take_in(collection, record.doc, row, record.packed)
+        new += 1
+    writing.close()
+    return new
+
+
+def counters(connection: apsw.Connection) -> list[Counter]:
+    """Returns all counters."""
+    found = connection.execute("SELECT tenant, name, value FROM counters")
+    return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in found]
+
+
+def load_counters(connection: apsw.Connection, given: Sequence[Counter], *, only: bool = False) -> None:
+    """Raises the counters to these values; `only` makes them exactly these. Runs in the writer's thread."""
+    if only:
+        connection.execute("DELETE FROM counters")
+    statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
+    for counter in given:
+        connection.execute(statement, (counter.tenant, counter.name, counter.value))

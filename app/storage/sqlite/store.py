@@ -14,13 +14,13 @@ import apsw
 import orjson
 
 from app.storage.changes import Change, Committed
-from app.storage.index.partitions import PartitionState, SegmentCache
+from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
-from app.storage.sqlite import backup, check, schema, search_rows, set_wide, sql
+from app.storage.sqlite import backup, check, rewrite, schema, search_rows, set_wide, sql
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import EmbeddedAccounting, execute
@@ -85,7 +85,7 @@ class EmbeddedStore:
         """Opens the store, creating it if needed. Raises StoreUnavailable if directory or database cannot be used."""
         path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
-            backup.make_folder(path)
+            rewrite.make_folder(path)
         await asyncio.to_thread(_prepare, path, collections, options)
         return cls(path, collections, options, dim=dim)
 
@@ -186,12 +186,7 @@ class EmbeddedStore:
         for state in states:
             if state.count > INLINE_ROWS and state.model:
                 self._begin_loading(collection, state)
-        if len(states) == 1:
-            (state,) = states
-            return ScopeFacts(state.count, tuple(state.speakers), (state.agent,))
-        speakers = dict.fromkeys(name for state in states for name in state.speakers)
-        agents = dict.fromkeys(state.agent for state in states)
-        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+        return facts_of(states)
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.pairs)
@@ -287,19 +282,19 @@ class EmbeddedStore:
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._readers.apart(lambda connection: backup.export(connection, collection, after, limit))
+        return await self._readers.apart(lambda connection: set_wide.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        return await self.writer.submit(partial(backup.load, collection=collection, records=records))
+        return await self.writer.submit(partial(set_wide.load, collection=collection, records=records))
 
     async def backup(self, target: Path) -> int:
         return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms, self._key)
 
     async def counters(self) -> list[Counter]:
-        return await self._readers.apart(backup.counters)
+        return await self._readers.apart(set_wide.counters)
 
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
-        await self.writer.submit(partial(backup.load_counters, given=counters, only=only))
+        await self.writer.submit(partial(set_wide.load_counters, given=counters, only=only))
 
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         return await self.writer.submit(partial(schema.notes, new=new or {}))
@@ -314,7 +309,7 @@ class EmbeddedStore:
         self._read_before.cache_clear()
 
     async def scrub(self) -> None:
-        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
+        await self.writer.alone(lambda: rewrite.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 

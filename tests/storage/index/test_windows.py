@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.storage.index.partitions import is_long
-from app.storage.index.record_codec import holds_windows, joined, model_id, pack, parted, quantise
-from app.storage.index.rows import Block, Row
+from app.storage.index.record_codec import Block, Row, holds_windows, joined, model_id, pack, parted, quantise
 from app.storage.index.segment import Segment
 from app.storage.search import Columns, Floats
 from tests.support.declared import DIM, MODEL, SEARCHED, ask, entry_doc, random_vector, search_entry
