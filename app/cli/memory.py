@@ -182,10 +182,7 @@ def sessions(  # noqa: PLR0913 (options)
     else:
         columns = ("session", "agent/user", "begun", "messages", "status")
         rows = [_conversation_row(one) for one in found["items"]]
-    if rows:
-        text_table(columns, rows)
-    else:
-        print("Nothing was found.", file=sys.stderr)
+    _table(columns, rows)
     tell_of_more(found)
 
 

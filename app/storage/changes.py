@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.errors import Conflict, QuotaExceeded
 from app.storage.schema import Collection, Doc, Filter
-from app.storage.search import Floats
 from app.storage.text import IndexedText
 
 
@@ -94,9 +94,9 @@ class IndexEntry:
     """
 
     text: IndexedText
-    vector: Floats | None
+    vector: NDArray[np.float32] | None
     model: str
-    further: Floats | None = None
+    further: NDArray[np.float32] | None = None
     """(n, dim): the vectors of a long text's windows after the first, which is `vector`. None if the text has one
     window."""
 
@@ -150,6 +150,11 @@ class Update:
     """True keeps the vector that `entry` replaces, for searches by its model."""
     user: str | None = field(default=None, compare=False)
     """The owner of the document. Engines ignore it."""
+
+    def fields(self, doc: Mapping[str, Any], allocated: Mapping[str, int]) -> Doc:
+        """Returns the new values of the fields that change. A field without a value counts from 0."""
+        new: Doc = dict(resolve(self.set, allocated))
+        return new | {name: (new.get(name, doc.get(name)) or 0) + by for name, by in self.inc.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -38,15 +38,14 @@ _SYSTEMS = {"embedded": "sqlite"}
 class StoreLocation:
     """Where the data are stored: `embedded` in a directory, or a MongoDB URI. Its `repr` omits the password."""
 
+    settings: Settings
     store: str
-    directory: Path
-    database: str
-    exact_up_to: int
-    deadline_seconds: float
-    busy_timeout_ms: int
-    cache_bytes: int
-    key: StoreKey | None = field(default=None, repr=False)
-    reserve_bytes: int = 0
+    key: StoreKey | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The directory of an embedded store."""
+        return self.settings.data_dir
 
     @property
     def name(self) -> str:
@@ -55,7 +54,7 @@ class StoreLocation:
             return EMBEDDED
         scheme, _, rest = self.store.partition("://")
         hosts = rest.partition("?")[0].partition("/")[0].rpartition("@")[2].lower().split(",")
-        named = f"{scheme}://{','.join(sorted(hosts))}/{self.database}"
+        named = f"{scheme}://{','.join(sorted(hosts))}/{self.settings.mongodb.database}"
         return f"mongodb:{sha256(named.encode()).hexdigest()[:32]}"
 
     @property
@@ -70,17 +69,7 @@ class StoreLocation:
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
     """Returns the location of the store of the settings, or of `elsewhere`. Raises StoreUnavailable if the store's key
     cannot be read."""
-    return StoreLocation(
-        store=elsewhere or settings.store.get_secret_value(),
-        directory=settings.data_dir,
-        database=settings.mongodb.database,
-        exact_up_to=settings.mongodb.exact_up_to,
-        deadline_seconds=settings.mongodb.deadline_seconds,
-        busy_timeout_ms=settings.busy_timeout_ms,
-        cache_bytes=settings.cache_bytes,
-        key=_key(settings),
-        reserve_bytes=settings.disk_reserve_bytes,
-    )
+    return StoreLocation(settings, elsewhere or settings.store.get_secret_value(), _key(settings))
 
 
 def _key(settings: Settings) -> StoreKey | None:
@@ -107,16 +96,16 @@ async def open_store(
     `observe_commit` is called after each group commit with the number of writes and the seconds that it took. `log`:
     how changes are logged.
     """
-    log = log or LogOptions()
+    settings, log = where.settings, log or LogOptions()
     if where.store == EMBEDDED:
         if existing and where.missing:
             raise StoreUnavailable(f"There is no store in {where.directory}.")
         embedded = EmbeddedOptions(
-            cache_bytes=where.cache_bytes,
-            busy_timeout_ms=where.busy_timeout_ms,
+            cache_bytes=settings.cache_bytes,
+            busy_timeout_ms=settings.busy_timeout_ms,
             observe_commit=observe_commit,
             key=where.key,
-            reserve_bytes=where.reserve_bytes,
+            reserve_bytes=settings.disk_reserve_bytes,
             log=log,
         )
         return traced(await EmbeddedStore.open(where.directory, collections, embedded, dim=dim))
@@ -128,10 +117,10 @@ async def open_store(
     from app.storage.mongo.store import MongoOptions, MongoStore  # noqa: PLC0415
 
     options = MongoOptions(
-        database=where.database,
-        deadline_seconds=where.deadline_seconds,
-        cache_bytes=where.cache_bytes,
-        exact_up_to=where.exact_up_to,
+        database=settings.mongodb.database,
+        deadline_seconds=settings.mongodb.deadline_seconds,
+        cache_bytes=settings.cache_bytes,
+        exact_up_to=settings.mongodb.exact_up_to,
         observe_commit=observe_commit,
         log=log,
     )
@@ -158,7 +147,7 @@ def file_findings(where: StoreLocation) -> Iterator[Finding]:
 def make_room(where: StoreLocation) -> None:
     """Frees a few bytes of those that an embedded store keeps back, for a small file beside it."""
     if where.store == EMBEDDED:
-        DiskSpace(where.directory / FILE_NAME, where.reserve_bytes).spare()
+        DiskSpace(where.directory / FILE_NAME, where.settings.disk_reserve_bytes).spare()
 
 
 def _file_of(where: StoreLocation) -> Path:
@@ -173,7 +162,7 @@ def add_page_checksums(where: StoreLocation) -> bool:
 
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
-    return add_checksums(_file_of(where), where.busy_timeout_ms, where.key)
+    return add_checksums(_file_of(where), where.settings.busy_timeout_ms, where.key)
 
 
 def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
@@ -182,7 +171,7 @@ def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
     new = StoreKey.of_file(new_key_file)
-    rekey(_file_of(where), where.key, new, where.busy_timeout_ms)
+    rekey(_file_of(where), where.key, new, where.settings.busy_timeout_ms)
 
 
 async def salvage_store(

@@ -94,6 +94,8 @@ def left(seconds: float) -> float:
 
 
 FEWER = 4
+MAX_NAMED = 5
+"""Faults that a finding names."""
 
 
 def fewer_at_once(error: StorageFull, number: int) -> int:
@@ -161,6 +163,12 @@ class Finding:
     name: str
     ok: bool
     detail: str
+
+    @classmethod
+    def of(cls, name: str, faults: Sequence[str]) -> "Finding":
+        """Returns the result of a check that has found these faults."""
+        shown = "; ".join(faults[:MAX_NAMED])
+        return cls(name, not faults, f"{len(faults)} faults: {shown}" if faults else "ok")
 
 
 PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]

@@ -22,17 +22,7 @@ from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from app.storage.change_log import (
-    CHANGES,
-    ChangeNotes,
-    Head,
-    LogEntry,
-    LogOptions,
-    LogPage,
-    LogWatch,
-    Position,
-    erased,
-)
+from app.storage.change_log import CHANGES, ChangeNotes, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
 from app.storage.mongo import filters
 from app.storage.mongo.codec import Stored
 from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
@@ -109,9 +99,7 @@ class MongoChangeLog:
         )
         found = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
         (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
-        entries = [_entry(one) for one in found]
-        reached = entries[-1].seq if len(entries) == limit else upto
-        return LogPage(entries, Position(head.log, reached), more=reached < head.last)
+        return LogPage.read(head, [_entry(one) for one in found], upto, limit)
 
     async def end(self, tenant: str) -> Position:
         await self._number(tenant)

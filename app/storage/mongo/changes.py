@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import orjson
 from bson.int64 import Int64
 from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
@@ -37,12 +36,13 @@ from app.storage.mongo.partition_writer import (
     Assignment,
     NotPlain,
     PairWriting,
+    add_own,
     expected,
     explain,
     is_plain,
     statement,
 )
-from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, owner, pair_key
+from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, counter_key, owner, pair_key
 from app.storage.mongo.transactions import Retry
 from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc
@@ -58,17 +58,12 @@ def competing(changes: Sequence[Change]) -> set[str]:
     for change in changes:
         match change:
             case Allocate():
-                keys.add(counter_key(change))
+                keys.add(counter_key(change.tenant, change.name))
             case Update() | Delete():
                 keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
             case Insert() if change.collection.searched and (change.entry or change.like):
                 keys.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
     return keys
-
-
-def counter_key(change: Allocate) -> str:
-    """Returns the `_id` of a counter."""
-    return orjson.dumps([change.tenant, change.name]).decode()
 
 
 @dataclass(slots=True)
@@ -189,7 +184,7 @@ class ChangeAttempt:
 
     async def _allocate(self, change: Allocate) -> None:
         found = await self._database[COUNTERS].find_one_and_update(
-            {"_id": counter_key(change)},
+            {"_id": counter_key(change.tenant, change.name)},
             {"$inc": {"value": Int64(change.count)}, "$setOnInsert": {"tenant_id": change.tenant, "name": change.name}},
             upsert=True,
             return_document=ReturnDocument.AFTER,
@@ -210,7 +205,7 @@ class ChangeAttempt:
                 own = await self._pairs.put(collection, doc, None, change.entry)
             else:
                 own = await self._pairs.put_like(collection, doc, self._like(change))
-            stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
+            add_own(stored, own)
         self._add(collection, stored["_id"], InsertOne(stored))
 
     def _like(self, change: Insert) -> Stored:
@@ -239,8 +234,7 @@ class ChangeAttempt:
     async def _update(self, change: Update) -> None:
         collection = change.collection
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
-        fields = dict(resolve(change.set, self._allocated))
-        fields |= {name: (fields.get(name, old.get(name)) or 0) + by for name, by in change.inc.items()}
+        fields = change.fields(old, self._allocated)
         doc = old | fields
         update = Assignment(encode(collection, fields), inc={WRITES: 1})
         self._usage.add(collection, stored, stored | update.set)

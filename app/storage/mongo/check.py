@@ -80,9 +80,6 @@ async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, 
     return said
 
 
-MAX_NAMED = 5
-
-
 async def deep(database: Database, collections: Sequence[Collection]) -> list[Finding]:
     """Returns the findings of all checks. Reads every document."""
     version = Finding("version", True, str(await written(database)))
@@ -104,8 +101,7 @@ async def _bad_usage(database: Database, collections: Sequence[Collection]) -> A
 
 
 async def _finding(name: str, faults: AsyncIterator[str]) -> Finding:
-    found = [error async for error in faults]
-    return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
+    return Finding.of(name, [error async for error in faults])
 
 
 async def _missing_indexes(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:

@@ -306,3 +306,8 @@ async def explain(database: Database, change: Update | Delete) -> None:
         raise CommitConflict(collection.name, change.id, "missing")
     if stale(decode(collection, found), change.expect):
         raise CommitConflict(collection.name, change.id, "expect")
+
+
+def add_own(stored: Stored, fields: Mapping[str, Any]) -> None:
+    """Adds fields of `_r` to a new document. None means that the field is not stored."""
+    stored.setdefault(OWN, {}).update({name: value for name, value in fields.items() if value is not None})

@@ -174,3 +174,8 @@ async def changed_rows(
 def row_of(own: Stored) -> Row:
     """Returns the row of a document's `_r`."""
     return Row(int(own["row"]), packed_of(own))
+
+
+def counter_key(tenant: str, name: str) -> str:
+    """Returns the `_id` of a counter."""
+    return orjson.dumps([tenant, name]).decode()

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import orjson
 from bson.int64 import Int64
 from pymongo import InsertOne, UpdateOne
 from pymongo.errors import DuplicateKeyError, WriteError
@@ -22,13 +21,14 @@ from app.storage.mongo.partition_writer import (
     TYPE_MISMATCH,
     NotPlain,
     PairWriting,
+    add_own,
     comparable,
     expected,
     explain,
     is_plain,
     statement,
 )
-from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession, counter_key
 from app.storage.mongo.usage import UsageWriting, slot_at_random
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection, Eq, Filter, Not, both
@@ -105,7 +105,7 @@ async def forget(database: Database, tenant: str, user: str, counters: Sequence[
     for part in parts(numbers):
         await database[TOMBSTONES].delete_many({"pair": {"$in": part}})
         await database[PAIRS].delete_many({**wanted, "pair": {"$in": part}})
-    for names in parts([orjson.dumps([tenant, name]).decode() for name in counters]):
+    for names in parts([counter_key(tenant, name) for name in counters]):
         await database[COUNTERS].delete_many({"_id": {"$in": names}})
     return numbers
 
@@ -239,7 +239,7 @@ async def load(
         usage.add(collection, None, stored)
         if record.packed is not None:
             own = await pairs.take_in(collection, record.doc, record.packed)
-            stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
+            add_own(stored, own)
         writes.append(InsertOne(stored))
     if writes:
         await database[collection.name].bulk_write(writes, session=session)
@@ -274,7 +274,7 @@ async def load_counters(database: Database, given: Sequence[Counter], *, only: b
         await database[COUNTERS].delete_many({})
     writes = [
         UpdateOne(
-            {"_id": orjson.dumps([one.tenant, one.name]).decode()},
+            {"_id": counter_key(one.tenant, one.name)},
             {"$max": {"value": Int64(one.value)}, "$setOnInsert": {"tenant_id": one.tenant, "name": one.name}},
             upsert=True,
         )

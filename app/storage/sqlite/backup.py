@@ -13,9 +13,7 @@ from typing import BinaryIO
 from app.storage.sqlite.admission import reserve_of
 from app.storage.sqlite.connections import connect, translate_errors
 from app.storage.sqlite.log_file import note_of, verify
-from app.storage.sqlite.pages import (
-    StoreKey,
-)
+from app.storage.sqlite.pages import StoreKey
 from app.storage.sqlite.rewrite import compact_copy, look_through, make_private, sync_folder
 from app.storage.transfer import BackupRefused
 

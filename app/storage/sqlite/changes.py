@@ -1,4 +1,4 @@
-"""Executes one list of changes, in the writer's thread; and reads the usage that the triggers count."""
+"""Executes one list of changes and logs them, in the writer's thread; and reads the usage that the triggers count."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import orjson
 
-from app.storage.change_log import ChangeNotes
+from app.storage.change_log import ChangeNotes, LogEntry
 from app.storage.changes import (
     Allocate,
     Change,
@@ -27,10 +27,17 @@ from app.storage.changes import (
 )
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import search_rows, sql
-from app.storage.sqlite.change_log import append
 from app.storage.sqlite.connections import ReadPool
 from app.storage.sqlite.schema import count_usage
 from app.storage.sqlite.writer import WriterThread
+
+_COUNT_UP = (
+    "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
+    "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
+)
+LOG_COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
+"""In the order of the fields of `LogEntry`."""
+_INSERT = f"INSERT INTO changes ({LOG_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
@@ -104,7 +111,7 @@ def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | No
     work.pairs.close()
     if notes is not None:
         for tenant, entries in notes.by_tenant().items():
-            append(connection, tenant, entries)
+            append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
         quota.check(used, usage_of(connection, quota.tenant))
     return Committed(work.allocated, work.deleted)
@@ -168,9 +175,7 @@ class _Work:
     def _update(self, change: Update) -> None:
         collection = change.collection
         row, doc = self._read(collection, change.tenant, change.id, change.expect)
-        doc |= resolve(change.set, self.allocated)
-        for name, by in change.inc.items():
-            doc[name] = (doc.get(name) or 0) + by
+        doc |= change.fields(doc, self.allocated)
         changed = frozenset({*change.set, *change.inc})
         columns, statement = sql.assignment(collection.name, collection.columns, changed)
         values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
@@ -226,3 +231,11 @@ def _violated(collection: Collection, message: str) -> str:
         if f"'{sql.unique_index(collection, unique)}'" in message:
             return unique.name
     return "exists"
+
+
+def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
+    """Appends entries to the tenant's log. Runs in the transaction of the changes."""
+    last: Any
+    ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
+    rows = [(*one[:-1], seq) for seq, one in enumerate(entries, int(last) - len(entries) + 1)]
+    connection.executemany(_INSERT, rows)

@@ -17,7 +17,7 @@ from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.changes import differences
 from app.storage.index.partitions import code, flags_at, model_at
 from app.storage.index.record_codec import TERM, head_dtype, holds_windows
-from app.storage.protocol import Finding
+from app.storage.protocol import MAX_NAMED, Finding
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import changes, log_file, schema, sql
 from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
@@ -26,7 +26,6 @@ from app.storage.sqlite.pages import EncryptedFile, StoreKey, database_file
 from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
 
-MAX_NAMED = 5
 USAGE = "usage"
 
 
@@ -59,7 +58,7 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
         found.extend(faults)
     except (apsw.IOError, apsw.CorruptError, apsw.NotADBError) as error:
         found.insert(0, f"cannot be read to the end: {error}")
-    return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
+    return Finding.of(name, found)
 
 
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:

@@ -55,16 +55,14 @@ class WriterThread:
         connection: apsw.Connection,
         execute: Callable[[apsw.Connection, Sequence[Change], str | None], Committed],
         observe: ObserveCommit,
-        written: Callable[[], None] = lambda: None,
-        faults: Faults | None = None,
-        space: DiskSpace | None = None,
+        written: Callable[[], None],
+        faults: Faults,
+        space: DiskSpace,
     ) -> None:
-        """Starts the thread. `written` is called in the event loop after each group. Raises StoreUnavailable.
-
-        `space`: what refuses writes of new data on a full disk; None: nothing does.
-        """
+        """Starts the thread. `written` is called in the event loop after each group; `space` refuses writes of new data
+        on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
-        self._faults, self._space = faults or Faults(), space
+        self._faults, self._space = faults, space
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
@@ -169,7 +167,7 @@ class WriterThread:
             full = [one for one in group if one.reserve]
             for waiting in group:
                 waiting.outcome = refusal
-        if full and self._space is not None:
+        if full:
             self._space.release()
             for waiting in full:  # one by one: each may use all of the room
                 self.make_durable([waiting])
@@ -178,8 +176,6 @@ class WriterThread:
 
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
-        if self._space is None:
-            return None
         try:
             missing = self._space.missing(log_bytes=log_of(Path(self._connection.filename)).stat().st_size)
             if missing:
@@ -236,7 +232,7 @@ class WriterThread:
 
     def _described(self, error: Exception) -> StoreUnavailable:
         """Returns the error that the callers of a group get."""
-        if isinstance(error, StorageFull) and self._space is not None:
+        if isinstance(error, StorageFull):
             with suppress(StoreUnavailable):
                 return StorageFull(
                     f"The disk is full: {self._space.free():,} bytes are free, and the write needs more.",
