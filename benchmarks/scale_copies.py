@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 
 from app.memories.models import MEMORIES
-from app.storage.sqlite import schema
+from app.storage.sqlite import schema, sql
 from app.storage.sqlite.connections import connect
 from app.storage.sqlite.store import FILE_NAME
 from benchmarks.data import BIG, user
@@ -52,7 +52,7 @@ def _drop_derived(connection: apsw.Connection) -> None:
     names = (MEMORIES.name, f"{MEMORIES.name}_search")
     found = connection.execute(listed + "AND name NOT LIKE 'sqlite_%'", names).fetchall()
     for kind, name in found:
-        connection.execute(f"DROP {kind} {schema.quoted(str(name))}")
+        connection.execute(f"DROP {kind} {sql.quoted(str(name))}")
 
 
 def _copied_user(of: str, users: int) -> str:
@@ -62,11 +62,11 @@ def _copied_user(of: str, users: int) -> str:
 
 def _copy_documents(connection: apsw.Connection, users: int, together: int) -> None:
     connection.execute("CREATE TEMP TABLE rows_of_copies (pair, row INTEGER PRIMARY KEY, source INTEGER, copy INTEGER)")
-    table = schema.quoted(MEMORIES.name)
+    table = sql.quoted(MEMORIES.name)
     owner = _copied_user("user_id", users)
     new_id = "'mem_' || printf('%05x', copy) || substr(id, 10)"  # the first digits of an id are of its time
-    columns = ", ".join(map(schema.quoted, MEMORIES.columns))
-    values = ", ".join(owner if name == "user_id" else schema.quoted(name) for name in MEMORIES.columns)
+    columns = ", ".join(map(sql.quoted, MEMORIES.columns))
+    values = ", ".join(owner if name == "user_id" else sql.quoted(name) for name in MEMORIES.columns)
     doc = f"json_set(doc, '$.memory_id', {new_id}, '$.user_id', {owner})"
     ((last,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()  # an open cursor keeps the log
     assert isinstance(last, int)
@@ -115,7 +115,7 @@ def _copy_partitions(connection: apsw.Connection, users: int) -> None:
 
 def _copy_rows(connection: apsw.Connection, copies: int) -> None:
     """Search rows, in the order of their partitions, which is the order of the table."""
-    table = schema.search_table(MEMORIES)
+    table = sql.search_table(MEMORIES)
     connection.execute("CREATE INDEX temp.row_of_copy ON rows_of_copies (source, copy)")
     statement = (
         f"INSERT INTO {table} (pair, row, rev, head, vector, terms, facets) "

@@ -20,14 +20,14 @@ from app.storage.search import Bools, Floats, Ints
 from app.storage.text import LONG, TEXT_FLAGS, IndexedText, name_id
 
 
-def joined(windows: Sequence[bytes]) -> bytes:
+def join_windows(windows: Sequence[bytes]) -> bytes:
     """Returns the `vector` field of a record whose windows have these vectors (at least one, all of equal length)."""
     if len(windows) == 1:
         return windows[0]
     return b"".join(windows) + bytes((len(windows),))
 
 
-def parted(vector: bytes, *, long: bool) -> tuple[bytes, bytes]:
+def split_windows(vector: bytes, *, long: bool) -> tuple[bytes, bytes]:
     """Splits a record's `vector` field into the vector of the first window and those of the further ones."""
     if not long:
         return vector, b""
@@ -204,7 +204,7 @@ def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int
         whole = first.astype(np.float32)
         record["model"], record["norm"] = model_id(entry.model, len(first)), math.sqrt(whole.dot(whole))
         further = () if entry.further is None else entry.further
-        vector = joined([first.tobytes(), *(quantise(window).tobytes() for window in further)])
+        vector = join_windows([first.tobytes(), *(quantise(window).tobytes() for window in further)])
         record["flags"] |= LONG * (len(further) > 0)
     _describe(record, spec, doc)
     return PackedRecord(record.bytes(), vector, _terms(entry.text), _facets(spec, doc).tobytes())

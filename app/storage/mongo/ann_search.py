@@ -1,87 +1,19 @@
-"""Search on MongoDB: segments loaded whole, or Atlas' approximate nearest-neighbour index for large scopes."""
+"""Search of large scopes by Atlas' indexes: the candidates of approximate nearest neighbours and of words."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from app.storage.index.partitions import SegmentCache
 from app.storage.index.record_codec import Row, head_dtype, model_id, quantise
 from app.storage.index.segment import Segment
 from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
-from app.storage.mongo.filters import text_filter, vector_filter
-from app.storage.mongo.partitions import PAIRS, Database, MongoPartition, changed_rows, row_of, state_of
-from app.storage.mongo.schema import WORDS, text_index, vector_index
+from app.storage.mongo.partitions import Database, MongoPartition, row_of
+from app.storage.mongo.search_indexes import WORDS, text_filter, text_index, vector_filter, vector_index
 from app.storage.schema import Collection, value_at
 from app.storage.search import Columns, Memo, SearchQuery, concatenate
-
-INLINE_ROWS = 2_000
-
-
-class SegmentLoader:
-    """Loads the segments of partitions and keeps them up to date."""
-
-    def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
-        self._database, self._cache, self._dim = database, cache, dim
-        self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
-
-    def empty(self, collection: Collection, agent: str | None = None) -> Segment:
-        """Returns a segment without documents."""
-        return Segment(collection.spec, self._dim, agent)
-
-    def drop_pairs(self, pairs: Sequence[int]) -> None:
-        """Removes the segments of the partitions from the cache."""
-        self._cache.drop_pairs(pairs)
-
-    async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
-        cached = self._cache.get((state.pair, model), state.floor)
-        if cached is not None and cached[1] >= state.version:
-            return cached[0]
-        async with self._one_at_a_time(state.pair):
-            return await self._refreshed(collection, state, model)
-
-    async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        wanted, key = state.version, (state.pair, model)
-        while True:
-            cached = self._cache.get(key, state.floor)
-            if cached is not None and cached[1] >= wanted:
-                return cached[0]
-            segment, since = cached or (self.empty(collection, state.agent), 0)
-            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
-            if len(rows) > INLINE_ROWS and not since:
-                await asyncio.to_thread(segment.apply, rows)
-            else:
-                segment.apply(rows)
-            if since and len(segment) != state.count:
-                now = await self._now(state)
-                if since < now.floor or now.version == state.version:
-                    self._cache.drop(key)  # tombstones that were needed were dropped during the read
-                    state = now
-                    continue
-            self._cache.put(key, segment, state.version)
-            return segment
-
-    async def _now(self, state: MongoPartition) -> MongoPartition:
-        found = await self._database[PAIRS].find_one({"_id": state.key})
-        return state if found is None else state_of(found)
-
-    @asynccontextmanager
-    async def _one_at_a_time(self, pair: int) -> AsyncIterator[None]:
-        """Locks a partition: two concurrent updates of a segment could apply an older row over a newer one."""
-        lock, waiting = self._busy.get(pair, (asyncio.Lock(), 0))
-        self._busy[pair] = lock, waiting + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._busy.pop(pair)
-            if waiting > 1:
-                self._busy[pair] = lock, waiting - 1
-
 
 CANDIDATES = 200
 """Number of candidates from each of the two indexes. At 100, the ranking finds 0.94 of the evidence

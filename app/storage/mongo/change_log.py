@@ -23,7 +23,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
 from app.storage.change_log import CHANGES, ChangeNotes, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
-from app.storage.mongo import filters
+from app.storage.mongo import codec
 from app.storage.mongo.codec import Stored
 from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
 from app.storage.mongo.transactions import TransactionRunner
@@ -94,8 +94,8 @@ class MongoChangeLog:
         head = await self._head(tenant)
         start = head.start(after)
         upto = min(head.last, start + self.options.scanned)
-        wanted = filters.joined(
-            {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, filters.where(CHANGES, where)
+        wanted = codec.all_of(
+            {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
         )
         found = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
         (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile

@@ -27,10 +27,10 @@ from app.storage.changes import (
     resolve,
     stale,
 )
-from app.storage.mongo import filters
+from app.storage.mongo import codec
 from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
-from app.storage.mongo.errors import DUPLICATE_KEY
+from app.storage.mongo.connection import DUPLICATE_KEY
 from app.storage.mongo.partition_writer import (
     TYPE_MISMATCH,
     Assignment,
@@ -276,7 +276,7 @@ class ChangeAttempt:
     async def _delete_where(self, change: DeleteWhere) -> None:
         collection, name = change.collection, change.collection.name
         await self._flush(name)
-        wanted = filters.of_tenant(collection, change.tenant, change.where)
+        wanted = codec.of_tenant(collection, change.tenant, change.where)
         await self._usage.remove_matching(collection, wanted)
         if collection.searched or (collection.kind and self._notes is not None):
             named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)

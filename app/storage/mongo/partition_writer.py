@@ -27,7 +27,7 @@ from app.storage.mongo.codec import (
     vector_of,
     whole_vector,
 )
-from app.storage.mongo.errors import DUPLICATE_KEY
+from app.storage.mongo.connection import DUPLICATE_KEY
 from app.storage.mongo.partitions import (
     META,
     PAIR_NUMBERS,

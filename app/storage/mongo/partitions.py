@@ -1,11 +1,14 @@
-"""Partitions of searched collections: version, count, speakers. The transactions that touch them update them.
+"""Partitions of searched collections: version, count, speakers, and their segments. The transactions that touch them
+update them.
 
 As in the embedded engine, each list of changes increments the version of the partitions that it touches. A row stores
 the version that wrote it, and a deleted one leaves a tombstone, so that any process can update its copy of a partition
 with the rows that changed.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,8 +17,9 @@ from bson.int64 import Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
 
-from app.storage.index.partitions import PartitionState, overlaid
+from app.storage.index.partitions import PartitionState, SegmentCache, overlaid
 from app.storage.index.record_codec import Row
+from app.storage.index.segment import Segment
 from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
 from app.storage.schema import Collection, Doc
 from app.storage.search import ANY_AGENT, Partition
@@ -32,6 +36,7 @@ ROW_BITS = 32
 """A row's handle combines its partition's number and its own number in the partition. Handles are never reused."""
 MARK_MS = 10_000
 MAX_MARKS = 16
+INLINE_ROWS = 2_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,3 +184,65 @@ def row_of(own: Stored) -> Row:
 def counter_key(tenant: str, name: str) -> str:
     """Returns the `_id` of a counter."""
     return orjson.dumps([tenant, name]).decode()
+
+
+class SegmentLoader:
+    """Loads the segments of partitions and keeps them up to date."""
+
+    def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
+        self._database, self._cache, self._dim = database, cache, dim
+        self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
+
+    def empty(self, collection: Collection, agent: str | None = None) -> Segment:
+        """Returns a segment without documents."""
+        return Segment(collection.spec, self._dim, agent)
+
+    def drop_pairs(self, pairs: Sequence[int]) -> None:
+        """Removes the segments of the partitions from the cache."""
+        self._cache.drop_pairs(pairs)
+
+    async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
+        """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
+        cached = self._cache.get((state.pair, model), state.floor)
+        if cached is not None and cached[1] >= state.version:
+            return cached[0]
+        async with self._one_at_a_time(state.pair):
+            return await self._refreshed(collection, state, model)
+
+    async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
+        wanted, key = state.version, (state.pair, model)
+        while True:
+            cached = self._cache.get(key, state.floor)
+            if cached is not None and cached[1] >= wanted:
+                return cached[0]
+            segment, since = cached or (self.empty(collection, state.agent), 0)
+            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
+            if len(rows) > INLINE_ROWS and not since:
+                await asyncio.to_thread(segment.apply, rows)
+            else:
+                segment.apply(rows)
+            if since and len(segment) != state.count:
+                now = await self._now(state)
+                if since < now.floor or now.version == state.version:
+                    self._cache.drop(key)  # tombstones that were needed were dropped during the read
+                    state = now
+                    continue
+            self._cache.put(key, segment, state.version)
+            return segment
+
+    async def _now(self, state: MongoPartition) -> MongoPartition:
+        found = await self._database[PAIRS].find_one({"_id": state.key})
+        return state if found is None else state_of(found)
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, pair: int) -> AsyncIterator[None]:
+        """Locks a partition: two concurrent updates of a segment could apply an older row over a newer one."""
+        lock, waiting = self._busy.get(pair, (asyncio.Lock(), 0))
+        self._busy[pair] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._busy.pop(pair)
+            if waiting > 1:
+                self._busy[pair] = lock, waiting - 1

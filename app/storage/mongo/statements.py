@@ -14,7 +14,7 @@ from pymongo import InsertOne, UpdateOne
 from pymongo.errors import DuplicateKeyError, WriteError
 
 from app.storage.changes import Change, Committed, Delete, Insert, Update
-from app.storage.mongo import filters
+from app.storage.mongo import codec
 from app.storage.mongo.changes import new_document, refused
 from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode, key, packed_of, parts
 from app.storage.mongo.partition_writer import (
@@ -56,13 +56,13 @@ class DecayStep:
         """Writes one page. Returns how many documents changed."""
         documents = self.database[self.collection.name]
         wanted = _fading(self.collection, self.tenant, self.where)
-        after = filters.joined({"_id": {"$gt": self.last}}, wanted)
+        after = codec.all_of({"_id": {"$gt": self.last}}, wanted)
         page = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
         if not page:
             self.last = None
             return 0
         end = page[-1]["_id"]
-        within = filters.joined({"_id": {"$gt": self.last, "$lte": end}}, wanted)
+        within = codec.all_of({"_id": {"$gt": self.last, "$lte": end}}, wanted)
         done = await documents.update_many(within, [{"$set": {"importance": written(self.rule)}}])
         self.last = end if len(page) == ROWS else None  # only now, so that an interrupted step runs again
         return done.modified_count
@@ -72,12 +72,12 @@ async def would_change(
     database: Database, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter
 ) -> bool:
     """Returns whether the rule would change any document that matches."""
-    moved = filters.joined(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
+    moved = codec.all_of(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
     return await database[collection.name].find_one(moved, {"_id": 1}) is not None
 
 
 def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[str, Any]:
-    return filters.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
+    return codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
 
 
 def written(rule: DecayRule) -> dict[str, Any]:

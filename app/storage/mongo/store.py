@@ -19,18 +19,18 @@ from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
-from app.storage.mongo import check, filters, partitions, statements
-from app.storage.mongo.ann_search import Candidates, SegmentLoader
+from app.storage.mongo import codec, partitions, statements
+from app.storage.mongo.ann_search import Candidates
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
-from app.storage.mongo.check import connect, greet
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
-from app.storage.mongo.errors import guarded
+from app.storage.mongo.connection import Client, connect, greet, guarded
 from app.storage.mongo.partition_writer import NotPlain
-from app.storage.mongo.partitions import MongoSession
-from app.storage.mongo.schema import SearchIndexes, reconcile
+from app.storage.mongo.partitions import MongoSession, SegmentLoader
+from app.storage.mongo.schema import deep_check, reconcile
+from app.storage.mongo.search_indexes import SearchIndexes
 from app.storage.mongo.statements import MongoReembedding, commit_single, is_single
-from app.storage.mongo.transactions import Client, Shielded, TransactionRunner, shielded
+from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
@@ -136,14 +136,14 @@ class MongoStore(Shielded):
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        wanted = filters.joined(filters.of_tenant(collection, tenant, where), filters.beyond(collection, after, order))
+        wanted = codec.all_of(codec.of_tenant(collection, tenant, where), codec.beyond(collection, after, order))
         with self._within():
-            found = self._database[collection.name].find(wanted, PLAIN).sort(filters.sorting(collection, order))
+            found = self._database[collection.name].find(wanted, PLAIN).sort(codec.sorting(collection, order))
             return [decode(collection, stored) for stored in await found.limit(limit).to_list()]
 
     @shielded
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        wanted = filters.of_tenant(collection, tenant, where)
+        wanted = codec.of_tenant(collection, tenant, where)
         with self._within():
             return await self._database[collection.name].count_documents(wanted)
 
@@ -151,7 +151,7 @@ class MongoStore(Shielded):
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
     ) -> list[str]:
-        wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
+        wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         sign = -1 if order == "desc" else 1
         with self._within():
             found = await self._database[collection.name].aggregate(
@@ -169,7 +169,7 @@ class MongoStore(Shielded):
     async def tally(
         self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
     ) -> dict[str, int]:
-        wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
+        wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         shown: Any = f"${field}" if first is None else {"$substrCP": [f"${field}", 0, first]}
         steps = [{"$match": wanted}, {"$group": {"_id": shown, "count": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
         with self._within():
@@ -340,5 +340,5 @@ class MongoStore(Shielded):
             await self._database[partitions.COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():
-                return await check.deep(self._database, self._collections)
+                return await deep_check(self._database, self._collections)
         return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]

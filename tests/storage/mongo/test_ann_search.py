@@ -18,8 +18,7 @@ from app.storage.index.record_codec import model_id, quantise, range_value
 from app.storage.mongo import partitions
 from app.storage.mongo.ann_search import CANDIDATES, Candidates, fields
 from app.storage.mongo.codec import OWN, range_name, term_text
-from app.storage.mongo.filters import text_filter, vector_filter
-from app.storage.mongo.schema import models
+from app.storage.mongo.search_indexes import models, text_filter, vector_filter
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from app.storage.search import Columns, SearchQuery
