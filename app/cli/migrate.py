@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from hashlib import blake2b
 from itertools import islice
 from typing import Annotated, Any, TypeAlias
@@ -20,10 +20,10 @@ from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, open_store
 from app.memories.reembed import Reembed, whole
 from app.settings import Settings
-from app.storage.changes import CommitConflict, Delete
+from app.storage.changes import Delete
 from app.storage.protocol import Store, VectorCounts
 from app.storage.schema import Collection
-from app.storage.transfer import PAGE, MovableStore, Record, Total, digest, exported, totals
+from app.storage.transfer import PAGE, MovableStore, Record, Total, digest, exported, load_each, totals
 
 ORIGIN_NOTE, COPY_NOTE = "migration origin", "migration copy"
 """Notes of a store: the id by which its copies know it; of which store it is a copy, and a digest of what the last run
@@ -183,12 +183,7 @@ async def _copy(source: MovableStore, target: MovableStore, collection: Collecti
     """Copies what the target does not have. What conflicts with a record that changed meanwhile is left to the next
     run."""
     async for page in exported(source, collection):
-        try:
-            await target.load(collection, page)
-        except CommitConflict:
-            for record in page:
-                with suppress(CommitConflict):
-                    await target.load(collection, [record])
+        await load_each(target, collection, page)
         seen(len(page))
 
 

@@ -18,8 +18,8 @@ from app.setting_groups import MongodbSettings
 from app.settings import Settings
 from app.storage.factory import open_store, where_of
 from app.storage.mongo import schema as mongo_schema
+from app.storage.mongo.connection import META, Database
 from app.storage.mongo.connection import connect as connect_mongo
-from app.storage.mongo.partitions import META, Database
 from app.storage.schema import Written
 from app.storage.sqlite import schema as sqlite_schema
 from app.storage.sqlite.backup import backup

@@ -10,7 +10,8 @@ import numpy as np
 from app.storage.index.record_codec import Row, head_dtype, model_id, quantise
 from app.storage.index.segment import Segment
 from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
-from app.storage.mongo.partitions import Database, MongoPartition, row_of
+from app.storage.mongo.connection import Database
+from app.storage.mongo.partitions import MongoPartition, row_of
 from app.storage.mongo.search_indexes import WORDS, text_filter, text_index, vector_filter, vector_index
 from app.storage.schema import Collection, value_at
 from app.storage.search import Columns, Memo, SearchQuery, concatenate

@@ -25,7 +25,7 @@ from pymongo.read_concern import ReadConcern
 from app.storage.change_log import CHANGES, ChangeNotes, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
 from app.storage.mongo import codec
 from app.storage.mongo.codec import Stored
-from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
+from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
 from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import EVERYTHING, Filter
 

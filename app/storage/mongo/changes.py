@@ -30,7 +30,7 @@ from app.storage.changes import (
 from app.storage.mongo import codec
 from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
-from app.storage.mongo.connection import DUPLICATE_KEY
+from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY, Database, MongoSession
 from app.storage.mongo.partition_writer import (
     TYPE_MISMATCH,
     Assignment,
@@ -42,7 +42,7 @@ from app.storage.mongo.partition_writer import (
     is_plain,
     statement,
 )
-from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, counter_key, owner, pair_key
+from app.storage.mongo.partitions import counter_key, owner, pair_key
 from app.storage.mongo.transactions import Retry
 from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc

@@ -1,4 +1,5 @@
-"""The connection to a deployment, and errors of MongoDB as errors of the service. No message contains a password."""
+"""The connection to a deployment, the names of the engine's own collections, and errors of MongoDB as errors of the
+service. No message contains a password."""
 
 import contextlib
 import re
@@ -7,6 +8,8 @@ from typing import Any, TypeAlias
 
 import pymongo
 from bson.errors import BSONError, InvalidDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.asynchronous.mongo_client import AsyncMongoClient
 from pymongo.errors import (
     BulkWriteError,
@@ -46,6 +49,12 @@ NO_TRANSACTIONS = (
     'mongosh --eval "rs.initiate()" once; a replica set of one member is enough.'
 )
 Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
+Database: TypeAlias = AsyncDatabase[dict[str, Any]]
+MongoSession: TypeAlias = AsyncClientSession
+META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
+CHANGE_LOG, CHANGE_HEADS = "recalld_changes", "recalld_change_heads"
+PAIR_NUMBERS = "pair numbers"
+"""The counter in `META` that numbers new partitions. No transaction writes to it."""
 
 
 def without_password(uri: str) -> str:

@@ -27,21 +27,8 @@ from app.storage.mongo.codec import (
     vector_of,
     whole_vector,
 )
-from app.storage.mongo.connection import DUPLICATE_KEY
-from app.storage.mongo.partitions import (
-    META,
-    PAIR_NUMBERS,
-    PAIRS,
-    ROW_BITS,
-    TOMBSTONES,
-    Database,
-    MongoPartition,
-    MongoSession,
-    by_key,
-    new_document,
-    owner,
-    pair_key,
-)
+from app.storage.mongo.connection import DUPLICATE_KEY, META, PAIR_NUMBERS, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.partitions import ROW_BITS, MongoPartition, by_key, new_document, owner, pair_key
 from app.storage.mongo.transactions import Retry
 from app.storage.schema import And, Collection, Doc, Filter, Not, Or, Unique
 from app.storage.text import IndexedText

@@ -7,30 +7,20 @@ with the rows that changed.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import orjson
 from bson.int64 import Int64
-from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.asynchronous.database import AsyncDatabase
 
 from app.storage.index.partitions import PartitionState, SegmentCache, overlaid
 from app.storage.index.record_codec import Row
 from app.storage.index.segment import Segment
 from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
+from app.storage.mongo.connection import PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.transactions import KeyedLocks
 from app.storage.schema import Collection, Doc
 from app.storage.search import ANY_AGENT, Partition
-
-Database: TypeAlias = AsyncDatabase[dict[str, Any]]
-MongoSession: TypeAlias = AsyncClientSession
-
-META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
-CHANGE_LOG, CHANGE_HEADS = "recalld_changes", "recalld_change_heads"
-PAIR_NUMBERS = "pair numbers"
-"""The counter in `META` that numbers new partitions. No transaction writes to it."""
 
 ROW_BITS = 32
 """A row's handle combines its partition's number and its own number in the partition. Handles are never reused."""
@@ -191,7 +181,7 @@ class SegmentLoader:
 
     def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
         self._database, self._cache, self._dim = database, cache, dim
-        self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
+        self._locks = KeyedLocks()
 
     def empty(self, collection: Collection, agent: str | None = None) -> Segment:
         """Returns a segment without documents."""
@@ -206,7 +196,8 @@ class SegmentLoader:
         cached = self._cache.get((state.pair, model), state.floor)
         if cached is not None and cached[1] >= state.version:
             return cached[0]
-        async with self._one_at_a_time(state.pair):
+        # two concurrent updates of a segment could apply an older row over a newer one
+        async with self._locks.of([state.key]):
             return await self._refreshed(collection, state, model)
 
     async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
@@ -233,16 +224,3 @@ class SegmentLoader:
     async def _now(self, state: MongoPartition) -> MongoPartition:
         found = await self._database[PAIRS].find_one({"_id": state.key})
         return state if found is None else state_of(found)
-
-    @asynccontextmanager
-    async def _one_at_a_time(self, pair: int) -> AsyncIterator[None]:
-        """Locks a partition: two concurrent updates of a segment could apply an older row over a newer one."""
-        lock, waiting = self._busy.get(pair, (asyncio.Lock(), 0))
-        self._busy[pair] = lock, waiting + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._busy.pop(pair)
-            if waiting > 1:
-                self._busy[pair] = lock, waiting - 1

@@ -16,7 +16,7 @@ from app.storage.index.partitions import is_long
 from app.storage.index.record_codec import TERM, head_dtype
 from app.storage.mongo import usage
 from app.storage.mongo.codec import OWN, PAIR, REV, ROW, SEPARATOR, Stored, decode, raw_vector, unique_keys, unique_path
-from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
+from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
 from app.storage.mongo.usage import USAGE
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout

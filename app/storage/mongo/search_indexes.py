@@ -12,7 +12,7 @@ from pymongo.operations import SearchIndexModel
 
 from app.storage.index.record_codec import range_value
 from app.storage.mongo.codec import MODEL, OWN, PAIR, VECTOR, Stored, range_name
-from app.storage.mongo.partitions import META, Database
+from app.storage.mongo.connection import META, Database
 from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range
 
 WORDS, ABSENT = f"{OWN}.words", f"{OWN}.absent"

@@ -17,6 +17,7 @@ from app.storage.changes import Change, Committed, Delete, Insert, Update
 from app.storage.mongo import codec
 from app.storage.mongo.changes import new_document, refused
 from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode, key, packed_of, parts
+from app.storage.mongo.connection import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
 from app.storage.mongo.partition_writer import (
     TYPE_MISMATCH,
     NotPlain,
@@ -28,7 +29,7 @@ from app.storage.mongo.partition_writer import (
     is_plain,
     statement,
 )
-from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession, counter_key
+from app.storage.mongo.partitions import counter_key
 from app.storage.mongo.usage import UsageWriting, slot_at_random
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection, Eq, Filter, Not, both

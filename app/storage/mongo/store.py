@@ -24,9 +24,9 @@ from app.storage.mongo.ann_search import Candidates
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
-from app.storage.mongo.connection import Client, connect, greet, guarded
+from app.storage.mongo.connection import COUNTERS, Client, MongoSession, connect, greet, guarded
 from app.storage.mongo.partition_writer import NotPlain
-from app.storage.mongo.partitions import MongoSession, SegmentLoader
+from app.storage.mongo.partitions import SegmentLoader
 from app.storage.mongo.schema import deep_check, reconcile
 from app.storage.mongo.search_indexes import SearchIndexes
 from app.storage.mongo.statements import MongoReembedding, commit_single, is_single
@@ -337,7 +337,7 @@ class MongoStore(Shielded):
         with self._within():
             await self._client.admin.command("ping")
             # a ping needs no readable primary, a read does
-            await self._database[partitions.COUNTERS].find_one({}, {"_id": 1})
+            await self._database[COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():
                 return await deep_check(self._database, self._collections)

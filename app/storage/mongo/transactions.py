@@ -32,8 +32,7 @@ from pymongo.write_concern import WriteConcern
 
 from app.errors import RecalldError, StoreUnavailable
 from app.storage import protocol
-from app.storage.mongo.connection import WRITE_CONFLICT, codes, guarded
-from app.storage.mongo.partitions import COUNTERS, Database
+from app.storage.mongo.connection import COUNTERS, WRITE_CONFLICT, Database, codes, guarded
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,8 +16,7 @@ from pymongo import UpdateOne
 
 from app.storage.changes import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
 from app.storage.mongo.codec import OWN, Stored
-from app.storage.mongo.connection import guarded
-from app.storage.mongo.partitions import META, Database, MongoSession
+from app.storage.mongo.connection import META, Database, MongoSession, guarded
 from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import Collection
 

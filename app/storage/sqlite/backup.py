@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -14,7 +14,7 @@ from app.storage.sqlite.admission import reserve_of
 from app.storage.sqlite.connections import connect, translate_errors
 from app.storage.sqlite.log_file import note_of, verify
 from app.storage.sqlite.pages import StoreKey
-from app.storage.sqlite.rewrite import compact_copy, look_through, make_private, sync_folder
+from app.storage.sqlite.rewrite import compact_copy, look_through, part_of, sync_folder
 from app.storage.transfer import BackupRefused
 
 MARK = b"recalld-backup-1"
@@ -33,23 +33,15 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
     """
     if target.exists():
         raise BackupRefused(f"{target} is there already: a backup overwrites nothing.")
-    part = target.with_name(f"{target.name}.part")
-    part.unlink(missing_ok=True)
     try:
-        make_private(part)  # SQLite can write into an existing file if it is empty
-        with translate_errors():
-            connection = connect(source, busy_timeout_ms, key)
-            try:
+        with part_of(target) as part:
+            with translate_errors(), closing(connect(source, busy_timeout_ms, key)) as connection:
                 verify(connection)
                 compact_copy(connection, part)
-            finally:
-                connection.close()
-        _seal(part)
-        _link(part, target)
+            _seal(part)
+            _link(part, target)
     except OSError as error:
         raise BackupRefused(f"{target} cannot be written: {error.strerror}.") from error
-    finally:
-        part.unlink(missing_ok=True)
     return target.stat().st_size
 
 
@@ -83,20 +75,17 @@ def restore(
     note, reserve = note_of(directory / name), reserve_of(directory / name)  # of the store that was lost
     if directory.exists() and any(one.name not in {*beside, note.name, reserve.name} for one in directory.iterdir()):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
-    part = directory / f"{name}.part"
     try:
         length, expected = _trailer(file)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        make_private(part)
-        if _copied(file, part, length) != expected:
-            raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
-        look_through(part, key, file.name)
-        note.unlink(missing_ok=True)
-        _link(part, directory / name)
+        with part_of(directory / name) as part:
+            if _copied(file, part, length) != expected:
+                raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
+            look_through(part, key, file.name)
+            note.unlink(missing_ok=True)
+            _link(part, directory / name)
     except OSError as error:
         raise BackupRefused(f"{error.filename or file}: {error.strerror}.") from error
-    finally:
-        part.unlink(missing_ok=True)
     return length
 
 

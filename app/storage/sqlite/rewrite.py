@@ -4,8 +4,8 @@ Each leaves the old file or the new one if it is interrupted.
 """
 
 import os
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -76,7 +76,6 @@ def replace(path: Path, connection: apsw.Connection, copy: Callable[[apsw.Connec
 
     A crash leaves the old file or the new one. Raises StoreUnavailable and errors of SQLite.
     """
-    part = path.with_name(f"{path.name}.part")
     try:
         verify(connection)
         connection.pragma("locking_mode", "EXCLUSIVE")
@@ -84,13 +83,23 @@ def replace(path: Path, connection: apsw.Connection, copy: Callable[[apsw.Connec
             raise StoreUnavailable("The store is used by another process.")
         connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
         connection.execute("COMMIT")
-        part.unlink(missing_ok=True)
-        make_private(part)
-        copy(connection, part)
-        part.replace(path)
+        with part_of(path) as part:
+            copy(connection, part)
+            part.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
+
+
+@contextmanager
+def part_of(target: Path) -> Iterator[Path]:
+    """Yields an empty private file beside the target, into which SQLite can write. If it still has this name in the
+    end, it is deleted. Raises OSError."""
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        make_private(part)
+        yield part
     finally:
         part.unlink(missing_ok=True)
 
@@ -111,13 +120,11 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
     with translate_errors():
         refuse_mismatch(database, key, name)
         flags = apsw.SQLITE_OPEN_READONLY
-        connection = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
-        try:
+        opened = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
+        with closing(opened) as connection:
             with key_errors(name, key):
                 found = connection.execute("PRAGMA quick_check").fetchall()
             schema.refuse_newer(connection, name)
-        finally:
-            connection.close()
     if found != [("ok",)]:
         raise BackupRefused(f"{database}: {found[0][0]}")
 
@@ -153,16 +160,13 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
     The new pages are in the log first, so as many bytes must be free as the database uses. Raises StorageFull if they
     are not, even with those kept back, and StoreUnavailable if another process keeps the log open.
     """
-    connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)
-    try:
+    with closing(connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)) as connection:
         connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
         verify(connection)
         with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
             if not checkpoint(connection, "TRUNCATE"):
                 raise StoreUnavailable("Another process still reads what was deleted: please try again.")
-    finally:
-        connection.close()
 
 
 def _log_bytes(connection: apsw.Connection) -> int:

@@ -14,7 +14,6 @@ import numpy as np
 import orjson
 
 from app.errors import StoreUnavailable
-from app.storage.changes import CommitConflict
 from app.storage.schema import Collection
 from app.storage.sqlite import set_wide, sql
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
@@ -33,7 +32,7 @@ from app.storage.sqlite.pages import (
 )
 from app.storage.sqlite.pages import HEADER_BYTES as DATABASE_HEADER
 from app.storage.sqlite.rewrite import BESIDE_DATABASE
-from app.storage.transfer import Counter, MovableStore, Record, Rescued, Salvaged
+from app.storage.transfer import Counter, MovableStore, Record, Rescued, Salvaged, load_each
 
 Pages: TypeAlias = dict[int, bytes | None]
 """Contents by page number; None for a page that cannot be read."""
@@ -164,14 +163,9 @@ class Rescue(Rescued):
 
     async def load(self, target: MovableStore, records: Sequence[Record]) -> None:
         """Writes records into the other store, but for those that contradict others there."""
-        try:
-            self.records += await target.load(self.collection, records)
-        except CommitConflict:
-            for record in records:
-                try:
-                    self.records += await target.load(self.collection, [record])
-                except CommitConflict:
-                    self.lost[int(record.place)] = str(record.doc[self.collection.id_field])
+        new, refused = await load_each(target, self.collection, records)
+        self.records += new
+        self.lost |= {int(record.place): str(record.doc[self.collection.id_field]) for record in refused}
 
     def _known(self, connection: apsw.Connection) -> Iterator[tuple[int, str]]:
         """Yields row numbers and ids by the index, from both ends."""

@@ -13,8 +13,7 @@ from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.factory import open_store, where_of
 from app.storage.mongo import schema
-from app.storage.mongo.connection import explained, greet, without_password
-from app.storage.mongo.partitions import META
+from app.storage.mongo.connection import META, explained, greet, without_password
 from app.storage.mongo.store import MongoOptions, MongoStore
 from tests.storage.mongo.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, ENTRIES, T, entry, thing, unit
