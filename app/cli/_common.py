@@ -10,7 +10,8 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol, TextIO, TypeVar
@@ -25,9 +26,10 @@ from rich.text import Text
 from app.core import tracing, workers
 from app.core.clock import rfc3339
 from app.core.schemas import Json
+from app.embedding.embedder import Embedder
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
-from app.lifespan import open_store
+from app.lifespan import RealParts, open_store
 from app.settings import Settings
 from app.storage.transfer import MovableStore
 
@@ -97,16 +99,36 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table(columns, rows)
 
 
+@asynccontextmanager
+async def opened_store(
+    settings: Settings, dim: int = 1, *, elsewhere: str | None = None, existing: bool = False
+) -> AsyncIterator[MovableStore]:
+    """Opens the store of the settings, or of `elsewhere`, and closes it in the end. Raises StoreUnavailable, with
+    `existing` also if there is no store yet."""
+    store = await open_store(settings, dim, elsewhere=elsewhere, existing=existing)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def opened_embedder(settings: Settings) -> AsyncIterator[Embedder]:
+    """Opens the embedder of the settings, and closes it in the end. Raises EmbeddingUnavailable."""
+    embedder = await RealParts().embedder(settings)
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
 def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = False) -> T:
     """Runs `work` on the store of the settings, opened without a model. Raises StoreUnavailable, with `existing` also
     if there is no store yet."""
 
     async def run() -> T:
-        store = await open_store(Settings(), dim=1, existing=existing)
-        try:
+        async with opened_store(Settings(), existing=existing) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     return asyncio.run(run())
 

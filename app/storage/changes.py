@@ -1,10 +1,10 @@
-"""What a tenant stores: its records and their bytes, which engines count in the commit that changes them.
+"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none.
 
-Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none.
+And what a tenant stores: its records and their bytes, which engines count in the commit that changes them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -251,3 +251,23 @@ def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
 def stale(doc: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
     """Returns whether any field of `doc` differs from its value in `expect`."""
     return any(doc.get(name) != value for name, value in expect.items())
+
+
+class InsertListeners:
+    """Callbacks by collection. They are called in the event loop of the commit, after the commit."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callable[[], None]]] = {}
+
+    def add(self, collection: Collection, callback: Callable[[], None]) -> None:
+        """Registers a callback for inserts into the collection."""
+        self._callbacks.setdefault(collection.name, []).append(callback)
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        """Calls each callback whose collection has an insert among the changes."""
+        if not self._callbacks:
+            return
+        inserted = {change.collection.name for change in changes if isinstance(change, Insert)}
+        for name in inserted & self._callbacks.keys():
+            for callback in self._callbacks[name]:
+                callback()

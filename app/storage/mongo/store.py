@@ -16,7 +16,7 @@ import pymongo
 from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
-from app.storage.changes import Allocate, Change, Committed, WithinQuota
+from app.storage.changes import Allocate, Change, Committed, InsertListeners, WithinQuota
 from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import codec, partitions, statements
@@ -32,7 +32,7 @@ from app.storage.mongo.search_indexes import SearchIndexes
 from app.storage.mongo.statements import MongoReembedding, commit_single, is_single
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
-from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record

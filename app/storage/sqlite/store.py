@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import apsw
 import orjson
 
-from app.storage.changes import Change, Committed
+from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
-from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, set_wide, sql
