@@ -1,4 +1,4 @@
-"""Search of large scopes by Atlas' indexes: the candidates of approximate nearest neighbours and of words."""
+"""Search on MongoDB: segments loaded whole, or Atlas' approximate nearest-neighbour index for large scopes."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -7,12 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from app.storage.index.partitions import SegmentCache, overlaid
 from app.storage.index.record_codec import Row, head_dtype, model_id, quantise
 from app.storage.index.segment import Segment
-from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
-from app.storage.mongo.connection import Database
-from app.storage.mongo.partitions import MongoPartition, row_of
+from app.storage.mongo.codec import (
+    KEPT,
+    MODEL,
+    OWN,
+    PACKED,
+    PAIR,
+    REV,
+    ROW,
+    VECTOR,
+    Stored,
+    packed_of,
+    raw_vector,
+    term_text,
+    vector_of,
+)
+from app.storage.mongo.connection import PAIRS, TOMBSTONES, Database
+from app.storage.mongo.partitions import MongoPartition, state_of
 from app.storage.mongo.search_indexes import WORDS, text_filter, text_index, vector_filter, vector_index
+from app.storage.mongo.transactions import KeyedLocks
 from app.storage.schema import Collection, value_at
 from app.storage.search import Columns, Memo, SearchQuery, concatenate
 
@@ -25,6 +41,86 @@ OVERLAY_MS = 60_000
 AROUND = 2
 """Number of neighbours on each side, by their ordinals in the session."""
 AT_ONCE = 50
+INLINE_ROWS = 2_000
+_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
+
+
+class SegmentLoader:
+    """Loads the segments of partitions and keeps them up to date."""
+
+    def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
+        self._database, self._cache, self._dim = database, cache, dim
+        self._locks = KeyedLocks()
+
+    def empty(self, collection: Collection, agent: str | None = None) -> Segment:
+        """Returns a segment without documents."""
+        return Segment(collection.spec, self._dim, agent)
+
+    def drop_pairs(self, pairs: Sequence[int]) -> None:
+        """Removes the segments of the partitions from the cache."""
+        self._cache.drop_pairs(pairs)
+
+    async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
+        """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
+        cached = self._cache.get((state.pair, model), state.floor)
+        if cached is not None and cached[1] >= state.version:
+            return cached[0]
+        # two concurrent updates of a segment could apply an older row over a newer one
+        async with self._locks.of([state.key]):
+            return await self._refreshed(collection, state, model)
+
+    async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
+        wanted, key = state.version, (state.pair, model)
+        while True:
+            cached = self._cache.get(key, state.floor)
+            if cached is not None and cached[1] >= wanted:
+                return cached[0]
+            segment, since = cached or (self.empty(collection, state.agent), 0)
+            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
+            if len(rows) > INLINE_ROWS and not since:
+                await asyncio.to_thread(segment.apply, rows)
+            else:
+                segment.apply(rows)
+            if since and len(segment) != state.count:
+                now = await self._now(state)
+                if since < now.floor or now.version == state.version:
+                    self._cache.drop(key)  # tombstones that were needed were dropped during the read
+                    state = now
+                    continue
+            self._cache.put(key, segment, state.version)
+            return segment
+
+    async def _now(self, state: MongoPartition) -> MongoPartition:
+        found = await self._database[PAIRS].find_one({"_id": state.key})
+        return state if found is None else state_of(found)
+
+
+async def changed_rows(
+    database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
+) -> list[Row]:
+    """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
+    `dim`) if they have one.
+
+    `since` 0 reads all live rows.
+    """
+    query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
+    found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
+    kept = {
+        int(own["row"]): raw_vector(vector)
+        for stored in found
+        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
+    }
+    rows = [row_of(stored[OWN]) for stored in found]
+    if since and state.buried > since:
+        gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
+        rows += [Row(int(stored["_id"]), None) async for stored in gone]
+    rows.sort(key=lambda row: row.id)
+    return overlaid(collection.spec, rows, model, dim, lambda _: kept)
+
+
+def row_of(own: Stored) -> Row:
+    """Returns the row of a document's `_r`."""
+    return Row(int(own["row"]), packed_of(own))
 
 
 class Candidates:

@@ -29,21 +29,20 @@ from app.storage.changes import (
 )
 from app.storage.mongo import codec
 from app.storage.mongo.change_log import append
-from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
+from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, Stored, decode, encode, key, new_document, parts, unique_keys
 from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY, Database, MongoSession
-from app.storage.mongo.partition_writer import (
+from app.storage.mongo.partitions import PairWriting, add_own, counter_key, owner, pair_key
+from app.storage.mongo.transactions import Retry
+from app.storage.mongo.unread import (
     TYPE_MISMATCH,
     Assignment,
     NotPlain,
-    PairWriting,
-    add_own,
     expected,
     explain,
     is_plain,
+    refused,
     statement,
 )
-from app.storage.mongo.partitions import counter_key, owner, pair_key
-from app.storage.mongo.transactions import Retry
 from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc
 
@@ -316,20 +315,3 @@ class ChangeAttempt:
             for change in pending.unread:
                 await explain(self._database, change)
             raise Retry  # the reason has changed meanwhile
-
-
-def new_document(collection: Collection, doc: Doc) -> Stored:
-    """Returns a new document as it is stored, without its packed record."""
-    stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
-    keys = unique_keys(collection, doc)
-    return stored | ({OWN: {"u": keys}} if keys else {})
-
-
-def refused(collection: Collection, stored_id: str, error: Mapping[str, Any]) -> CommitConflict | Retry:
-    """Returns the error for a duplicate key: a conflict of the violated unique key or id, or a retry."""
-    doc_id = stored_id.partition(SEPARATOR)[2]
-    fields = [str(name) for name in error.get("keyPattern", {})]
-    for unique in collection.unique:
-        if fields == [f"{OWN}.u.{unique.name}"]:
-            return CommitConflict(collection.name, doc_id, unique.name)
-    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()

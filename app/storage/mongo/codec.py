@@ -263,3 +263,10 @@ def _path(collection: Collection, field: str) -> str:
     if field not in collection.fields and field not in ("tenant_id", collection.id_field, collection.order):
         raise KeyError(f"{collection.name} declares no field {field}")
     return field
+
+
+def new_document(collection: Collection, doc: Doc) -> Stored:
+    """Returns a new document as it is stored, without its packed record."""
+    stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
+    keys = unique_keys(collection, doc)
+    return stored | ({OWN: {"u": keys}} if keys else {})

@@ -20,17 +20,16 @@ from app.storage.changes import Allocate, Change, Committed, InsertListeners, Wi
 from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import codec, partitions, statements
-from app.storage.mongo.ann_search import Candidates
+from app.storage.mongo.ann_search import Candidates, SegmentLoader
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
 from app.storage.mongo.connection import COUNTERS, Client, MongoSession, connect, greet, guarded
-from app.storage.mongo.partition_writer import NotPlain
-from app.storage.mongo.partitions import SegmentLoader
 from app.storage.mongo.schema import deep_check, reconcile
 from app.storage.mongo.search_indexes import SearchIndexes
-from app.storage.mongo.statements import MongoReembedding, commit_single, is_single
+from app.storage.mongo.statements import MongoReembedding
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
+from app.storage.mongo.unread import NotPlain, commit_single, is_single
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
