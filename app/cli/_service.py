@@ -1,6 +1,6 @@
-"""Opens the service that a command uses. A separate module, since importing the service takes a second.
+"""Opens the service that a command uses, and does what `recalld import --from` does with it.
 
-The implementation of `recalld import --from`. A separate module, since importing the service takes a second.
+A separate module, since importing the service takes a second.
 """
 
 import json

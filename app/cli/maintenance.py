@@ -1,4 +1,4 @@
-"""`recalld keys create | list | revoke | rotate`, `recalld backup` and `recalld doctor`."""
+"""`recalld keys …`, `backup`, `restore`, `add-checksums`, `rekey` and `doctor`."""
 
 import asyncio
 import re

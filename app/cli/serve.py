@@ -1,8 +1,7 @@
-"""`recalld serve` and `recalld worker`.
+"""Commands that run until they are stopped.
 
-`recalld demo`: a throw-away store with a story, and the service on it.
-
-`recalld mcp`: the MCP tools over standard input and output.
+`recalld serve` and `worker`; `demo`, which serves a throw-away store with a story; and `mcp`, which serves the MCP tools
+over standard input and output.
 """
 
 import asyncio

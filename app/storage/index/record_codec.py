@@ -1,4 +1,4 @@
-"""Index records as bytes: the terms of a text, and the vectors of its windows."""
+"""Index records as bytes: the head, terms and facets of a document, and the vectors of its text's windows."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set

@@ -1,6 +1,8 @@
-"""The checks of `recalld doctor`: integrity of the database, and agreement of search rows with documents.
+"""Checks of an embedded store.
 
-Looks for damage before a store is served: the log's end, the count of commits, and the pages' checksums.
+`prepare` looks for damage before a store is served: the log's end, the count of commits, and the pages' checksums.
+`verify_rest` goes on with the checksums while it is served. `deep` and `findings` are the checks of `recalld doctor`:
+integrity of the database, and agreement of search rows, partitions and usage with documents.
 """
 
 import asyncio

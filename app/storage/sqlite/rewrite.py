@@ -1,6 +1,6 @@
 """Writes the whole database file anew: with checksums, with another key, or without deleted bytes.
 
-Each leaves the old file or the new one if it is interrupted.
+If it is interrupted, the old file or the new one is there, and never a part of one.
 """
 
 import os
