@@ -1,7 +1,7 @@
 """Commands that run until they are stopped.
 
-`recalld serve` and `worker`; `demo`, which serves a throw-away store with a story; and `mcp`, which serves the MCP tools
-over standard input and output.
+`recalld serve` and `worker`; `demo`, which serves a throw-away store with a story; and `mcp`, which serves the MCP
+tools over standard input and output.
 """
 
 import asyncio
