@@ -85,10 +85,10 @@ class DiskSpace:
             with suppress(OSError):
                 os.truncate(self._file, 0)
 
-    def spare(self, number: int = SPARE_BYTES) -> None:
+    def spare(self) -> None:
         """Frees some of the bytes kept back, until the next deletion."""
         with suppress(OSError):
-            os.truncate(self._file, max(0, self._file.stat().st_size - number))
+            os.truncate(self._file, max(0, self._file.stat().st_size - SPARE_BYTES))
 
     @contextmanager
     def room_for(self, number: int, purpose: str) -> Iterator[None]:

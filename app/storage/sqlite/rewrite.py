@@ -129,20 +129,19 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
         raise BackupRefused(f"{database}: {found[0][0]}")
 
 
-def make_private(database: Path, *, tighten: Callable[[Path, int], None] = Path.chmod) -> None:
+def make_private(database: Path) -> None:
     """Creates an empty file if there is none, and removes access by others from the database and the files beside it.
 
     If changing the mode is refused (a file of another user, a file system without modes), the mode stays. Raises
     OSError if the file cannot be created.
     """
-    with suppress(
-        FileExistsError
-    ):  # an existing file is not opened: closing it would drop SQLite's locks of this process
+    # an existing file is not opened: closing it would drop SQLite's locks of this process
+    with suppress(FileExistsError):
         os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     for file in (database, *(database.with_name(database.name + ending) for ending in BESIDE_DATABASE)):
         with suppress(OSError):
             if file.stat().st_mode & 0o077:
-                tighten(file, OWNER_ONLY)
+                file.chmod(OWNER_ONLY)
 
 
 def make_folder(path: Path) -> None:

@@ -15,7 +15,7 @@ import orjson
 
 from app.errors import StoreUnavailable
 from app.storage.schema import Collection
-from app.storage.sqlite import set_wide, sql
+from app.storage.sqlite import sql, statements
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
 from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log, read_note, state
 from app.storage.sqlite.pages import (
@@ -190,7 +190,7 @@ class Rescue(Rescued):
 
     def _between(self, connection: apsw.Connection, first: int, last: int, known: dict[int, str]) -> Iterator[Record]:
         try:
-            yield from set_wide.records_between(connection, self.collection, first, last)
+            yield from statements.records_between(connection, self.collection, first, last)
         except DAMAGE:
             if first < last:
                 middle = (first + last) // 2

@@ -20,7 +20,7 @@ from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
-from app.storage.sqlite import backup, check, rewrite, schema, search_rows, set_wide, sql
+from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import EmbeddedAccounting, execute
@@ -29,8 +29,8 @@ from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
 from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, translate_errors
 from app.storage.sqlite.log_file import LogTruncation
-from app.storage.sqlite.set_wide import EmbeddedReembedding
 from app.storage.sqlite.sql import fetched, parsed, select_documents, select_texts, select_values
+from app.storage.sqlite.statements import EmbeddedReembedding
 from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
 
@@ -164,7 +164,7 @@ class EmbeddedStore:
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        steps, changed = set_wide.DecaySteps(collection, tenant, rule, where), 0
+        steps, changed = statements.DecaySteps(collection, tenant, rule, where), 0
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
                 changed += await self.writer.submit(partial(steps.write, rows))
@@ -173,7 +173,7 @@ class EmbeddedStore:
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        steps = set_wide.DecaySteps(collection, tenant, rule, where)
+        steps = statements.DecaySteps(collection, tenant, rule, where)
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
                 return True
@@ -282,19 +282,19 @@ class EmbeddedStore:
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._readers.apart(lambda connection: set_wide.export(connection, collection, after, limit))
+        return await self._readers.apart(lambda connection: statements.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        return await self.writer.submit(partial(set_wide.load, collection=collection, records=records))
+        return await self.writer.submit(partial(statements.load, collection=collection, records=records))
 
     async def backup(self, target: Path) -> int:
         return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms, self._key)
 
     async def counters(self) -> list[Counter]:
-        return await self._readers.apart(set_wide.counters)
+        return await self._readers.apart(statements.counters)
 
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
-        await self.writer.submit(partial(set_wide.load_counters, given=counters, only=only))
+        await self.writer.submit(partial(statements.load_counters, given=counters, only=only))
 
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         return await self.writer.submit(partial(schema.notes, new=new or {}))
@@ -302,8 +302,8 @@ class EmbeddedStore:
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._readers.apart(lambda connection: set_wide.empty_pairs(connection, tenant, user))
-        await self.writer.submit(lambda result: set_wide.forget(result, self._collections, tenant, user, counters))
+        gone = await self._readers.apart(lambda connection: statements.empty_pairs(connection, tenant, user))
+        await self.writer.submit(lambda result: statements.forget(result, self._collections, tenant, user, counters))
         await self.change_log.forget(tenant, user)
         self._cache.drop_pairs(gone)
         self._read_before.cache_clear()
