@@ -29,9 +29,9 @@ from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
-from app.storage.mongo.check import OURS
 from app.storage.mongo.codec import key
-from app.storage.mongo.partitions import PAIRS, pair_key
+from app.storage.mongo.connection import OURS, PAIRS
+from app.storage.mongo.partitions import pair_key
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.schema import Eq
 from app.storage.search import Partition, SearchQuery

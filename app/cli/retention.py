@@ -17,8 +17,7 @@ from app.audit import trail
 from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
 from app.audit.trail import ERASED
 from app.auth.keys import COMMAND_LINE
-from app.cli._calls import Ask, KeyOption, Target, UrlOption, call, call_once
-from app.cli._common import AsJson, as_json, on_store, table
+from app.cli._common import AsJson, Ask, KeyOption, Target, UrlOption, as_json, call, call_once, on_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES

@@ -10,8 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from app.storage.sqlite.connections import Faults
-from app.storage.sqlite.read_pool import ReadPool
+from app.storage.sqlite.connections import Faults, ReadPool
 from app.storage.sqlite.store import EmbeddedStore
 
 pytestmark = pytest.mark.anyio

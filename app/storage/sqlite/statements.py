@@ -1,23 +1,21 @@
-"""Set-wide statements on the embedded store: counts, decay and expiry, moving to another model."""
+"""Statements over many documents of the embedded store: decay, erasure, moving to another model or another store."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import apsw
 import orjson
 
-from app.errors import StoreUnavailable
 from app.storage.index.partitions import code, model_at
+from app.storage.index.record_codec import PackedRecord
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection, Eq, Filter, Not, both
-from app.storage.sqlite import schema
-from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.connections import PAGE_BYTES, connect
-from app.storage.sqlite.log_file import HEAD_BYTES, HEADER_BYTES, checkpoint, verify
-from app.storage.sqlite.pages import StoreKey
-from app.storage.sqlite.writer import WriterTask
+from app.storage.sqlite import search_rows, sql
+from app.storage.sqlite.changes import insert_document
+from app.storage.sqlite.connections import ReadPool
+from app.storage.sqlite.writer import WriterThread
+from app.storage.transfer import Counter, Record
 
 LOOKED_AT = 50_000
 """Rows read by one `look`. While it runs, the WAL cannot be truncated."""
@@ -41,7 +39,7 @@ class DecaySteps:
 
     def look(self, connection: apsw.Connection) -> list[int] | None:
         """Returns the next rows to write; an empty list if none of the rows read has moved, None at the end."""
-        table = schema.quoted(self.collection.name)
+        table = sql.quoted(self.collection.name)
         end: Any
         ((end,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()
         if self.last >= (end or 0):
@@ -56,7 +54,7 @@ class DecaySteps:
     def write(self, rows: Sequence[int], connection: apsw.Connection) -> int:
         """Recomputes and writes the rows. A row that changed since `look` keeps the newer values. Returns how many
         changed."""
-        table = schema.quoted(self.collection.name)
+        table = sql.quoted(self.collection.name)
         faded, values = self._faded("row IN (SELECT value FROM json_each(?))", [orjson.dumps(rows).decode()])
         statement = (
             f"UPDATE {table} SET importance = faded, doc = json_set(doc, '$.importance', faded) FROM "
@@ -65,20 +63,16 @@ class DecaySteps:
         connection.execute(statement, (*values, self.rule.least)).fetchall()
         return connection.changes()
 
-    def _faded(self, rows: str, which: list[schema.Value]) -> schema.SqlFilter:
+    def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
         """Returns a query for (which, importance, faded) of those of `rows` to which the rule applies."""
-        condition, values = schema.selection(self.collection, self.tenant, both(self.where, Not(Eq("pinned", True))))
+        condition, values = sql.selection(self.collection, self.tenant, both(self.where, Not(Eq("pinned", True))))
         rule = self.rule
-        formula: list[schema.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
+        formula: list[sql.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
         statement = (
-            f"SELECT row AS which, importance, {_VALUE} AS faded FROM {schema.quoted(self.collection.name)} "
+            f"SELECT row AS which, importance, {_VALUE} AS faded FROM {sql.quoted(self.collection.name)} "
             f"WHERE {rows} AND {condition}"
         )
         return statement, [*formula, *which, *values]
-
-
-LEAST_WAIT_MS = 5_000
-"""Waits at least this long for readers of other processes to finish."""
 
 
 def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
@@ -93,52 +87,20 @@ def forget(
 ) -> None:
     """Deletes the user's empty partitions and these counters. Runs in the writer's thread, in a transaction."""
     for pair in empty_pairs(connection, tenant, user):
-        for table in (*(schema.search_table(one) for one in collections if one.searched), "kept_vectors", "pairs"):
+        for table in (*(sql.search_table(one) for one in collections if one.searched), "kept_vectors", "pairs"):
             connection.execute(f"DELETE FROM {table} WHERE pair = ?", (pair,))
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
 
-
-def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | None) -> None:
-    """Rewrites the database without deleted bytes. Runs while this process writes nothing.
-
-    The new pages are in the log first, so as many bytes must be free as the database uses. Raises StorageFull if they
-    are not, even with those kept back, and StoreUnavailable if another process keeps the log open.
-    """
-    connection = connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)
-    try:
-        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
-        verify(connection)
-        with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
-            connection.execute("VACUUM").fetchall()
-            if not checkpoint(connection, "TRUNCATE"):
-                raise StoreUnavailable("Another process still reads what was deleted: please try again.")
-    finally:
-        connection.close()
-
-
-def _log_bytes(connection: apsw.Connection) -> int:
-    """Returns the size of a log with every page of the database that is in use."""
-    pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
-    return pages * (PAGE_BYTES + HEAD_BYTES) + HEADER_BYTES
-
-
-T = TypeVar("T")
 
 DROPPED_AT_ONCE = 5_000
 _WHICH: dict[PartitionSelector, str] = {"every": "?1 = ?1", "unlike": "model <> ?1", "other": "model NOT IN (0, ?1)"}
 
 
-class RunApart(Protocol):
-    """Runs a long read in a thread, on that thread's connection."""
-
-    def __call__(self, work: Callable[[apsw.Connection], T], /) -> Awaitable[T]: ...
-
-
 class EmbeddedReembedding:
     """Implements `Reembedding`."""
 
-    def __init__(self, apart: RunApart, submit: Callable[[WriterTask[None]], Awaitable[None]]) -> None:
-        self._apart, self._submit = apart, submit
+    def __init__(self, readers: ReadPool, writer: WriterThread) -> None:
+        self._readers, self._writer = readers, writer
 
     async def pairs(
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
@@ -148,14 +110,16 @@ class EmbeddedReembedding:
             "ORDER BY pair LIMIT ?4"
         )
         bound = (model, collection.name, after, limit)
-        return await self._apart(lambda connection: [int(pair) for (pair,) in connection.execute(statement, bound)])
+        return await self._readers.apart(
+            lambda connection: [int(pair) for (pair,) in connection.execute(statement, bound)]
+        )
 
     async def missing_vectors(
         self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         statement = (
-            f"SELECT row, doc FROM {schema.quoted(collection.name)} WHERE row IN ("
-            f"SELECT s.row FROM {schema.search_table(collection)} s WHERE s.pair IN ({_marks(pairs)}) AND s.row > ? "
+            f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ("
+            f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.pair IN ({_marks(pairs)}) AND s.row > ? "
             f"AND {_lacks(collection)} ORDER BY s.row LIMIT ?) ORDER BY row"
         )
         bound = (*pairs, after, code(model), limit)
@@ -164,26 +128,26 @@ class EmbeddedReembedding:
             found: Any = connection.execute(statement, bound)
             return [MissingVector(row, orjson.loads(doc)) for row, doc in found]
 
-        return await self._apart(read)
+        return await self._readers.apart(read)
 
     async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
         statement = (
             f"UPDATE pairs SET model = ? WHERE pair IN ({_marks(pairs)}) AND NOT EXISTS ("
-            f"SELECT 1 FROM {schema.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
+            f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
         )
 
         def write(connection: apsw.Connection) -> None:
             connection.execute(statement, (model, *pairs, code(model)))
 
-        await self._submit(write)
+        await self._writer.submit(write)
 
     async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
         of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         statement = (
-            f"SELECT (SELECT count(*) FROM {schema.quoted(collection.name)}), count(vector), "
+            f"SELECT (SELECT count(*) FROM {sql.quoted(collection.name)}), count(vector), "
             f"ifnull(sum({of} = ?1 AND (length(vector) = ?2 OR (length(vector) - 1) % ?2 = 0)), 0), "
             "(SELECT count(*) FROM kept_vectors k JOIN pairs p ON p.pair = k.pair WHERE p.collection = ?3) "
-            f"FROM {schema.search_table(collection)} WHERE head IS NOT NULL"
+            f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL"
         )
 
         def read(connection: apsw.Connection) -> VectorCounts:
@@ -191,12 +155,12 @@ class EmbeddedReembedding:
             records, vectors, of_model, kept = map(int, found)
             return VectorCounts(records, of_model, records - vectors, vectors - of_model, kept)
 
-        return await self._apart(read)
+        return await self._readers.apart(read)
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
         step = _Dropping(collection)
         while not step.done:
-            await self._submit(step.run)
+            await self._writer.submit(step.run)
         return step.dropped
 
 
@@ -230,23 +194,61 @@ def _lacks(collection: Collection) -> str:
     return f"s.head IS NOT NULL AND ({of} <> ? OR s.vector IS NULL)"
 
 
-def count_documents(connection: apsw.Connection, collection: Collection, tenant: str | None, where: Filter) -> int:
-    """Counts the documents that match."""
-    condition, values = schema.selection(collection, tenant, where)
-    statement = f"SELECT count(*) FROM {schema.quoted(collection.name)} WHERE {condition}"
-    ((found,),) = connection.execute(statement, values)
-    return int(found)
+def export(connection: apsw.Connection, collection: Collection, after: str | None, limit: int) -> list[Record]:
+    """Returns up to `limit` records after the position `after`, by row number."""
+    return _records(connection, collection, "d.row > ? ORDER BY d.row LIMIT ?", (int(after or 0), limit))
 
 
-def count_by_value(
-    connection: apsw.Connection, collection: Collection, tenant: str, field: str, where: Filter, first: int | None
-) -> dict[str, int]:
-    """Counts the documents that match by the value of a field, or by its first characters."""
-    column = schema.column_of(collection, field)
-    condition, values = schema.selection(collection, tenant, where)
-    shown = column if first is None else f"substr({column}, 1, {int(first)})"
-    statement = (
-        f"SELECT {shown}, count(*) FROM {schema.quoted(collection.name)} "
-        f"WHERE {condition} AND {column} IS NOT NULL GROUP BY 1 ORDER BY 1"
-    )
-    return {str(value): int(count) for value, count in connection.execute(statement, values)}
+def records_between(connection: apsw.Connection, collection: Collection, first: int, last: int) -> list[Record]:
+    """Returns the records of these row numbers."""
+    return _records(connection, collection, "d.row BETWEEN ? AND ? ORDER BY d.row", (first, last))
+
+
+def _records(connection: apsw.Connection, collection: Collection, which: str, bound: tuple[int, int]) -> list[Record]:
+    table = sql.quoted(collection.name)
+    named: tuple[str, ...] = ()
+    if collection.searched is None:
+        statement = f"SELECT d.row, d.doc, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
+    else:
+        named = (collection.name,)
+        statement = (
+            f"SELECT d.row, d.doc, s.head, s.vector, s.terms, s.facets FROM {table} d "
+            "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
+            "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
+            f"LEFT JOIN {sql.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
+        )
+    return [
+        Record(orjson.loads(doc), None if head is None else PackedRecord(head, vector, terms, facets), str(row))
+        for row, doc, head, vector, terms, facets in connection.execute(statement, (*named, *bound))
+    ]
+
+
+def load(connection: apsw.Connection, collection: Collection, records: Sequence[Record]) -> int:
+    """Inserts records, skipping existing ids. Returns the number inserted. Runs in the writer's thread."""
+    writing, new = search_rows.Writing(connection), 0
+    for record in records:
+        tenant, doc_id = record.doc["tenant_id"], str(record.doc[collection.id_field])
+        statement = f"SELECT 1 FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        if connection.execute(statement, (tenant, doc_id)).fetchone() is not None:
+            continue
+        row = insert_document(connection, collection, record.doc)
+        if record.packed is not None:
+            writing.take_in(collection, record.doc, row, record.packed)
+        new += 1
+    writing.close()
+    return new
+
+
+def counters(connection: apsw.Connection) -> list[Counter]:
+    """Returns all counters."""
+    found = connection.execute("SELECT tenant, name, value FROM counters")
+    return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in found]
+
+
+def load_counters(connection: apsw.Connection, given: Sequence[Counter], *, only: bool = False) -> None:
+    """Raises the counters to these values; `only` makes them exactly these. Runs in the writer's thread."""
+    if only:
+        connection.execute("DELETE FROM counters")
+    statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
+    for counter in given:
+        connection.execute(statement, (counter.tenant, counter.name, counter.value))

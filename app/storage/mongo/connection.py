@@ -1,10 +1,16 @@
-"""Converts errors of MongoDB and its driver to service errors with a reason. No message contains a password."""
+"""The connection to a deployment, the names of the engine's own collections, and errors of MongoDB as errors of the
+service. No message contains a password."""
 
 import contextlib
 import re
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
+import pymongo
 from bson.errors import BSONError, InvalidDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.asynchronous.mongo_client import AsyncMongoClient
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
@@ -13,11 +19,11 @@ from pymongo.errors import (
     OperationFailure,
     PyMongoError,
 )
+from pymongo.read_preferences import ReadPreference
 
 from app.errors import RecalldError, StorageFull, StoreUnavailable, TooLarge
 
 _CREDENTIALS = re.compile(r"//[^/@]*@")
-
 AUTHENTICATION = frozenset({13, 18, 8000})
 """Unauthorized, AuthenticationFailed, AtlasError (bad credentials)."""
 TOO_LARGE = frozenset({257, 10334, 17419, 17420})
@@ -28,6 +34,27 @@ _OVER_QUOTA = re.compile(r"over your space quota")
 """What Atlas says, under the code of AtlasError, when a free or shared cluster is full."""
 WRITE_CONFLICT = 112
 DUPLICATE_KEY = 11000
+OURS: dict[str, Any] = {
+    "appname": "recalld",
+    "w": "majority",
+    "journal": True,
+    "readConcernLevel": "majority",
+    "retryWrites": True,
+    "retryReads": True,
+    "tz_aware": True,
+}
+"""Options that override those of the URI: durability is not configurable there."""
+NO_TRANSACTIONS = (
+    "MongoDB at {where} is a standalone server, which has no transactions: start it with --replSet rs0 and run "
+    'mongosh --eval "rs.initiate()" once; a replica set of one member is enough.'
+)
+Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
+Database: TypeAlias = AsyncDatabase[dict[str, Any]]
+MongoSession: TypeAlias = AsyncClientSession
+META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
+CHANGE_LOG, CHANGE_HEADS = "recalld_changes", "recalld_change_heads"
+PAIR_NUMBERS = "pair numbers"
+"""The counter in `META` that numbers new partitions. No transaction writes to it."""
 
 
 def without_password(uri: str) -> str:
@@ -83,3 +110,39 @@ def _refused(error: OperationFailure) -> RecalldError:
         return StoreUnavailable("MongoDB is busy: others keep changing the same records.")
     details = error.details or {}
     return StoreUnavailable(f"MongoDB refused: {details.get('codeName') or sorted(codes(error))}.")
+
+
+def connect(uri: str, deadline_seconds: float) -> Client:
+    """Returns the client without connecting yet. Raises StoreUnavailable if the URI is invalid."""
+    with guarded():
+        return AsyncMongoClient(
+            uri,
+            serverSelectionTimeoutMS=int(deadline_seconds * 1000),
+            connectTimeoutMS=int(deadline_seconds * 1000),
+            **OURS,
+        )
+
+
+async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, Any]:
+    """Connects and returns the deployment's `hello`. Raises StoreUnavailable with advice on what to do."""
+    where = without_password(uri)
+    try:
+        with pymongo.timeout(deadline_seconds):
+            said: dict[str, Any] = await client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
+            await client.admin.command("ping")
+    except OperationFailure as error:
+        if error.code in AUTHENTICATION:
+            raise StoreUnavailable(f"MongoDB at {where} refuses the user or password of RECALLD_STORE.") from error
+        raise StoreUnavailable(f"MongoDB at {where} refuses: {error.details and error.details.get('codeName')}.") from (
+            error
+        )
+    except ConfigurationError as error:
+        raise StoreUnavailable(f"RECALLD_STORE cannot be used: {without_password(str(error))}.") from error
+    except PyMongoError as error:
+        raise StoreUnavailable(
+            f"MongoDB at {where} cannot be reached within {deadline_seconds:g} s ({type(error).__name__}): "
+            "is it running, is the address right, may this machine connect to it?"
+        ) from error
+    if "setName" not in said and said.get("msg") != "isdbgrid":
+        raise StoreUnavailable(NO_TRANSACTIONS.format(where=where))
+    return said
