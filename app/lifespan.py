@@ -22,6 +22,8 @@ from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
+from app.embedding.onnx_reranker import open_reranker, second_stage
+from app.embedding.reranking import Reranker, RerankerInvalid
 from app.errors import RecalldError
 from app.facts.alias_service import ALIAS_UNDO
 from app.facts.aliases import FACT_COLLECTIONS
@@ -75,8 +77,6 @@ from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import ForgettingJobs
-from app.retrieval.onnx_reranker import open_reranker, second_stage
-from app.retrieval.reranking import Reranker, RerankerInvalid
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.storage.change_log import LogOptions

@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypedDict
 from app.core.clock import Clock
 from app.core.work import Account
 from app.embedding.embedder import Embedder
+from app.embedding.reranking import SecondStage
 from app.llm.base import LLM
-from app.retrieval.reranking import SecondStage
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc

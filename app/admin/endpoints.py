@@ -34,7 +34,9 @@ async def key_service(request: Request) -> KeyService:
 async def audit_service(request: Request) -> AuditService:
     """Returns the audit service of the caller."""
     resources, principal = get_caller(request)
-    return AuditService(resources.store, principal.scope, Tombstones.of(resources, principal.scope.tenant))
+    return AuditService(
+        resources.store, principal.scope, Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
+    )
 
 
 InKeys = Annotated[KeyService, Depends(key_service)]

@@ -20,7 +20,12 @@ async def learning(request: Request) -> Learning:
     """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
     tools = Tools(resources.store, resources.embedder, resources.clock, resources.agents, resources.settings)
-    return Learning(tools, resources.llm, principal.scope, Tombstones.of(resources, principal.scope.tenant))
+    return Learning(
+        tools,
+        resources.llm,
+        principal.scope,
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
+    )
 
 
 InLearning = Annotated[Learning, Depends(learning)]

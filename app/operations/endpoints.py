@@ -28,7 +28,7 @@ async def operation_service(request: Request) -> OperationService:
         Repository(resources.store, principal.scope, OPERATIONS),
         Schedules(resources.store, resources.clock, periods(resources.settings.jobs)),
         resources.clock,
-        Tombstones.of(resources, principal.scope.tenant),
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
     )
 
 

@@ -13,8 +13,8 @@ from math import sqrt
 from typing import Any, Literal
 
 from app.core.clock import parse_rfc3339
-from app.job_settings import ProcedureSettings
 from app.retrieval.retriever import Hit
+from app.settings import ProcedureSettings
 from app.storage.schema import Doc, Eq, Filter, Has, Or, Range, both
 
 PRIOR = 1.0

@@ -9,7 +9,6 @@ from typing import Any
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
 from app.errors import AlreadyExists
-from app.job_settings import ProcedureSettings
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.embedding_backfill import Embeddable
@@ -42,6 +41,7 @@ from app.procedures.search import (
     warnings,
 )
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
+from app.settings import ProcedureSettings
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
 from app.storage.repository import Listing

@@ -39,7 +39,7 @@ async def erasure(request: Request) -> Erasure:
         resources.store,
         principal.scope,
         resources.clock,
-        Tombstones.of(resources, principal.scope.tenant),
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
         resources.jobs,
     )
 
@@ -52,7 +52,7 @@ async def user_export(request: Request) -> UserExport:
         principal.scope,
         resources.collections,
         resources.clock,
-        Tombstones.of(resources, principal.scope.tenant),
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
     )
 
 

@@ -12,7 +12,6 @@ from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.job_settings import RetentionSettings
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
@@ -25,6 +24,7 @@ from app.retention import decay_job
 from app.retention.service import Forgetting, owned_by, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
+from app.settings import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages

@@ -11,6 +11,7 @@ from app.core.tracing import span
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable
 from app.metrics import SEARCH_SECONDS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
@@ -19,7 +20,6 @@ from app.retrieval.features import term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.query_analysis import QueryText, analysed, read_by
 from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
-from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc, Filter

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.learning.dependencies import ALWAYS
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
