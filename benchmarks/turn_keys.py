@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from app.retrieval.ranking import Weights, rank, top
+from app.retrieval.model_weights import Weights
+from app.retrieval.ranking import rank, top
 from benchmarks.evaluation.measures import METRICS, Floats, interval, retrieval
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import Item, Question, World, answerable, load

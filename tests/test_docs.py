@@ -16,9 +16,8 @@ from prometheus_client import REGISTRY
 from app import errors
 from app.api import health
 from app.errors import RecalldError
-from app.retrieval.calibration import DEFAULT_CALIBRATION, Terms
 from app.retrieval.features import FEATURES
-from app.retrieval.ranking import DEFAULT_WEIGHTS, Blend
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Blend, Terms
 from app.storage.protocol import Reembedding, Store
 from app.storage.transfer import MovableStore
 

@@ -10,6 +10,7 @@ from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.embedding_backfill import note
 from app.memories.repository import of_pair, of_session
+from app.memories.search import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, pages
@@ -45,7 +46,7 @@ class View:
 
     def valid(self) -> Filter:
         """Filters facts that were valid at `as_of`."""
-        return EVERYTHING if self.as_of is None else during(self.as_of)
+        return EVERYTHING if self.as_of is None else both(*true_at(self.as_of))
 
     def of_status(self, status: str) -> Filter:
         """Filters by status: `superseded` and `retracted` are facts closed by then, `any` are all facts written by
@@ -58,14 +59,6 @@ class View:
             return both(self.written(), self.valid())
         gone = None if self.known_at is None else Range("known_until", le=self.known_at)
         return both(Eq("status", status), gone, self.valid())
-
-
-def during(moment: str) -> Filter:
-    """Filters facts that were valid at a moment."""
-    return both(
-        Or((Absent("valid_from"), Range("valid_from", le=moment))),
-        Or((Absent("valid_until"), Range("valid_until", gt=moment))),
-    )
 
 
 def _itself(key: str) -> tuple[str, ...]:

@@ -13,19 +13,10 @@ from app.memories.records import identity_hash, metadata_terms, passage
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, pages
-from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Range, both
 from app.storage.search import Scope
 
 EQUAL_AT_ONCE = 10
-_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
-
-
-def true_at(moment: str) -> tuple[Filter, Filter]:
-    """Returns filters for records that are valid at `moment`.
-
-    Validity intervals include their start and exclude their end.
-    """
-    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
 def of_pair(agent: str | None, user: str | None) -> Filter:

@@ -16,7 +16,8 @@ from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
-from app.memories.repository import MemoryRepository, true_at
+from app.memories.repository import MemoryRepository
+from app.memories.search import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.schemas import (

@@ -17,7 +17,8 @@ from app.findings.service import FindingRepository, finding_id, new_finding
 from app.learning.dependencies import Tools
 from app.learning.words import fold
 from app.memories.models import MEMORIES, SMALL_TALK
-from app.memories.repository import of_pair, true_at
+from app.memories.repository import of_pair
+from app.memories.search import true_at
 from app.profiles.merge import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.comparing import Contradiction, conflicts

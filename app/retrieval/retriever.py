@@ -15,11 +15,10 @@ from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable
 from app.metrics import SEARCH_SECONDS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
-from app.retrieval.explaining import Explanation, as_short, explained
-from app.retrieval.features import term_weights
+from app.retrieval.features import importance_at, term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.query_analysis import QueryText, analysed, read_by
-from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
+from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, explained, rank, top
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc, Filter
