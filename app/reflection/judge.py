@@ -18,8 +18,7 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import count
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.evidence import EvidenceRecord
-from app.findings.service import FindingRepository
+from app.findings.service import EvidenceRecord, FindingRepository
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.words import tokens

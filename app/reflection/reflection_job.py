@@ -46,7 +46,7 @@ from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.sentences import sentences
 from app.reflection.service import Applier
-from app.reflection.unconfirmed import crossed
+from app.reflection.stale import crossed
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, pages
 from app.storage.schema import Doc, Eq, Filter, Range, both

@@ -18,9 +18,8 @@ from app.facts.keys import field_of
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.findings.evidence import EvidenceReader, EvidenceRecord, Name, whole
 from app.findings.schemas import evidence_names
-from app.findings.service import FindingRepository, FindingService
+from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, FindingService, Name, whole
 from app.jobs import queue
 from app.jobs.models import REFLECTION
 from app.learning.dependencies import ALWAYS, Tools

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.feed.schemas import KINDS
+from app.feed.endpoints import KINDS
 from app.feed.service import ChangeFeed, Wanted
 from app.lifespan import COLLECTIONS
 from app.retention.decay_job import DecayJob

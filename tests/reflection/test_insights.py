@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.findings.evidence import EvidenceRecord, mark_of
+from app.findings.service import EvidenceRecord, mark_of
 from app.learning.prompts import FoundInsight
 from app.reflection.insights import Cluster, cited_of, refused
 from app.setting_groups import LLMSettings

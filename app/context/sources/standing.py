@@ -16,9 +16,8 @@ from app.core.clock import rfc3339, to_ms
 from app.core.work import off_loop
 from app.facts.keys import sentence
 from app.facts.repository import View, of_pairs
-from app.findings.evidence import EvidenceReader, EvidenceRecord, whole
 from app.findings.schemas import evidence_names
-from app.findings.service import FindingRepository
+from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, whole
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES, STANDING
 from app.memories.repository import MemoryRepository
