@@ -210,18 +210,24 @@ key that a disputed memory was sent with. `standing` is `STANDING` for a memory 
 pinned, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out.
 """
 
-HISTORY = Collection(
-    name="memory_history",
-    counted=True,
-    id_field="history_id",
-    fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
-    order="version",
-    indexes=(("record_id",), ("user_id",)),
-    opaque=("record",),
-    audited=False,
-    internal=INTERNAL,
-)
-"""Earlier versions of memories. The change that replaces a version stores it."""
+
+def history(name: str, internal: frozenset[str]) -> Collection:
+    """Returns a collection of earlier versions of records: one document for each, stored by the change that replaces
+    it. `internal`: the fields of the records that no response contains."""
+    return Collection(
+        name=name,
+        counted=True,
+        id_field="history_id",
+        fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
+        order="version",
+        indexes=(("record_id",), ("user_id",)),
+        opaque=("record",),
+        audited=False,
+        internal=internal,
+    )
+
+
+HISTORY = history("memory_history", INTERNAL)
 
 FEEDBACK = Collection(
     name="memory_feedback",

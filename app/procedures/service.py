@@ -153,7 +153,7 @@ def needs_new_entry(changed: Doc) -> bool:
     return not changed.keys().isdisjoint(("name", "trigger", "preconditions"))
 
 
-PROCEDURE = Embeddable(PROCEDURES, passage, lambda embedding: {"embedding": embedding})
+PROCEDURE = Embeddable(PROCEDURES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry)
 
 
 COUNTED = ("version", "success_count", "failure_count")
@@ -164,7 +164,7 @@ class ProcedureRepository(VersionedRepository):
     """The procedures and their history that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, PROCEDURES, PROCEDURE_HISTORY)
+        super().__init__(store, scope, PROCEDURE, PROCEDURE_HISTORY)
 
     async def named(self, agent: str | None, user: str | None, name_key: str) -> Doc | None:
         """Returns the active procedure with that name and exactly these owners, or None."""
@@ -218,9 +218,8 @@ class ProcedureService:
         self._procedures.scope.require_write(body.agent_id, body.user_id)
         doc = new_procedure(body.model_dump(), {"api_key_id": self._procedures.scope.key_id}, self._now())
         await self._require_free_name(doc)
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        doc["embedding"] = self._embeddings.info(entry)
-        return WriteResult(render(doc), self._procedures.add(doc, entry), 201, {"ETag": etag(doc)})
+        doc, changes = await self._procedures.added(doc, self._embeddings)
+        return WriteResult(render(doc), changes, 201, {"ETag": etag(doc)})
 
     async def get(self, procedure_id: str) -> Doc:
         """Returns a procedure. Raises NotFound."""
@@ -241,13 +240,7 @@ class ProcedureService:
             return WriteResult(render(doc), headers={"ETag": etag(doc)})
         if not changed.keys().isdisjoint(("name_key", "status")):
             await self._require_free_name(doc | changed)
-        now, entry, pending = self._now(), None, list[Change]()
-        if needs_new_entry(changed):
-            (entry,) = await self._embeddings.entries([passage(doc | changed)])
-            changed["embedding"] = self._embeddings.info(entry)
-            pending = self._procedures.note_pending(doc | changed | {"updated_at": now})
-        new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
-        changes = [*self._procedures.revise(doc, changed, now, entry), *pending]
+        new, changes = await self._procedures.rewritten(doc, changed, self._now(), self._embeddings)
         return WriteResult(render(new), changes, headers={"ETag": etag(new)})
 
     async def _require_free_name(self, doc: Doc) -> None:

@@ -17,7 +17,7 @@ from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.access_log import Decays
 from app.memories.models import FEEDBACK, MEMORIES, Embeddings
-from app.memories.records import new_memory, passage, revision
+from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.profiles.schemas import StoredAgentSettings
 from app.retention import decay_job
@@ -253,10 +253,8 @@ class ForgettingJobs:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
         source = old["source"] | origin | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
-        (entry,) = await embeddings.entries([passage(old | changed)])
-        changed["embedding"] = embeddings.info(entry)
-        pending = memories.note_pending(old | changed | {"updated_at": now})
-        return [*memories.revise(old, changed, now, entry), *pending, *roll_ups(old, ids, now)]
+        _, changes = await memories.rewritten(old, changed, now, embeddings)
+        return [*changes, *roll_ups(old, ids, now)]
 
     async def _summed_up(
         self,
@@ -280,10 +278,8 @@ class ForgettingJobs:
             "event_at": f"{date}T00:00:00.000Z",
         }
         source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
-        doc = new_memory(fields, source, now, unique=False)
-        (entry,) = await embeddings.entries([passage(doc)])
-        noted = roll_ups(doc | {"tenant_id": tenant}, ids, now)
-        return [*memories.add(doc | {"embedding": embeddings.info(entry)}, entry), *noted]
+        doc, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
+        return [*changes, *roll_ups(doc | {"tenant_id": tenant}, ids, now)]
 
     async def _archive_unused(self, run: Run) -> int:
         tenant, unused = _tenant(run), self._unused()

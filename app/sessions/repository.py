@@ -18,7 +18,7 @@ from app.core.characters import is_small_talk
 from app.core.clock import new_id
 from app.core.served_text import strip_served
 from app.memories.models import MEMORIES, Embeddings
-from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, needs_new_entry, new_memory, passage, revision
+from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
@@ -310,10 +310,8 @@ class SessionSummaries:
         }
         key = {"api_key_id": self._memories.scope.key_id}
         source = {**summary.source, "session_id": session["session_id"], **key}
-        doc = new_memory(fields, source, now, unique=False)
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        doc["embedding"] = self._embeddings.info(entry)
-        return doc["memory_id"], self._memories.add(doc, entry)
+        doc, changes = await self._memories.added(new_memory(fields, source, now, unique=False), self._embeddings)
+        return doc["memory_id"], changes
 
     async def _revised(self, old: Doc, summary: SummaryText, now: str) -> list[Change]:
         """Changes content, time, trust and source. Fields that callers set (tags, pin, importance) stay."""
@@ -325,16 +323,4 @@ class SessionSummaries:
         changed = revision(old | {"source": source}, fields, now)
         if source != old["source"]:
             changed["source"] = source
-        return await revised(self._memories, self._embeddings, old, changed, now)
-
-
-async def revised(memories: MemoryRepository, embeddings: Embeddings, old: Doc, changed: Doc, now: str) -> list[Change]:
-    """Returns the changes that set these fields of a memory and, if its text changes, embed it again."""
-    if not changed:
-        return []
-    if not needs_new_entry(changed):
-        return memories.revise(old, changed, now)
-    (entry,) = await embeddings.entries([passage(old | changed)])
-    changed = changed | {"embedding": embeddings.info(entry)}
-    pending = memories.note_pending(old | changed | {"updated_at": now})
-    return [*memories.revise(old, changed, now, entry), *pending]
+        return (await self._memories.rewritten(old, changed, now, self._embeddings))[1]
