@@ -14,9 +14,9 @@ from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
-from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
+from app.auth.dependencies import KeylessAccess, KeysMade
 from app.auth.keys import API_KEYS, Keys
-from app.auth.limits import CostLimiter, WrongKeyLimiter
+from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core import prompt_text, work
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
