@@ -30,27 +30,8 @@ from app.facts.aliases import FACT_COLLECTIONS
 from app.facts.keys import USERS
 from app.facts.service import FACT
 from app.findings.schemas import FINDINGS
-from app.jobs.models import (
-    CONSOLIDATION,
-    DECAY,
-    EMBED_PENDING,
-    ERASE_USER,
-    EXPIRY,
-    EXTRACT,
-    FORGET,
-    JOBS,
-    MERGE_FACT,
-    MERGE_PREDICATES,
-    OPERATIONS,
-    POST_CONVERSATION,
-    REDERIVE,
-    REFLECTION,
-    RETENTION,
-    REVIEW_PROCEDURE,
-    SCHEDULES,
-    SUMMARIZE,
-    UNDO,
-)
+from app.jobs import models as kinds
+from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
@@ -297,9 +278,16 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
-    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, MERGE_FACT, REFLECTION, REVIEW_PROCEDURE
-    deeds = dict.fromkeys(derived, DerivationUndo(store, embedder, clock).undo)
-    undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | deeds
+    derived = (
+        kinds.CONSOLIDATION,
+        kinds.POST_CONVERSATION,
+        kinds.MERGE_PREDICATES,
+        kinds.MERGE_FACT,
+        kinds.REFLECTION,
+        kinds.REVIEW_PROCEDURE,
+    )
+    undo_derived = DerivationUndo(store, embedder, clock).undo
+    undoing = ALIAS_UNDO | {kinds.FORGET: forgetting.undo} | dict.fromkeys(derived, undo_derived)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
@@ -307,31 +295,31 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     handlers: dict[str, JobHandler] = {
-        DECAY: decay.handle,
-        EXPIRY: forgetting.expire,
-        RETENTION: forgetting.retain,
-        FORGET: forgetting.forget,
-        ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
-        UNDO: lambda run: undoing[run.payload["kind"]](run),
-        EMBED_PENDING: embedding.handle,
-        POST_CONVERSATION: conversations.learn,
-        SUMMARIZE: conversations.summarize,
-        EXTRACT: ExtractionJobs(tools, llm).handle,
-        REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
-        CONSOLIDATION: tidying.handle,
-        REFLECTION: reflection.handle,
-        MERGE_PREDICATES: predicates.handle,
-        MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
-        REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
+        kinds.DECAY: decay.handle,
+        kinds.EXPIRY: forgetting.expire,
+        kinds.RETENTION: forgetting.retain,
+        kinds.FORGET: forgetting.forget,
+        kinds.ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
+        kinds.UNDO: lambda run: undoing[run.payload["kind"]](run),
+        kinds.EMBED_PENDING: embedding.handle,
+        kinds.POST_CONVERSATION: conversations.learn,
+        kinds.SUMMARIZE: conversations.summarize,
+        kinds.EXTRACT: ExtractionJobs(tools, llm).handle,
+        kinds.REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
+        kinds.CONSOLIDATION: tidying.handle,
+        kinds.REFLECTION: reflection.handle,
+        kinds.MERGE_PREDICATES: predicates.handle,
+        kinds.MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
+        kinds.REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
     }
     looks: dict[str, Look] = {
-        DECAY: decay.has_work,
-        EXPIRY: forgetting.has_expired,
-        RETENTION: forgetting.has_outlived,
-        EMBED_PENDING: embedding.has_work,
-        CONSOLIDATION: tidying.has_work,
-        REFLECTION: reflection.has_work,
-        MERGE_PREDICATES: predicates.has_work,
+        kinds.DECAY: decay.has_work,
+        kinds.EXPIRY: forgetting.has_expired,
+        kinds.RETENTION: forgetting.has_outlived,
+        kinds.EMBED_PENDING: embedding.has_work,
+        kinds.CONSOLIDATION: tidying.has_work,
+        kinds.REFLECTION: reflection.has_work,
+        kinds.MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
 
