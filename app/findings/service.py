@@ -22,7 +22,7 @@ from app.memories.models import MEMORIES
 from app.procedures.schemas import PROCEDURES
 from app.storage.changes import Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, pages
+from app.storage.repository import Listing, Repository, expired, having, pages
 from app.storage.schema import Doc, Eq, Filter, both
 from app.storage.search import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -265,7 +265,7 @@ class FindingService:
         """Returns a page of findings that match the filters. A page of open findings may have fewer items than its
         limit: those whose evidence no longer stands are left out."""
         where = both(
-            *(Eq(name, value) for name, value in filters.items() if name != "status" and value is not None),
+            having(filters, "agent_id", "user_id", "kind"),
             None if filters["status"] == "any" else Eq("status", filters["status"]),
         )
         docs, cursor = await self._findings.page(where, listing, mark=repr(sorted(filters.items())))

@@ -12,7 +12,7 @@ from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
 from app.memories.records import identity_hash, metadata_terms, passage
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, pages
+from app.storage.repository import Listing, Repository, between, expired, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Range, both
 from app.storage.search import Scope
 
@@ -165,19 +165,14 @@ def of_session(filters: Mapping[str, Any]) -> list[Filter]:
 
 def listed(filters: Mapping[str, Any]) -> Filter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    parts: list[Filter | None] = [
-        Eq(field, filters[field])
-        for field in ("agent_id", "user_id", "key", "memory_type")
-        if filters.get(field) is not None
-    ]
-    status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
+    status = filters.get("status")
     return both(
-        *parts,
+        having(filters, "agent_id", "user_id", "key", "memory_type"),
         None if status in (None, "any") else Eq("status", status),
         *of_session(filters),
         None if filters.get("origin") is None else Eq("source.origin", filters["origin"]),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
         *(Has("metadata_terms", term) for term in metadata_terms(filters.get("metadata") or {})),
-        None if filters.get("pinned") is None else Eq("pinned", filters["pinned"]),
-        None if since is None and until is None else Range("created_at", ge=since, lt=until),
+        having(filters, "pinned"),
+        between("created_at", filters.get("since"), filters.get("until")),
     )

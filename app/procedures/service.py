@@ -44,8 +44,8 @@ from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retrie
 from app.settings import ProcedureSettings
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing
-from app.storage.schema import Doc, Eq, Filter, Has, Range, both
+from app.storage.repository import Listing, between, having
+from app.storage.schema import Doc, Eq, Filter, Has, both
 from app.storage.search import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -185,13 +185,13 @@ class ProcedureRepository(VersionedRepository):
 
 def listed(filters: Mapping[str, Any]) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
-    status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
+    status = filters.get("status")
     return both(
-        *(Eq(field, filters[field]) for field in ("agent_id", "user_id") if filters.get(field) is not None),
+        having(filters, "agent_id", "user_id"),
         None if filters.get("name") is None else Eq("name_key", normalise_content(filters["name"])),
         None if status in (None, "any") else Eq("status", status),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
-        None if since is None and until is None else Range("created_at", ge=since, lt=until),
+        between("created_at", filters.get("since"), filters.get("until")),
     )
 
 

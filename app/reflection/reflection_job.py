@@ -48,7 +48,7 @@ from app.reflection.sentences import sentences
 from app.reflection.service import Applier
 from app.reflection.stale import crossed
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.repository import anything, pages
+from app.storage.repository import anything, having, pages
 from app.storage.schema import Doc, Eq, Filter, Range, both
 from app.storage.search import SYSTEM, Partition, Scope
 
@@ -278,7 +278,7 @@ def _partitions(owners: Sequence[Owner]) -> list[Partition]:
 def _named(payload: Doc) -> Filter:
     if pair := payload.get("pair"):
         return of_pair(pair["agent_id"], pair["user_id"])
-    return both(*(Eq(name, payload[name]) for name in ("agent_id", "user_id") if payload.get(name) is not None))
+    return having(payload, "agent_id", "user_id")
 
 
 def _news(schedule: Doc | None) -> Filter:

@@ -21,13 +21,13 @@ from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.profiles.schemas import StoredAgentSettings
 from app.retention import decay_job
-from app.retention.service import Forgetting, owned_by, policy_of
+from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
 from app.settings import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import anything, pages
+from app.storage.repository import anything, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, In, Not, Range, both
 from app.storage.search import SYSTEM, Scope
 from app.tasks.schemas import TASKS
@@ -63,7 +63,7 @@ class ForgettingJobs:
         candidates."""
         request = run.payload
         forgetting = self._forgetting(Scope.of_bindings(run.tenant, request))
-        policy, owner = policy_of(request["policy"]), owned_by(request["agent_id"], request["user_id"])
+        policy, owner = policy_of(request["policy"]), having(request, "agent_id", "user_id")
         by = str(run.lease.job.operation_id)
         done = 0
         async for docs in forgetting.batches(policy, owner):

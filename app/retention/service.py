@@ -35,7 +35,7 @@ from app.retrieval.decay import DAY_MS
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change
 from app.storage.protocol import Store
-from app.storage.repository import pages, unexpired
+from app.storage.repository import having, pages, unexpired
 from app.storage.schema import Collection, Doc, Eq, Filter, Has, In, Not, Or, Range, both
 from app.storage.search import Scope
 from app.tasks.schemas import TASKS
@@ -260,7 +260,7 @@ class Forgetting:
     async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
         """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
         not listed."""
-        chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
+        chosen = self._chosen(policy_of(body.policy.model_dump()), having(body.model_dump(), "agent_id", "user_id"))
         found: list[Doc] = []
         async for doc in chosen:
             found.append(await self._forgettable(doc))
@@ -331,10 +331,3 @@ def policy_of(given: Doc) -> RetentionPolicy:
     """Returns the policy of a request or of a job's payload."""
     lists = {name: None if given[name] is None else tuple(given[name]) for name in ("types", "tags")}
     return RetentionPolicy(**{**given, **lists})
-
-
-def owned_by(agent_id: str | None, user_id: str | None) -> Filter:
-    """Filters by the owners that are named."""
-    return both(
-        None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
-    )
