@@ -1,8 +1,7 @@
-"""HTTP endpoints of keys, of the audit trail, and of the caller itself.
+"""HTTP endpoints for keys and the audit trail, which need an admin key, and for what the calling key may do.
 
-HTTP endpoints for keys and the audit trail, which need an admin key, and for what a key may do.
-
-Metadata of the service as an OAuth 2.0 protected resource (RFC 9728): which issuer's tokens it accepts.
+Without a key, clients read which issuer's tokens are accepted: the metadata of an OAuth 2.0 protected resource
+(RFC 9728).
 """
 
 from typing import Annotated, Any

@@ -1,6 +1,5 @@
-"""Cross-origin requests: which web pages may call the service, and which headers of its answers they may read.
-
-ASGI middleware around every request: its id, the limit of its body, metrics and the log line.
+"""ASGI middleware around every request: its id, the limit of its body, metrics and the log line, and which web pages of
+other origins may call the service.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""What is known of an entity, and memories related to a memory, as responses show them.
-
-HTTP endpoints: the page of an entity, and memories related to a memory.
-"""
+"""HTTP endpoints for the page of an entity and for memories related to a memory, with the shapes of their responses."""
 
 from typing import Annotated, Literal
 

@@ -1,6 +1,7 @@
-"""Mentions: memories whose text has a name of an entity, found by the text index and confirmed by their words.
+"""The page of an entity: its names, facts, neighbours, mentions in memories, and actions.
 
-The page of an entity: its names, facts, neighbours, mentions in memories and actions.
+Mentions are memories whose text has a name of the entity. They are found by the text index and confirmed by their
+words.
 """
 
 import asyncio

@@ -1,10 +1,11 @@
-"""Facts that a language model is asked to merge: the request, and which facts an assertion contends with.
+"""Merging facts: by a language model that an assertion asks for, and by the rule for predicates.
 
-Merges the books that an earlier version kept apart: groups of facts whose predicates differ in spelling alone.
+`queued` and `contended` prepare what the model is asked: which facts an assertion contends with.
 
-A book is a group of facts (one scope, subject and predicate). Facts of an earlier key move to the group of the present
-one. There the rules decide as if they had been asserted in the order in which they became known; what has to change is
-closed and stated again.
+`BookMerge` merges books that an earlier version kept apart because their predicates differ in spelling alone. A book is
+a group of facts (one scope, subject and predicate). Facts of an earlier key move to the group of the present one. There
+the rules decide as if they had been asserted in the order in which they became known; what has to change is closed and
+stated again.
 """
 
 from dataclasses import dataclass

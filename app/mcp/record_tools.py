@@ -1,8 +1,5 @@
-"""The MCP tools of memories. Each makes one or a few calls of the REST API.
-
-The MCP tools of contexts, facts, conversations and profiles.
-
-The MCP tools of an agent's work: actions, procedures and tasks.
+"""The MCP tools. Each makes one or a few calls of the REST API: for memories, contexts, facts, conversations, profiles,
+actions, procedures and tasks.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""Transports of the MCP tools: the app in this process, or a remote service.
-
-What a tool is, and how it calls the REST API.
-"""
+"""What an MCP tool is, and how it calls the REST API: in this process, or of a remote service."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,8 +1,7 @@
-"""The decay of an agent's memories: by the agent's own settings if it is registered, else by the defaults.
+"""Accesses of memories, and the decay that starts anew with each.
 
-Records accesses, off the request's path, within a second.
-
-An accessed memory is counted, and its decay starts anew.
+`Decays` reads an agent's own settings if it is registered, else the defaults. `AccessRecorder` counts accesses and
+writes them within a second, off the request's path.
 """
 
 import asyncio

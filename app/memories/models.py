@@ -1,8 +1,6 @@
-"""Index entries of records that are about to be written.
+"""The stored shape of long-term memory: its collections, and the index entries of records that are about to be written.
 
-If the model fails, the write still succeeds, and the record waits for its vector.
-
-Collections of long-term memory: the stored shape.
+If the embedding model fails, the write still succeeds, and the record waits for its vector.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Searches of memories as requests and responses show them.
-
-The search endpoint's logic: runs a memory search and renders the response as JSON.
-"""
+"""Searches of memories: the shapes of requests and responses, and the search, which renders its response as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches

@@ -1,9 +1,7 @@
 """Searches procedures for a situation: by meaning and words, then ordered by how well they work.
 
-Judges procedures by their outcomes: which one fails, and which steps of a trial are better. Pure functions.
-
-A trial sets revised steps beside the current ones. Both are served in turn, and each outcome counts for the steps that
-were served.
+Procedures are judged by their outcomes: which one fails, and which steps of a trial are better. A trial sets revised
+steps beside the current ones. Both are served in turn, and each outcome counts for the steps that were served.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

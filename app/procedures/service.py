@@ -1,7 +1,4 @@
-"""Storage and changes of procedures.
-
-Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing.
-"""
+"""Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any

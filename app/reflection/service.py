@@ -1,8 +1,6 @@
-"""Applies the proposal of a finding. Nothing is deleted: records are superseded, closed or end being valid.
+"""Starts reflection, accepts findings and applies their proposals. Methods return a `WriteResult` and commit nothing.
 
-The body of a request to reflect.
-
-Accepts findings, and starts reflection. Methods return a `WriteResult` and commit nothing.
+Nothing is deleted: records are superseded, closed, or end being valid.
 """
 
 from collections.abc import Mapping, Sequence

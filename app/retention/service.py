@@ -1,6 +1,5 @@
-"""Retention policies, and the API models of forgetting, erasure and export.
-
-Forgets memories by policy, with undo, and exports all records of a user.
+"""Forgets memories by policy, with undo, and exports all records of a user. The shapes of requests and responses of
+both, and of erasure, are here, too.
 
 The last line of an export has the counts: an export without it is incomplete.
 """

@@ -1,10 +1,8 @@
-"""Sessions and messages: their documents and queries.
+"""Sessions, messages and summaries: their documents and queries.
 
-A session's summary, and the long-term memory with the same text.
-
-The session shows its summary. A memory of type `summary` makes it searchable and outlives the session. The session
-document names that memory (`summary_id`), and every write of a summary expects that name, so two jobs that run at the
-same time cannot create two memories. The memory is changed in place as long as it is active.
+A session shows its summary. A memory of type `summary` with the same text makes it searchable and outlives the session.
+The session document names that memory (`summary_id`), and every write of a summary expects that name, so two jobs that
+run at the same time cannot create two memories. The memory is changed in place as long as it is active.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,5 @@
-"""Context sources about user and agent: instructions, the profile, the agent's experience.
-
-The context source of open findings: what two records say differently, until somebody settles it.
+"""Context sources that are about the user and the agent: instructions, the profile, the agent's experience, and open
+findings, which say what two records state differently until somebody settles it.
 """
 
 from collections import Counter
