@@ -159,8 +159,8 @@ async def protected_resource(request: Request) -> Response:
     )
 
 
-def routes() -> list[Route]:
-    """Returns the routes. They need no key and are not part of the API's document."""
+def metadata_routes() -> list[Route]:
+    """Returns the routes of the metadata. They need no key and are not part of the API's document."""
     return [
         Route(METADATA + path, protected_resource, methods=["GET"], name="protected_resource", include_in_schema=False)
         for path in RESOURCES
