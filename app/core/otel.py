@@ -40,7 +40,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 
 from app.core.tracing import NO_SPAN, Attributes, OpenSpan, SpanKindName, TraceSpan, enter, leave
 from app.errors import RecalldError
@@ -162,10 +161,10 @@ def resource_of(version: str) -> Resource:
 
 
 class MetricsSender:
-    """Sends the metrics of a registry at each interval, from a thread of its own."""
+    """Sends the metrics of the process at each interval, from a thread of its own."""
 
-    def __init__(self, resource: Resource, version: str, registry: Collector = prometheus_client.REGISTRY) -> None:
-        self._resource, self._scope, self._registry = resource, InstrumentationScope(NAME, version), registry
+    def __init__(self, resource: Resource, version: str) -> None:
+        self._resource, self._scope = resource, InstrumentationScope(NAME, version)
         self._exporter = OTLPMetricExporter()
         self._started = time.time_ns()
         self._ending = threading.Event()
@@ -191,7 +190,7 @@ class MetricsSender:
     def data(self) -> MetricsData:
         """Returns the metrics as they are now."""
         now = time.time_ns()
-        found = (self._metric(family, now) for family in self._registry.collect())
+        found = (self._metric(family, now) for family in prometheus_client.REGISTRY.collect())
         scoped = ScopeMetrics(self._scope, [metric for metric in found if metric is not None], "")
         return MetricsData([ResourceMetrics(self._resource, [scoped], "")])
 

@@ -190,12 +190,10 @@ class Graph:
             found.bounded("edges")
         return facts[:most]
 
-    async def entities(
-        self, prefix: str, *, seconds: float = SECONDS
-    ) -> tuple[dict[str, EntityNode], WalkBound | None]:
+    async def entities(self, prefix: str) -> tuple[dict[str, EntityNode], WalkBound | None]:
         """Returns entities by key, with the number of edges at each, and the limit that was met. If there are too many
         facts, those known last are counted."""
-        deadline, read = time.perf_counter() + seconds, 0
+        deadline, read = time.perf_counter() + SECONDS, 0
         there: dict[str, EntityNode] = {}
         for scope in self._scopes:
             place = None

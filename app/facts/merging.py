@@ -73,8 +73,8 @@ async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Co
     near = await facts.near(aliases.groups(draft), span, list(aliases.keys(draft["object_key"])))
     ledger = Ledger(await facts.group(draft["group_id"]), near, now)
     usual = said.cardinality or ledger.usual
-    held = [doc for doc in near if doc["standing"] == "held" and aliases.object_of(doc) != said.object[0]]
-    rivals = [doc for doc in held if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
+    undisputed = [doc for doc in near if doc["standing"] == "held" and aliases.object_of(doc) != said.object[0]]
+    rivals = [doc for doc in undisputed if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
     return Contended(draft, span, sorted(rivals, key=lambda doc: doc["valid_from"] or ""))
 
 

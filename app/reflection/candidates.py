@@ -306,8 +306,8 @@ def _differ(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 @cache
 def _weights() -> NDArray[np.float64]:
-    held = tomllib.loads(WEIGHTS.read_text(encoding="utf-8"))["weights"]
-    return np.array([held[name] for name in FEATURES], np.float64)
+    fitted = tomllib.loads(WEIGHTS.read_text(encoding="utf-8"))["weights"]
+    return np.array([fitted[name] for name in FEATURES], np.float64)
 
 
 def probability(values: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> float:

@@ -147,11 +147,11 @@ def _claimed(record: EvidenceRecord, user_names: frozenset[str]) -> Iterator[tup
             yield claim.subject, claim.aspect, _Said(record, claim.value, claim.negative, claim.changed)
 
 
-def value_of(record: EvidenceRecord, aspect: str, user_names: frozenset[str] = frozenset()) -> str | None:
+def value_of(record: EvidenceRecord, aspect: str) -> str | None:
     """Returns the value of an aspect of the user that a record states, as it spells it; None if it states none."""
     if record.kind == "fact":
         return str(record.doc["object"])
-    for subject, about, said in _claimed(record, user_names):
+    for subject, about, said in _claimed(record, frozenset()):
         if (subject, about) == (USER, aspect) and not said.denied:
             plain = fold(record.text)
             at = plain.find(said.value) if len(plain) == len(record.text) else -1

@@ -96,7 +96,7 @@ class Applier:
         """Returns the changes that store an insight as a memory, as far trusted as the least of its sources."""
         if not whole(finding, dict(records)):
             raise Conflict("A record that this finding is about has changed meanwhile.")
-        details, held = finding["proposal"]["details"], self._tools
+        details, tools = finding["proposal"]["details"], self._tools
         body = MemoryCreate(
             agent_id=finding["agent_id"],
             user_id=finding["user_id"],
@@ -111,8 +111,8 @@ class Applier:
             "model": details["model"],
             "prompt_version": details["prompt_version"],
         }
-        decays = Decays(held.agents, self._scope.tenant)
-        writer = MemoryWriter(self._memories, Embeddings(held.embedder), decays, held.clock.now(), ALWAYS)
+        decays = Decays(tools.agents, self._scope.tenant)
+        writer = MemoryWriter(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
         _, changes, _ = await writer.plan([body], "", [source])
         return changes
 
@@ -130,17 +130,17 @@ class Applier:
         return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 
     async def _revise(self, procedures: Sequence[EvidenceRecord], fields: Doc) -> list[Change]:
-        held = self._tools
-        repository = ProcedureRepository(held.store, self._scope)
-        lookup = Retriever(held.store, self._scope, held.embedder, PROCEDURES)
-        service = ProcedureService(repository, Embeddings(held.embedder), lookup, held.clock)
+        tools = self._tools
+        repository = ProcedureRepository(tools.store, self._scope)
+        lookup = Retriever(tools.store, self._scope, tools.embedder, PROCEDURES)
+        service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
         patch = ProcedurePatch.model_validate(fields)
         return [change for one in procedures for change in (await service.patch(one.id, patch, ALWAYS)).changes]
 
     def _facts(self) -> FactService:
-        held = self._tools
-        lookup = Retriever(held.store, self._scope, held.embedder, FACTS)
-        return FactService(FactRepository(held.store, self._scope), Embeddings(held.embedder), lookup, held.clock)
+        tools = self._tools
+        lookup = Retriever(tools.store, self._scope, tools.embedder, FACTS)
+        return FactService(FactRepository(tools.store, self._scope), Embeddings(tools.embedder), lookup, tools.clock)
 
 
 class ReflectRequest(Schema):

@@ -105,6 +105,14 @@ def _tokens(message: MessageIn, sent: dict[str, Any]) -> int:
     return prompt_text.count(message.text()) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more)
 
 
+def content(doc: Doc) -> str:
+    """Returns the text of a message; without text, its result or its tool calls as JSON."""
+    if doc["text"]:
+        return str(doc["text"])
+    shown = doc["result"] if doc["result"] is not None else doc["tool_calls"]
+    return "" if shown is None else orjson.dumps(shown).decode()
+
+
 def leaves_memory(message: Doc) -> bool:
     """Returns whether a memory is made from the message: it has text of a user or an assistant."""
     return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
