@@ -45,12 +45,11 @@ from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
-from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
+from app.memories.models import AGENTS, FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
 from app.memories.reembed import EmbeddingJob, warn_of_other_models
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE
-from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.reflection.judge import JUDGED_PAIRS
 from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
@@ -245,9 +244,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     tokens = _token_reader(settings, clock)
     if tokens is not None:
         stack.push_async_callback(tokens.close)
-    agents = StoredAgentSettings(store)
     await warn_of_other_models(store, embedder, EMBEDDABLE)
-    accesses = AccessRecorder(store, agents, clock)
+    accesses = AccessRecorder(store, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(work.running("accesses", accesses.run))
     runner = job_runner(settings, store, embedder, clock, llm)
@@ -257,7 +255,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
     costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
-    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, agents, runner, keyless
+    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
     return Resources(*needed, llm, stage, tokens, collections=COLLECTIONS, gauges=gauges)
 
@@ -273,7 +271,7 @@ def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Returns the runner with the handlers and schedules of every kind of job."""
-    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
+    tools = Tools(store, embedder, clock, settings)
     teller = None if llm is None else partial(day_teller, llm, tools)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days

@@ -1,7 +1,7 @@
 """The resources that the lifespan builds and the dependencies of endpoints read."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict
@@ -26,15 +26,6 @@ class AccessLog(Protocol):
 
     def recent(self, tenant: str) -> list[tuple[str, datetime]]:
         """Returns the memories that this process recalled last, the latest first, each with the time."""
-        ...
-
-
-class AgentSettingsReader(Protocol):
-    """Reads the settings of an agent that lower layers need."""
-
-    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
-        """Returns `decay` (`factor`, `grace_days`, `floor`) and `min_importance`; None if the agent is not
-        registered."""
         ...
 
 
@@ -134,7 +125,6 @@ class Resources:
     limiter: Limiter
     costs: WorkLimiter
     wrong_keys: WrongKeyCounter
-    agents: AgentSettingsReader
     jobs: JobRunner
     keyless: KeylessCheck
     llm: LLM | None = None

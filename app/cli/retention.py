@@ -23,7 +23,6 @@ from app.core.clock import SystemClock, rfc3339
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.profiles.schemas import StoredAgentSettings
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
 from app.retention.service import ForgetRequest, Forgetting, PolicyIn
 from app.storage.changes import DeleteWhere
@@ -163,7 +162,7 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:
-    decays = Decays(StoredAgentSettings(store), tenant)
+    decays = Decays(store, tenant)
     return Forgetting(MemoryRepository(store, Scope(tenant)), decays, SystemClock())
 
 

@@ -20,7 +20,7 @@ from app.core.clock import parse_rfc3339
 from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.errors import NotFound, RecalldError, Unavailable
-from app.profiles.schemas import AGENTS
+from app.memories.models import AGENTS
 from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.schema import Doc
@@ -92,9 +92,7 @@ class ContextService:
         started = time.perf_counter()
         charge(CONTEXT_UNITS)
         budget = body.token_budget or await self._budget(body.agent_id)
-        sources = [
-            source for source in self._sources if source.section not in body.exclude and self._limit(source, body)
-        ]
+        sources = [one for one in self._sources if one.section not in body.exclude and self._limit(one, body)]
         now = self._resources.clock.now() if body.now is None else parse_rfc3339(body.now)
         interval = await interval_of(body.query, now, body.timezone)
         gathered = await asyncio.gather(*(self._gather(source, body, now, interval) for source in sources))
@@ -143,9 +141,8 @@ class ContextService:
         self, source: ContextSource, body: ContextRequest, now: datetime, interval: TimeInterval | None
     ) -> Gathered:
         started = time.perf_counter()
-        result = Gathered(
-            source, SourceRequest(body, self._scope, self._resources, now, self._limit(source, body), interval)
-        )
+        request = SourceRequest(body, self._scope, self._resources, now, self._limit(source, body), interval)
+        result = Gathered(source, request)
         error: RecalldError | None = None
         try:
             with span(f"context {source.section}") as open_span:

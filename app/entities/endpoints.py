@@ -102,7 +102,7 @@ class RelatedMemories(Schema):
 async def entity_service(request: Request) -> EntityService:
     """Returns the entity service of the caller."""
     resources, principal = get_caller(request)
-    facts, decays = FactRepository(resources.store, principal.scope), Decays(resources.agents, principal.scope.tenant)
+    facts, decays = FactRepository(resources.store, principal.scope), Decays(resources.store, principal.scope.tenant)
     return EntityService(facts, decays, resources.clock, resources.embedder.name)
 
 
@@ -110,7 +110,7 @@ async def related_service(request: Request) -> RelatedService:
     """Returns the service of the caller that finds related memories."""
     resources, principal = get_caller(request)
     store, scope = resources.store, principal.scope
-    lookup, decays = Retriever(store, scope, resources.embedder, MEMORIES), Decays(resources.agents, scope.tenant)
+    lookup, decays = Retriever(store, scope, resources.embedder, MEMORIES), Decays(resources.store, scope.tenant)
     parts = MemoryRepository(store, scope), FactRepository(store, scope), lookup, decays
     return RelatedService(*parts, resources.clock, resources.embedder.name)
 

@@ -23,7 +23,6 @@ from app.memories.service import MemoryService
 from app.metrics import LLM_USAGE
 from app.profiles.merge import ProfileReader
 from app.profiles.users import UserService
-from app.resources import AgentSettingsReader
 from app.retrieval.retriever import Retriever
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
@@ -121,7 +120,6 @@ class Tools:
     store: Store
     embedder: Embedder
     clock: Clock
-    agents: AgentSettingsReader
     settings: Settings
 
     def allowance(self, tenant: str) -> TenantAllowance:
@@ -130,7 +128,7 @@ class Tools:
 
     def users(self, scope: Scope) -> UserService:
         """Returns the user service for a scope."""
-        decays = Decays(self.agents, scope.tenant)
+        decays = Decays(self.store, scope.tenant)
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
         users = Repository(self.store, scope, USERS)
         return UserService(users, self.facts(scope), memories, self.settings.limits, self.clock)

@@ -26,7 +26,7 @@ from app.writes.executor import etag
 async def memory_service(request: Request) -> MemoryService:
     """Creates the memory service of the request's caller."""
     resources, principal = get_caller(request)
-    decays = Decays(resources.agents, principal.scope.tenant)
+    decays = Decays(resources.store, principal.scope.tenant)
     return MemoryService(
         MemoryRepository(resources.store, principal.scope), Embeddings(resources.embedder), decays, resources.clock
     )
@@ -40,7 +40,7 @@ async def feedback_service(request: Request) -> FeedbackService:
         Repository(resources.store, principal.scope, FEEDBACK),
     )
     return FeedbackService(
-        memories, notes, Decays(resources.agents, principal.scope.tenant), resources.clock, principal.lineage
+        memories, notes, Decays(resources.store, principal.scope.tenant), resources.clock, principal.lineage
     )
 
 
@@ -52,7 +52,7 @@ def recall_of(request: Request) -> MemorySearch:
     resources, principal = get_caller(request)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, MEMORIES, resources.second_stage)
     return MemorySearch(
-        lookup, principal.scope, Decays(resources.agents, principal.scope.tenant), resources.accesses, resources.clock
+        lookup, principal.scope, Decays(resources.store, principal.scope.tenant), resources.accesses, resources.clock
     )
 
 

@@ -254,3 +254,16 @@ MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached
 INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
 """Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that rewrites its entries
 (`memories/reindex.py`)."""
+
+AGENTS = Collection(
+    name="agents",
+    kind="agent",
+    counted=True,
+    id_field="agent_id",
+    fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
+    unique=(Unique("name", ("name",)),),
+    global_indexes=("created_at",),
+    opaque=("settings", "experience"),
+    cached=True,
+)
+"""The agents that are registered. It is declared here since the decay of memories is among an agent's settings."""

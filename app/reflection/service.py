@@ -111,7 +111,7 @@ class Applier:
             "model": details["model"],
             "prompt_version": details["prompt_version"],
         }
-        decays = Decays(tools.agents, self._scope.tenant)
+        decays = Decays(tools.store, self._scope.tenant)
         writer = MemoryWriter(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
         _, changes, _ = await writer.plan([body], "", [source])
         return changes

@@ -25,7 +25,7 @@ from app.writes.dependencies import Writer
 async def forgetting(request: Request) -> Forgetting:
     """Returns the forgetting service of the caller."""
     resources, principal = get_caller(request)
-    decays = Decays(resources.agents, principal.scope.tenant)
+    decays = Decays(resources.store, principal.scope.tenant)
     return Forgetting(MemoryRepository(resources.store, principal.scope), decays, resources.clock)
 
 

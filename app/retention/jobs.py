@@ -19,7 +19,6 @@ from app.memories.access_log import Decays
 from app.memories.models import FEEDBACK, MEMORIES, Embeddings
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
-from app.profiles.schemas import StoredAgentSettings
 from app.retention import decay_job
 from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository
@@ -54,7 +53,6 @@ class ForgettingJobs:
         """`teller` returns, for each run, a function that describes days; None without a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
         self._teller = teller
-        self._agents = StoredAgentSettings(store)
 
     # --- Requested by callers -----------------------------------------------------------------------------------------
 
@@ -294,7 +292,7 @@ class ForgettingJobs:
         return self._forgetting(Scope(doc["tenant_id"])).archive([doc], RETENTION)
 
     def _forgetting(self, scope: Scope) -> Forgetting:
-        return Forgetting(MemoryRepository(self._store, scope), Decays(self._agents, scope.tenant), self._clock)
+        return Forgetting(MemoryRepository(self._store, scope), Decays(self._store, scope.tenant), self._clock)
 
 
 def _tenant(run: Run) -> str | None:

@@ -223,7 +223,7 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     meddled = Meddled(held.store, lambda: api.patch(path, json={"metadata": {"status": "open", "ticket": 7}}))
     scope = Scope("default")
     memories = MemoryService(
-        MemoryRepository(meddled, scope), Embeddings(held.embedder), Decays(held.agents, "default"), held.clock
+        MemoryRepository(meddled, scope), Embeddings(held.embedder), Decays(held.store, "default"), held.clock
     )
     lookup = Retriever(meddled, scope, held.embedder, FACTS)
     facts = FactService(FactRepository(meddled, scope), Embeddings(held.embedder), lookup, held.clock)

@@ -29,7 +29,7 @@ def settings(settings: Settings) -> Settings:
 async def learn(service: Service, content: str = BIKE, origin: str = "extraction", **more: Any) -> str:
     """The id of a memory as a job learns it, by default of an assistant's message."""
     held = service.resources
-    memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.agents, "default")
+    memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
     writer = MemoryWriter(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
     body = MemoryCreate.model_validate({**PAIR, "content": content, "trust": 0.7, **more})
     (made,), changes, _ = await writer.plan([body], "", [{"origin": origin}])
