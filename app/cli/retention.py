@@ -20,7 +20,6 @@ from app.auth.keys import COMMAND_LINE
 from app.cli._calls import Ask, KeyOption, Target, UrlOption, call, call_once
 from app.cli._common import AsJson, as_json, on_store, table
 from app.core.clock import SystemClock, rfc3339
-from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
@@ -162,8 +161,7 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:
-    decays = Decays(store, tenant)
-    return Forgetting(MemoryRepository(store, Scope(tenant)), decays, SystemClock())
+    return Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
 
 
 def _row(item: Doc) -> tuple[str, ...]:

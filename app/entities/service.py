@@ -169,8 +169,9 @@ class _Facts:
 class EntityService:
     """Reads what is known of entities, within a caller's scope. `model`: name of the embedding model."""
 
-    def __init__(self, facts: FactRepository, decays: Decays, clock: Clock, model: str) -> None:
-        self._facts, self._decays, self._clock, self._model = facts, decays, clock, model
+    def __init__(self, facts: FactRepository, clock: Clock, model: str) -> None:
+        self._facts, self._clock, self._model = facts, clock, model
+        self._decays = Decays(facts.store, facts.scope.tenant)
         self._graph = GraphService(facts, clock)
 
     async def page(self, name: str, sight: Sight, limit: int) -> Doc:

@@ -16,7 +16,6 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.access_log import Decays
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
@@ -128,8 +127,7 @@ class Tools:
 
     def users(self, scope: Scope) -> UserService:
         """Returns the user service for a scope."""
-        decays = Decays(self.store, scope.tenant)
-        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
+        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), self.clock)
         users = Repository(self.store, scope, USERS)
         return UserService(users, self.facts(scope), memories, self.settings.limits, self.clock)
 

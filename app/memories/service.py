@@ -25,8 +25,9 @@ DELETED_AT_ONCE = 500
 class MemoryService:
     """Reads and changes the memories that one caller may see."""
 
-    def __init__(self, repository: MemoryRepository, embeddings: Embeddings, decays: Decays, clock: Clock) -> None:
-        self._memories, self._embeddings, self._decays, self._clock = repository, embeddings, decays, clock
+    def __init__(self, memories: MemoryRepository, embeddings: Embeddings, clock: Clock) -> None:
+        self._memories, self._embeddings, self._clock = memories, embeddings, clock
+        self._decays = Decays(memories.store, memories.scope.tenant)
 
     async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""

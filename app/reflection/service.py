@@ -13,9 +13,6 @@ from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Schema, example
 from app.errors import Conflict
 from app.facts.keys import field_of
-from app.facts.repository import FactRepository
-from app.facts.schemas import FACTS
-from app.facts.service import FactService
 from app.findings.schemas import evidence_names
 from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, FindingService, Name, whole
 from app.jobs import queue
@@ -82,7 +79,7 @@ class Applier:
             elif one.kind == "fact" and (value := value_of(keep, aspect)) and (name := field_of(one.doc)):
                 changes += await self._set_profile(one.doc["user_id"], name, value)
             elif one.kind == "fact":
-                changes += (await self._facts().retract(one.id, ALWAYS)).changes
+                changes += (await self._tools.facts(self._scope).retract(one.id, ALWAYS)).changes
             elif one.kind == "profile":
                 user, _, name = one.id.rpartition("/")
                 changes += await self._set_profile(user, name, value_of(keep, aspect))
@@ -136,11 +133,6 @@ class Applier:
         service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
         patch = ProcedurePatch.model_validate(fields)
         return [change for one in procedures for change in (await service.patch(one.id, patch, ALWAYS)).changes]
-
-    def _facts(self) -> FactService:
-        tools = self._tools
-        lookup = Retriever(tools.store, self._scope, tools.embedder, FACTS)
-        return FactService(FactRepository(tools.store, self._scope), Embeddings(tools.embedder), lookup, tools.clock)
 
 
 class ReflectRequest(Schema):

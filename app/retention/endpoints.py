@@ -14,7 +14,6 @@ from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
-from app.memories.access_log import Decays
 from app.memories.repository import MemoryRepository
 from app.retention import service
 from app.retention.erasure import Erasure
@@ -25,8 +24,7 @@ from app.writes.dependencies import Writer
 async def forgetting(request: Request) -> Forgetting:
     """Returns the forgetting service of the caller."""
     resources, principal = get_caller(request)
-    decays = Decays(resources.store, principal.scope.tenant)
-    return Forgetting(MemoryRepository(resources.store, principal.scope), decays, resources.clock)
+    return Forgetting(MemoryRepository(resources.store, principal.scope), resources.clock)
 
 
 InForgetting = Annotated[Forgetting, Depends(forgetting)]

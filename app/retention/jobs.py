@@ -15,7 +15,6 @@ from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
-from app.memories.access_log import Decays
 from app.memories.models import FEEDBACK, MEMORIES, Embeddings
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
@@ -292,7 +291,7 @@ class ForgettingJobs:
         return self._forgetting(Scope(doc["tenant_id"])).archive([doc], RETENTION)
 
     def _forgetting(self, scope: Scope) -> Forgetting:
-        return Forgetting(MemoryRepository(self._store, scope), Decays(self._store, scope.tenant), self._clock)
+        return Forgetting(MemoryRepository(self._store, scope), self._clock)
 
 
 def _tenant(run: Run) -> str | None:

@@ -235,8 +235,9 @@ ARCHIVED_BY = "archived_by"
 class Forgetting:
     """Forgets memories within the scope of a caller or a job."""
 
-    def __init__(self, memories: MemoryRepository, decays: Decays, clock: Clock) -> None:
-        self._memories, self._decays, self._clock = memories, decays, clock
+    def __init__(self, memories: MemoryRepository, clock: Clock) -> None:
+        self._memories, self._clock = memories, clock
+        self._decays = Decays(memories.store, memories.scope.tenant)
 
     @property
     def scope(self) -> Scope:
