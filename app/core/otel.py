@@ -147,14 +147,14 @@ def open_tracer(version: str, *, traces: bool, metrics: bool) -> OtelTracer:
 
 def resource_of(version: str) -> Resource:
     """Returns what the service says of itself. The standard variables win."""
-    told = Resource.create()
+    configured = Resource.create()
     ours = {SERVICE_NAME: NAME, SERVICE_VERSION: version, SERVICE_INSTANCE_ID: str(uuid4())}
     named = {
         name
-        for name, value in told.attributes.items()
+        for name, value in configured.attributes.items()
         if name in ours and not str(value).startswith("unknown_service")  # the SDK's word for no name
     }
-    return told.merge(Resource({name: value for name, value in ours.items() if name not in named}))
+    return configured.merge(Resource({name: value for name, value in ours.items() if name not in named}))
 
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------

@@ -160,8 +160,8 @@ class _Facts:
     async def find(self, where: Filter, limit: int, order: Order = "desc") -> list[Doc]:
         """Returns up to `limit` facts that begin or end at the entity, in the order in which they were stored."""
         ends = (any_of("subject_key", self.keys), both(any_of("object_key", self.keys), Eq("object_type", "entity")))
-        asked = [both(of_pair, end, where) for of_pair in of_pairs(self.pairs) for end in ends]
-        parts = await asyncio.gather(*(self.facts.find(one, order=order, limit=limit) for one in asked))
+        filters = [both(of_pair, end, where) for of_pair in of_pairs(self.pairs) for end in ends]
+        parts = await asyncio.gather(*(self.facts.find(one, order=order, limit=limit) for one in filters))
         found = {fact["fact_id"]: fact for part in parts for fact in part}.values()
         return sorted(found, key=lambda one: (one["created_at"], one["fact_id"]), reverse=order == "desc")[:limit]
 

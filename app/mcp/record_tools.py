@@ -88,8 +88,8 @@ async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
         if said.get(memory_id):
             raise ToolError(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
         said[memory_id] = False
-    asked = {} if body.query is None else {"query": body.query}
-    items = [{"memory_id": memory_id, "helpful": helpful, **asked} for memory_id, helpful in said.items()]
+    found_by = {} if body.query is None else {"query": body.query}
+    items = [{"memory_id": memory_id, "helpful": helpful, **found_by} for memory_id, helpful in said.items()]
     if not items:
         raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
     given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]

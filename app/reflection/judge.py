@@ -111,11 +111,11 @@ class Judge:
             if said.skipped_because or len(found) >= room:
                 skipped += len(batch)
                 continue
-            asked = batch[: self._left]
-            self._left -= len(asked)
-            verdicts = await self._verdicts(asked) if asked else {}
+            part = batch[: self._left]
+            self._left -= len(part)
+            verdicts = await self._verdicts(part) if part else {}
             skipped += sum(pair not in verdicts for pair in batch)
-            if len(asked) < len(batch):
+            if len(part) < len(batch):
                 said.stop("this run may judge no more pairs")
             found += await self._keep(run, look, verdicts, room - len(found))
         said.counts["skipped"] += skipped

@@ -120,9 +120,9 @@ class ReflectionJobs:
         if insights.failed and not run.lease.last_attempt:
             raise insights.failed
         undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
-        asked = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
+        judged = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
         counts = {"found": len(report.ids), "applied": report.applied, "settled": settled}
-        result = {"dry_run": dry_run, **counts, **asked, "items": report.ids[:SHOWN], "insights": insights.shown()}
+        result = {"dry_run": dry_run, **counts, **judged, "items": report.ids[:SHOWN], "insights": insights.shown()}
         return Done(result, undo, "partial" if insights.failed else "succeeded")
 
     def _judge(self, tenant: str) -> Judge | None:

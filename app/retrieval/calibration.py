@@ -77,10 +77,10 @@ def log_shares(
     against: Floats = odds - found[found.argmax()]
     parts = np.exp(against[among])
     if not isinstance(plain, float) or not plain:
-        asked = parts * questions(columns)[among]
-        together = float(np.add.reduce(asked))
+        of_questions = parts * questions(columns)[among]
+        together = float(np.add.reduce(of_questions))
         if together:
-            parts -= asked * np.float32(1 - largest(asked) / together)
+            parts -= of_questions * np.float32(1 - largest(of_questions) / together)
     whole = float(np.add.reduce(parts))
     on_plain = plain if isinstance(plain, float) else float(np.add.reduce(parts * plain[among])) / whole
     against -= np.float32(math.log(whole))

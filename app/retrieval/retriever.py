@@ -152,9 +152,9 @@ class Retriever:
         attributes = {"gen_ai.operation.name": "retrieval", "gen_ai.data_source.id": name}
         with span(f"retrieval {name}", attributes) as open_span:
             found = await self._find(wanted)
-            asked = {"recalld.search.mode": wanted.mode, "recalld.search.k": wanted.k}
+            given = {"recalld.search.mode": wanted.mode, "recalld.search.k": wanted.k}
             open_span.set(
-                {**asked, "recalld.search.mode_used": found.mode_used, "recalld.search.hits": len(found.hits)}
+                {**given, "recalld.search.mode_used": found.mode_used, "recalld.search.hits": len(found.hits)}
             )
             return found
 
