@@ -223,14 +223,10 @@ class AuditService:
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.get("since"), filters.get("until"))
         docs, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(filters.items())))
-        return {"items": [_shown(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": [AUDIT.public(doc) for doc in docs], "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:
         tombstone = await self._tombstones.find(user_id)
         if tombstone is None:
             return Eq("user_id", user_id)
         return Or((Eq("user_id", user_id), Eq("user_hash", tombstone["erased_id"])))
-
-
-def _shown(doc: Doc) -> Doc:
-    return {name: value for name, value in doc.items() if name != "tenant_id"}

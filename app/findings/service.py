@@ -230,7 +230,7 @@ class FindingRepository(Repository):
 def rendered(doc: Doc, records: Mapping[Name, EvidenceRecord]) -> Doc:
     """Returns a finding with the texts of its evidence, as far as it stands."""
     there = whole(doc, dict(records))
-    shown: dict[str, Any] = {name: value for name, value in doc.items() if name != "tenant_id"}
+    shown = FINDINGS.public(doc)
     if not there:
         # A reason of a model and the details of a proposal may repeat what was deleted.
         shown |= {"reason": GONE, "proposal": {**doc["proposal"], "details": {}}}

@@ -257,4 +257,4 @@ class ProcedureSearchResult(HowSearched):
 
 def render(doc: Doc) -> Doc:
     """Renders a procedure without internal fields."""
-    return {name: value for name, value in doc.items() if name not in INTERNAL}
+    return PROCEDURES.public(doc)

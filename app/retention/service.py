@@ -216,7 +216,7 @@ def _record(collection: Collection, doc: Doc) -> Doc:
 
 def _shown(collection: Collection, doc: Doc) -> Doc:
     """Returns a document without internal fields, also in the versions of a history."""
-    shown = {name: value for name, value in doc.items() if name != "tenant_id" and name not in collection.internal}
+    shown = collection.public(doc)
     if isinstance(past := shown.get("record"), dict):
         shown["record"] = _shown(collection, past)
     return shown
