@@ -31,11 +31,10 @@ from app.facts.keys import sentence
 from app.facts.ledger import Ledger
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
-from app.job_settings import JobSettings
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.memories.records import SOURCE
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Change, IndexEntry
 from app.storage.schema import Doc
 from app.storage.search import Scope

@@ -31,10 +31,11 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
-from app.retrieval.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
+from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
 from app.retrieval.features import ASKED, bm25
+from app.retrieval.model_weights import Blend, Calibration, Foreign, Terms, Weights
 from app.retrieval.query_analysis import assistants, plain_memories
-from app.retrieval.ranking import FITTED, Blend, Foreign, Weights, log_odds
+from app.retrieval.ranking import FITTED, log_odds
 from app.retrieval.time_expressions import when
 from app.storage.search import Floats
 from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval

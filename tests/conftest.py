@@ -24,10 +24,10 @@ from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import load_model
 from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
+from app.embedding.reranking import Reranker
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.resources import Resources
-from app.retrieval.reranking import Reranker
 from app.setting_groups import ContextSettings, MongodbSettings
 from app.settings import Settings
 from app.storage.protocol import Store

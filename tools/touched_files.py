@@ -24,9 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from starlette.testclient import TestClient
 
-from app.job_settings import JobSettings
 from app.main import create_app
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 OWNER = {"agent_id": "agent", "user_id": "user"}

@@ -1,6 +1,6 @@
-"""The signing keys of an OpenID Connect issuer: discovered, cached, and fetched anew when the issuer rotates them.
+"""Bearer tokens of an OpenID Connect issuer: a JWT is checked, and its claims are mapped to a principal.
 
-Bearer tokens of an OpenID Connect issuer: a JWT is checked, and its claims are mapped to a principal.
+The issuer's signing keys are discovered, cached, and fetched anew when the issuer rotates them.
 """
 
 import asyncio

@@ -222,6 +222,6 @@ async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api,
     target = Target(url, key if url else None, jobs=True)
     try:
         async with opened(target) as (api, resources):
-            yield api, None if resources is None else Tombstones.of(resources, target.tenant)
+            yield api, None if resources is None else Tombstones.of(resources.store, resources.settings, target.tenant)
     except ToolError as error:
         raise ImportRefused(str(error)) from error

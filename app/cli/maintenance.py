@@ -17,12 +17,12 @@ from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, opened_embedder, table, table_of
 from app.core.clock import SystemClock
+from app.embedding.onnx_reranker import open_reranker
+from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
 from app.lifespan import EMBEDDABLE, keys_made
 from app.memories import reindex
 from app.memories.reembed import Reembed
-from app.retrieval.onnx_reranker import open_reranker
-from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
 from app.storage.factory import (
     add_page_checksums,

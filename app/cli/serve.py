@@ -23,9 +23,8 @@ from app.cli.server import curl, serve_alone
 from app.cli.supervisor import Supervisor
 from app.core import tracing, work
 from app.errors import invalid
-from app.job_settings import JobSettings
 from app.lifespan import RealParts, found_store, job_runner
-from app.settings import Settings, describe, unknown_variables
+from app.settings import JobSettings, Settings, describe, unknown_variables
 
 SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
     f"{name} ({default}): {text}" for name, default, text in describe()

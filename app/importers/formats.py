@@ -1,16 +1,10 @@
-"""Files of other memory systems, each read by one function.
+"""Files of other memory systems. Each function reads those of one system:
 
-Reads exports of mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and
-`relations`.
-
-Reads exports of Zep, as its API returns them: `edges` and `nodes` of a user's graph, `messages` of a thread, or
-`threads`.
-
-Reads exports of Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working
-memory of `sessions`.
-
-Reads exports of Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of
-archival passages.
+- mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and `relations`;
+- Zep: what its API returns: `edges` and `nodes` of a user's graph, `messages` of a thread, or `threads`;
+- Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working memory of
+  `sessions`;
+- Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of archival passages.
 """
 
 import json

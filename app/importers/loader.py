@@ -1,8 +1,7 @@
-"""The records that a reader of another memory system's file yields: records to import, and skipped ones
-with reasons.
+"""Imports the records of another memory system's file with the same API calls as any client.
 
-Imports records with the same API calls as any client. A record that the API refuses is reported and does not stop
-the others.
+A reader yields records to import, and skipped ones with reasons. A record that the API refuses is reported and does not
+stop the others.
 """
 
 import unicodedata

@@ -209,12 +209,12 @@ class Runner:
 
     async def _take(self, take: Coroutine[Any, Any, Lease | None]) -> Lease | None:
         """Leases a job. If cancelled meanwhile, releases it, so that no job stays leased without a worker."""
-        taking = asyncio.create_task(take)
+        claim = asyncio.create_task(take)
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(claim)
         except asyncio.CancelledError:
             with suppress(RecalldError):
-                lease = await taking
+                lease = await claim
                 if lease is not None:
                     await lease.release()
             raise

@@ -21,10 +21,10 @@ from app.learning.quotes import Quote
 from app.llm.base import LLM, Budget
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.models import AGENTS, MEMORIES, Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
-from app.profiles.schemas import AGENTS, ProfilePatch
+from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS
@@ -131,7 +131,7 @@ class MemoryExtractor:
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
             rules = await _rules(tools, talk)
             pairs = await _judged(talk, rules.memories, [one for each in extractions for one in each.memories], active)
-            decays = Decays(tools.agents, talk.scope.tenant)
+            decays = Decays(tools.store, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
             answers, changes, created = await remember.plan([body for body, _ in pairs], "", sources)

@@ -250,6 +250,10 @@ class Collection:
             raise TypeError(f"{self.name} is not searched")
         return self.searched
 
+    def public(self, doc: Mapping[str, Any]) -> Doc:
+        """Returns a document without its tenant and its internal fields."""
+        return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
+
     def after(self, doc: Mapping[str, Any]) -> "After":
         """Returns the position of `doc` in lists."""
         return After(doc[self.order], doc[self.id_field])

@@ -9,12 +9,11 @@ import httpx
 import pytest
 
 from app.audit.trail import owned
-from app.job_settings import JobSettings
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import Queue
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.schema import EVERYTHING, Collection, Eq
 from app.storage.search import SYSTEM

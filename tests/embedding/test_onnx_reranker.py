@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.embedding.onnx import MINILM, read_folder, read_session
-from app.retrieval.onnx_reranker import BATCH_TOKENS, MAX_TOKENS, OnnxReranker, load_reranker
-from app.retrieval.reranking import RerankerInvalid, RerankingFailed
+from app.embedding.onnx_reranker import BATCH_TOKENS, MAX_TOKENS, OnnxReranker, load_reranker
+from app.embedding.reranking import RerankerInvalid, RerankingFailed
 from tests.support.rerankers import model_folder
 
 pytestmark = pytest.mark.anyio

@@ -2,11 +2,10 @@
 
 A reranker is optional. If it fails, a search keeps the order of the first stage and adds a warning.
 
-A client of `/rerank` endpoints, as of Jina, Cohere, vLLM and llama.cpp, or as of Text Embeddings Inference (TEI).
-
-With a model's name it sends `{model, query, documents, top_n}` and reads `{results: [{index, relevance_score}]}`.
-Cohere rejects unknown fields, so nothing else is sent. Without a name it uses TEI's own format: `{query, texts,
-truncate}` → `[{index, score}]`.
+`HttpReranker` is a client of `/rerank` endpoints, as of Jina, Cohere, vLLM and llama.cpp, or as of Text Embeddings
+Inference (TEI). With a model's name it sends `{model, query, documents, top_n}` and reads `{results: [{index,
+relevance_score}]}`. Cohere rejects unknown fields, so nothing else is sent. Without a name it uses TEI's own format:
+`{query, texts, truncate}` → `[{index, score}]`.
 """
 
 import asyncio

@@ -11,8 +11,8 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from app.embedding.onnx import read_folder, read_session
+from app.embedding.reranking import HttpReranker, Reranker, RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable
-from app.retrieval.reranking import Reranker, RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
 
 MAX_TOKENS = 512
@@ -128,9 +128,6 @@ async def open_reranker(settings: Settings) -> Reranker | None:
         return None
     try:
         if wanted.startswith(("http://", "https://")):
-            # Importing the HTTP client takes a tenth of a second, so it is imported only if it is used.
-            from app.retrieval.reranking import HttpReranker  # noqa: PLC0415
-
             return HttpReranker(wanted, chosen.model, chosen.api_key.get_secret_value())
         return await asyncio.to_thread(_load_folder, wanted, chosen.threads)
     except RerankerInvalid as error:

@@ -1,6 +1,6 @@
 import pytest
 
-from app.auth.dependencies import MAX_KEYS, RateLimiter
+from app.auth.limits import MAX_KEYS, RateLimiter
 from app.core.workers import OwnPairs
 from app.errors import RateLimited
 from app.setting_groups import LimitSettings

@@ -1,4 +1,4 @@
-"""Make tests/retrieval/data/*.onnx: cross-encoders whose scores a test can compute by hand. Needs the package onnx.
+"""Make tests/embedding/data/*.onnx: cross-encoders whose scores a test can compute by hand. Needs the package onnx.
 
 overlap.onnx   inputs with token types, output (n, 1): how many tokens of the text are tokens of the query, too.
 brevity.onnx   inputs without token types, output (n,): minus the number of tokens, so that the shortest text is best.

@@ -1,4 +1,6 @@
-"""Plans whose time is past, and plans that were called off. Pure functions."""
+"""What is stale by itself: plans whose time is past or that were called off, and learned memories of little trust that
+nothing ever confirmed. Pure functions.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -6,11 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from app.core.clock import parse_rfc3339, rfc3339, to_ms
-from app.findings.evidence import EvidenceRecord
+from app.findings.service import EvidenceRecord
+from app.learning.evidence import term_share
 from app.learning.words import fold
 from app.reflection.comparing import Contradiction
 from app.reflection.sentences import Sentence, people, sentences, stems, table
 from app.retrieval.time_expressions import read_interval
+from app.storage.schema import Doc, Eq, Filter, In, Range, both
 
 GRACE = timedelta(days=1)
 """How long after its time a plan may still be reported on."""
@@ -108,3 +112,42 @@ def _end(record: EvidenceRecord, text: str) -> datetime | None:
         if until > said_at and interval.end - interval.start < timedelta(days=366) / timedelta(milliseconds=1)
         else None
     )
+
+
+LITTLE_TRUST = 0.8
+"""The service's own conclusions with less trust need a confirmation: what an assistant said has 0.7."""
+DERIVED = ("extraction", "consolidation")
+AGEING = ("fact", "preference")
+"""Types that stop being true with time. What happened, and rules that somebody gave, stay as they are."""
+
+
+def unconfirmed(records: Sequence[EvidenceRecord], now: datetime, days: float) -> Iterator[EvidenceRecord]:
+    """Yields learned memories of little trust that for `days` days nobody said again, served, changed or called
+    helpful. What is pinned or has a key was wanted by somebody."""
+    since = rfc3339(now - timedelta(days=days))
+    recent = [one for one in records if one.said_at > since]
+    for one in records:
+        if one.kind == "memory" and _unconfirmed(one.doc, since) and not _repeated(one, recent):
+            yield one
+
+
+def crossed(earlier: datetime | None, now: datetime, days: float) -> Filter:
+    """Returns the filter of memories that may have become unconfirmed between two runs."""
+    span = timedelta(days=days)
+    begin = None if earlier is None else rfc3339(earlier - span)
+    unused = Range("anchored_at", ge=begin, le=rfc3339(now - span))
+    learned = In("source.origin", DERIVED), In("memory_type", AGEING), Range("trust", lt=LITTLE_TRUST)
+    return both(Eq("status", "active"), unused, *learned)
+
+
+def _unconfirmed(doc: Doc, since: str) -> bool:
+    learned = doc["source"]["origin"] in DERIVED and doc["memory_type"] in AGEING and doc["trust"] < LITTLE_TRUST
+    if not learned or doc["pinned"] or doc["key"] is not None or doc.get("helpful_count"):
+        return False
+    changed = doc["updated_at"] if doc["version"] > 1 else ""
+    return max(str(doc["created_at"]), str(doc["last_accessed"] or ""), str(changed)) <= since
+
+
+def _repeated(record: EvidenceRecord, recent: Sequence[EvidenceRecord]) -> bool:
+    """Returns whether a later record of these days has all its words."""
+    return any(one.id != record.id and term_share(record.text, one.text) == 1 for one in recent)

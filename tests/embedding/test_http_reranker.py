@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.retrieval.reranking import (
+from app.embedding.reranking import (
     ANSWER_BYTES,
     TEI_TEXTS,
     HttpReranker,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.reranking import (
+from app.embedding.reranking import (
     FAILURES_BEFORE_PAUSE,
     MAX_CHARS,
     MAX_HITS,

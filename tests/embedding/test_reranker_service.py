@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.retrieval.onnx_reranker import open_reranker
+from app.embedding.onnx_reranker import open_reranker
 from app.setting_groups import RerankSettings
 from app.settings import Settings
 from tests.support.rerankers import model_folder
