@@ -67,7 +67,7 @@ class OnnxReranker:
             scores = np.empty(len(texts), np.float32)
             for batch in _batches([len(encoding.ids) for encoding in encodings]):
                 if cancelled.is_set():
-                    raise RerankingFailed("The reranker was not waited for.")
+                    raise RerankingFailed("The search ended before the reranker answered.")
                 scores[batch] = self._run([encodings[index] for index in batch])
         except RerankingFailed:
             raise

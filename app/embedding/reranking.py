@@ -141,7 +141,7 @@ class SecondStage:
 
     async def _scores(self, query: str, texts: Sequence[str], seconds: float) -> list[float]:
         if self._paused:
-            raise RerankingSkipped("The reranker failed several times and is left alone for a while.")
+            raise RerankingSkipped("The reranker failed several times: it is not asked for a while.")
         if self._turns.locked() and self._waiting >= MAX_WAITING:
             raise RerankingSkipped("Too many searches wait for the reranker.")
         try:

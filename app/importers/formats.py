@@ -85,7 +85,7 @@ def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
 def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterator[ImportResult]:
     """Yields a fact if both ends of the edge are named, or else its sentence as a memory."""
     if record.get("expired_at") and not record.get("invalid_at"):
-        raise Unreadable("it was taken back (expired_at)")
+        raise Unreadable("it was invalidated (expired_at is set)")
     spans = {"valid_from": time(record.get("valid_at")), "valid_until": time(record.get("invalid_at"))}
     subject, target = (
         record.get(f"{end}_node_name") or names.get(str(record.get(f"{end}_node_uuid"))) for end in ("source", "target")
@@ -289,7 +289,7 @@ def _text(record: Json) -> str:
             return text
         if isinstance(wrapped, dict) and "type" in wrapped:
             if wrapped["type"] != "user_message":
-                raise NoMemory(f"it is Letta's own ({wrapped['type']})")
+                raise NoMemory(f"it is an internal message of Letta ({wrapped['type']})")
             return str(wrapped.get("message") or "")
     return text
 

@@ -131,7 +131,7 @@ def time(value: Any) -> str | None:
         moment = datetime.fromisoformat(str(value))
         return rfc3339(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
     except (ValueError, OverflowError):
-        raise Unreadable(f"its time is none: {str(value)[:40]!r}") from None
+        raise Unreadable(f"its time cannot be read: {str(value)[:40]!r}") from None
 
 
 def words(values: Any) -> list[str]:
