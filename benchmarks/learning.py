@@ -5,7 +5,8 @@ memories, facts, profile entries, summaries and lessons are judged by what the s
 learned (`benchmarks/learned/sets.py`). Then the prompt of a new session is checked, a day later.
 
 `scripted` answers what must be learned, with real quotes. `liar` claims what must not be learned and values that nobody
-said. `echo` says that every line is a memory, a fact and an entry of the profile. `none` is a service without a model.
+said. `echo` says that every line is a memory, a fact and an entry of the profile. `silent` finds nothing, so that rules
+alone find what is stored. `none` is a service without a model.
 `gemma-270m`, `qwen-0.5b` and `qwen-1.5b` are served by llama.cpp in an environment of their own under
 `.models/learning`. The first run installs 0.3, 0.6 or 1.2 GB there.
 
@@ -57,7 +58,9 @@ class Result:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, default=DEV, help="the set of conversations (JSON)")
+    parser.add_argument(
+        "--data", "--set", type=Path, default=DEV, metavar="FILE", help="the set of conversations (JSON)"
+    )
     parser.add_argument("--model", nargs="+", choices=MODELS, default=[*SAYS, "none"])
     parser.add_argument("--conversations", type=int, help="only N, of all languages in turn")
     parser.add_argument(

@@ -13,11 +13,12 @@ from app.learning import deduplication, derivations, episodes, prompts
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.extraction import Rules
-from app.learning.learning_run import Answer, PartRequest, Skipped, ask
+from app.learning.learning_run import Answer, Extraction, PartRequest, Skipped, ask, quoted_in
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.output_validation import profile_patch
 from app.learning.prompts import ProfileItem, TranscriptLine, data
 from app.learning.quotes import Quote
+from app.learning.statements import further_facts, further_memories, further_profile
 from app.llm.base import LLM, Budget
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
@@ -109,7 +110,7 @@ class MemoryExtractor:
         more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
         return PartRequest(more, await _wishes(tools, talk), [doc["memory_id"] for doc in known])
 
-    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> "Extraction":
+    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Extraction:
         """Asks the model for memories alone. Raises what the model's client raises."""
         request = await self.request(tools, talk)
         reply = await ask(talk, [(self, request)], llm, budget)
@@ -117,10 +118,11 @@ class MemoryExtractor:
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that stores the memories of an answer."""
-        return self.plan_all(tools, talk, answer.model, [Extraction(answer.reply.memories, answer.request.context)])
+        extraction = Extraction(answer.reply.memories, answer.request.context, quoted_in(answer.reply))
+        return self.plan_all(tools, talk, answer.model, [extraction])
 
     def plan_all(
-        self, tools: Tools, talk: Conversation, model: str, extractions: "Sequence[Extraction]"
+        self, tools: Tools, talk: Conversation, model: str, extractions: Sequence[Extraction]
     ) -> DerivationPlan:
         """Returns one plan for all extractions of a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
@@ -131,6 +133,10 @@ class MemoryExtractor:
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
             rules = await _rules(tools, talk)
             pairs = await _judged(talk, rules.memories, [one for each in extractions for one in each.memories], active)
+            there = [doc["content"] for doc in active.values()]
+            for each in extractions:
+                if each.quoted is not None:
+                    pairs += await _judged(talk, further_memories, rules, each.quoted, pairs, there)
             decays = Decays(tools.store, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
@@ -163,14 +169,6 @@ class MemoryExtractor:
         return [hit.doc for hit in retrieved.hits]
 
 
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """Memories in the model's answer, and the ids of the memories that it was shown."""
-
-    memories: Sequence[prompts.LearnedMemory | None]
-    known: Sequence[str]
-
-
 class ProfileExtractor:
     """Learns the user's profile."""
 
@@ -193,6 +191,7 @@ class ProfileExtractor:
         async def plan() -> tuple[Doc, list[Change]]:
             rules = await _rules(tools, talk)
             items = await _judged(talk, rules.profile, answer.reply.profile)
+            items += await _judged(talk, further_profile, rules, items)
             patch = profile_patch([one for one, _ in items], await _profile(tools, talk))
             result: Doc = {"changed": [], "dropped": dict(rules.dropped)}
             if not patch:
@@ -234,6 +233,7 @@ class FactExtractor:
         async def plan() -> tuple[Doc, list[Change]]:
             rules = await _rules(tools, talk)
             pairs = await _judged(talk, rules.facts, answer.reply.facts)
+            pairs += await _judged(talk, further_facts, rules, pairs)
             return await deduplication.asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan

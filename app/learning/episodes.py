@@ -25,10 +25,10 @@ from app.errors import Invalid
 from app.facts.schemas import FactCreate
 from app.learning import derivations, prompts
 from app.learning.dependencies import Tools
-from app.learning.evidence import no_value, shown
+from app.learning.evidence import shown
 from app.learning.extraction import DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
-from app.learning.words import table, tokens
+from app.learning.words import no_value, table, tokens
 from app.llm.base import LLM, Budget
 from app.memories.repository import same_pair
 from app.procedures.schemas import ProcedureCreate

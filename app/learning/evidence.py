@@ -5,12 +5,23 @@ Every rule returns None, or the reason for which the item is dropped. The reason
 
 import re
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from app.core.clock import parse_rfc3339
-from app.learning.quotes import Quote
-from app.learning.words import Token, fold, languages, number_words, said_by, table, tokens, without_compounds
+from app.learning.quotes import FRAGMENT, Quote, said_together
+from app.learning.words import (
+    Token,
+    fold,
+    languages,
+    number_words,
+    said_by,
+    said_by_unspaced,
+    table,
+    tokens,
+    weight,
+    without_compounds,
+)
 from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms
 
@@ -20,11 +31,16 @@ SHORT_QUESTION = 2
 """The number of tokens of a question that may be an answer, such as "Ada?"."""
 REQUEST_WORDS = 4
 """The number of words from the beginning of a sentence that show a request."""
-SHARED_TERMS = 0.5
+SHARED_TERMS = 2 / 3
 """The share of a memory's terms that its message has to contain. Names and numbers have to be there all the same."""
+SHORT_MEMORY = 3
+"""A memory of so few terms has to have all of them from the sentence of its quote; its first word may be a name."""
+LEAST_WORDS = 2
+"""The number of words beside the one for the user that say something of the user."""
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
+_CONTRAST = re.compile(r"\b(?:but|aber|mais|pero|maar)\b")
 _CLAUSE_END = re.compile(r"[,;:.!?]")
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
@@ -32,12 +48,6 @@ _NUMBER = re.compile(r"(?<![A-Za-z\u00c0-\u024f\d])\d+")
 """A number; digits behind a letter belong to a name, as in "E3"."""
 _WHOLE_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 _UNSPACED_NUMBER = re.compile("[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]")
-
-
-def no_value(text: str) -> bool:
-    """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
-    plain = " ".join(token.word for token in tokens(text))
-    return not plain or plain in table("no_values")
 
 
 def asserted(quote: Quote, value: str, *, negated: bool = False, requested: bool = False) -> str | None:
@@ -51,7 +61,7 @@ def asserted(quote: Quote, value: str, *, negated: bool = False, requested: bool
     """
     if not requested and _QUESTION.search(quote.sentence) and len(tokens(quote.sentence)) > SHORT_QUESTION:
         return "question"
-    clause = _clause_of(quote, value)
+    clause = clause_of(quote, value)
     spoken = languages(quote.sentence)
     if not requested and table("unsure", spoken).found_in(clause):
         return "unsure"
@@ -84,7 +94,8 @@ def about_user(quote: Quote, value: str) -> str | None:
     if quote.line.role != "user":
         return "said_by_assistant"
     spoken = languages(quote.sentence)
-    subject = _last_subject(_before(quote, value), spoken)
+    before = _before(quote, value)
+    subject = "other" if _owned_by_other(before, spoken) else _last_subject(before, spoken)
     if subject is None:
         subject = _last_subject(quote.sentence, spoken) or ("user" if _subject_left_out(quote) else None)
     if subject == "other":
@@ -131,22 +142,18 @@ def name(text: str) -> bool:
     return not _NUMBER.search(text) and (text != text.lower() or text == text.upper())
 
 
-def active(quote: Quote) -> bool:
-    """Returns whether a sentence says what its speaker does as a hobby, as in "I play the cello"."""
-    return table("activities").found_in(quote.sentence)
-
-
 def relative(text: str) -> bool:
     """Returns whether a text has a word for a person of the speaker's, such as "brother"."""
     return table("relations").found_in(text)
 
 
 def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
-    """Returns whether the sentence says the predicate of a value: by a word of its table, or else, in the clause of the
-    value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
-    if any(words.found_in(quote.sentence) for words in said_by(predicate)):
-        return True
+    """Returns whether the sentence says the predicate of a value: right before it, by a word of its table, or else, in
+    the clause of the value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
     own = predicate.replace("_", " ")
+    part = _without_contrast(quote.sentence, value)
+    if said_together(own, value, quote.sentence) or any(words.found_in(part) for words in said_by(predicate)):
+        return True
     if said_by(predicate):
         return shown(own, quote.sentence)
     if _terms(own) >= _terms(value):
@@ -154,8 +161,14 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     spoken = languages(quote.sentence)
     if relative(own) and table("relations", spoken).found_in(quote.sentence):
         return True
-    clause = _clause_of(quote, value)
+    clause = clause_of(quote, value)
     return any(shown(token.word, clause) for token in tokens(own) if token.word not in table("generic"))
+
+
+def _without_contrast(sentence: str, value: str) -> str:
+    """Returns the part of a sentence, up to or behind a "but", that has most of a value."""
+    wanted = _terms(value)
+    return max(_CONTRAST.split(sentence), key=lambda part: len(wanted & _terms(part)))
 
 
 def share_terms(content: str, sentence: str) -> bool:
@@ -182,7 +195,8 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
         quote: Its evidence.
         names: Names that the memory may use for people in the conversation.
     """
-    said = _terms(quote.line.text) | _terms(" ".join(names)) | _dates(quote)
+    subject = next((token.word for token in tokens(content)), "")
+    said = _terms(f"{quote.line.text} {subject} {' '.join(names)}") | _dates(quote)
     generic = table("generic")
     words = {token.word for token in tokens(quote.line.text)} | generic.words
     numbers = {*_NUMBER.findall(quote.line.text)}
@@ -190,27 +204,33 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
         return "number_not_said"
     if any(not _terms(name) <= said and fold(name) not in words for name in _NAME.findall(content)):
         return "name_not_said"
-    told = {term for term in _terms(content) if term not in _generic_terms()}
-    if not told & _terms(quote.sentence) or len(told & said) < SHARED_TERMS * len(told):
+    told, near = content_terms(content), _terms(f"{quote.sentence} {subject} {' '.join(names)}") | _dates(quote)
+    short = len(told) <= SHORT_MEMORY
+    if not told & _terms(quote.sentence) or (short and not told <= near) or len(told & said) < SHARED_TERMS * len(told):
         return "not_said"
-    return None
+    fragment = sum(weight(token.word) for token in tokens(content) if token.word not in table("naming")) < LEAST_WORDS
+    return "not_said" if fragment and len(tokens(quote.sentence)) > FRAGMENT else None
+
+
+def says_verbs(content: str, quote: Quote) -> str | None:
+    """Returns `other_words` if a memory says that somebody is, likes or works as something and its sentence has no word
+    for that: "The user is a baker" of "I train to be a baker"."""
+    told, said = tokens(content), _terms(quote.sentence)
+    for token in told:
+        of = said_by(token.word)
+        if of and not _terms(token.word) <= said and not any(words.found_in(quote.sentence) for words in of):
+            return "other_words"
+    for words in said_by_unspaced(content):
+        if not words.found_in(quote.sentence):
+            return "other_words"
+    short = len(content_terms(content)) < SHORT_MEMORY and any(token.word in table("copulas") for token in told)
+    return "other_words" if short and not table("copulas").found_in(quote.sentence) else None
 
 
 def term_share(text: str, said: str) -> float:
     """Returns the share of a text's terms, generic ones aside, that occur in what was said; 1 if it has none."""
     told = content_terms(text)
     return len(told & _terms(said)) / len(told) if told else 1.0
-
-
-def time_shown(time: str, quote: Quote) -> bool:
-    """Returns whether a time stands in a quote's sentence, reckoned from the time of the message."""
-    at = parse_rfc3339(time)
-    interval = read_interval(quote.sentence, parse_rfc3339(quote.line.at))
-    if interval is None:
-        return at.date() == parse_rfc3339(quote.line.at).date()
-    day = timedelta(days=1)
-    start, end = (datetime.fromtimestamp(ms / 1000, at.tzinfo) for ms in (interval.start, interval.end))
-    return start - day <= at <= end + day
 
 
 # --- Subjects ---------------------------------------------------------------------------------------------------------
@@ -225,20 +245,25 @@ def _before(quote: Quote, value: str) -> str:
     return quote.sentence
 
 
-def _clause_of(quote: Quote, value: str) -> str:
+def clause_of(quote: Quote, value: str) -> str:
     """Returns the clauses of the quote that contain the value, or else those of its sentence, or the whole sentence.
 
     A clause that only names the value goes with the one before it, as in "I ride an e-bike now, a Halcyon E3".
     """
     wanted, place = _terms(value), quote.sentence.find(quote.text)
     end = place + len(quote.text) if place >= 0 else len(quote.sentence)
-    clauses = _clauses(quote.sentence)
-    told = [_terms(quote.sentence[slice(*span)]) for span in clauses]
+    spans = _clauses(quote.sentence)
+    told = [_terms(quote.sentence[slice(*span)]) for span in spans]
     held = [at for at, said in enumerate(told) if wanted & said]
-    quoted = [at for at in held if clauses[at][0] < end and clauses[at][1] > place]
+    quoted = [at for at in held if spans[at][0] < end and spans[at][1] > place]
     kept = set(quoted or held)
     kept |= {at - 1 for at in kept if at and told[at] <= wanted | _generic_terms()}
-    return " ".join(quote.sentence[slice(*clauses[at])] for at in sorted(kept)) or quote.sentence
+    return " ".join(quote.sentence[slice(*spans[at])] for at in sorted(kept)) or quote.sentence
+
+
+def clauses(sentence: str) -> list[str]:
+    """Returns the clauses of a sentence."""
+    return [sentence[slice(*span)] for span in _clauses(sentence)]
 
 
 def _clauses(sentence: str) -> list[tuple[int, int]]:
@@ -255,6 +280,12 @@ def _last_subject(text: str, spoken: frozenset[str]) -> str | None:
         if (subject := _subject_at(said, at, text, spoken)) is not None:
             return subject
     return _unspaced_subject(text)
+
+
+def _owned_by_other(before: str, spoken: frozenset[str]) -> bool:
+    """Returns whether what follows a text is somebody else's, as behind "his" or "their"."""
+    owners, said = table("other_owner", spoken), tokens(before)
+    return (bool(said) and said[-1].word in owners) or before.endswith(owners.unspaced)
 
 
 def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> str | None:

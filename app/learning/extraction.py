@@ -13,10 +13,11 @@ from app.errors import Invalid
 from app.facts.keys import USER, field_of, settled
 from app.facts.schemas import FactCreate
 from app.learning import evidence, quotes
-from app.learning.output_validation import profile_reason
+from app.learning.output_validation import profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, find
-from app.learning.words import table, tokens
+from app.learning.quotes import Quote, find, narrowed
+from app.learning.standing import fragment, given_up, standing, withdrawn
+from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
 from app.storage.schema import Doc
@@ -26,9 +27,7 @@ DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
 USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker")
 """Subjects of a fact that name the user."""
-VALUE_TOKENS = 3
-"""A longer text is no value itself. Its names and numbers are."""
-REWORDED = ("not_said", "not_about_user")
+REWORDED = ("not_said", "not_about_user", "other_words", "given_up")
 """Reasons that lie in the words of a memory: its quote has other ones."""
 WISHES = ("preference", "instruction")
 """Memory types that may come from a request to the agent, such as "Please answer in German"."""
@@ -64,8 +63,7 @@ class Rules:
         taken: set[str] = set()
         result: list[tuple[MemoryCreate, Doc]] = []
         for one in self._valid(learned):
-            worded = self._worded(one)
-            if worded is None:
+            if (worded := self._worded(one)) is None:
                 continue
             content, quote = worded
             trust = self.trust_of(quote)
@@ -95,9 +93,14 @@ class Rules:
         quote = find(one.quote, self.lines, "user")
         if quote is not None and quote.line.role != "user":
             content = quotes.promises(content, quote) or content
-        elif quote is not None and self._reworded(one, content, quote):
-            self.dropped["reworded"] += 1
-            content = quote.sentence
+            if quotes.promised(quote) and evidence.content_shown(content, quote, self.names):
+                self.dropped["reworded"] += 1
+                content = quotes.promises(quote.sentence, quote)
+        elif quote is not None:
+            content = standing(content, quote, self.lines)
+            if self._reworded(one, content, quote):
+                self.dropped["reworded"] += 1
+                content = standing(quote.sentence, quote, self.lines)
         shown = self._shown(one.quote, content, lambda quote: _memory(one, content, quote, self))
         return None if shown is None else (content, shown)
 
@@ -109,7 +112,7 @@ class Rules:
 
     def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
         """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
-        if one.context is None or evidence.no_value(one.context):
+        if one.context is None or no_value(one.context):
             return None
         if evidence.shown(one.context, quote.line.text):
             return one.context
@@ -141,7 +144,9 @@ class Rules:
         message on."""
         result: list[tuple[FactCreate, Doc]] = []
         for one in self._valid(learned):
-            quote = self._shown(one.quote, one.object, lambda quote, one=one: self._stated(one, quote))
+            quote = self._shown(
+                one.quote, one.object, lambda quote, one=one: self._stated(one, narrowed(quote, one.object))
+            )
             if quote is None:
                 continue
             try:
@@ -159,13 +164,13 @@ class Rules:
         return result
 
     def _stated(self, one: LearnedFact, quote: Quote) -> str | None:
-        return _fact(one, quote, self) or self._withdrawn(one.predicate.replace("_", " "), quote)
+        return _fact(one, quote, self) or withdrawn(quote, one.predicate.replace("_", " "), self.lines)
 
     def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
         if one.valid_from is None:
             return quote.line.at
         try:
-            if evidence.time_shown(one.valid_from, quote):
+            if time_shown(one.valid_from, quote):
                 return one.valid_from
         except ValueError:
             pass
@@ -178,7 +183,9 @@ class Rules:
         """Returns the items that the user said about themselves, each with its quote."""
         result: list[tuple[ProfileItem, Quote]] = []
         for one in self._valid(learned):
-            quote = self._shown(one.quote, one.value, lambda quote, one=one: profile_reason(one, quote))
+            quote = self._shown(
+                one.quote, one.value, lambda quote, one=one: profile_reason(one, narrowed(quote, one.value))
+            )
             if quote is not None:
                 result.append((one, quote))
         return result
@@ -227,19 +234,11 @@ class Rules:
         reason: str | None = "unfounded"
         if quote is not None:
             idle = "small_talk" if is_idle(quote.sentence) else None
-            reason = rule(quote) or idle or self._withdrawn(value, quote)
+            reason = rule(quote) or idle or withdrawn(quote, value, self.lines)
         if reason is not None:
             self.dropped[reason] += 1
             return None
         return quote
-
-    def _withdrawn(self, value: str, quote: Quote) -> str | None:
-        """Returns `taken_back` if the speaker denies or corrects a value later."""
-        if evidence.negated(value):
-            return None
-        values = [*quotes.capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
-        denied = any(quotes.taken_back(quote, each, self.lines) for each in values)
-        return "taken_back" if denied or quotes.corrected(quote, value, self.lines) else None
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -254,7 +253,7 @@ class Rules:
     def names_user(self, text: str) -> bool:
         """Returns whether a text names the user, as "user" or by name."""
         plain = " ".join(token.word for token in tokens(text))
-        return plain in USER_WORDS or any(_mentions(text, name) for name in (*self.names, "user"))
+        return plain in USER_WORDS or any(mentions(text, name) for name in (*self.names, "user"))
 
 
 def about(one: FactReply, owner: Mapping[str, str | None], *, user: bool) -> Doc:
@@ -291,7 +290,11 @@ def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str
         return about
     if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
         return about
-    return evidence.content_shown(content, quote, rules.names)
+    if fragment(quote) and one.memory_type not in WISHES:
+        return "fragment"
+    if given_up(quote, content):
+        return "given_up"
+    return evidence.content_shown(content, quote, rules.names) or evidence.says_verbs(content, quote)
 
 
 def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:
@@ -311,37 +314,34 @@ def _names_person(content: str, quote: Quote, rules: Rules) -> bool:
     if any(word in content.casefold() for word in people):
         return True
     first = tokens(quote.sentence)[:1]
-    return not people and bool(first) and _mentions(content, first[0].word) and not rules.names_user(content)
+    return not people and bool(first) and mentions(content, first[0].word) and not rules.names_user(content)
 
 
 def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
     if quote.line.role != "user":
         return "said_by_assistant"
-    if evidence.no_value(one.object) or evidence.no_value(one.subject):
+    if no_value(one.object) or no_value(one.subject):
         return "no_value"
     if not evidence.shown(one.object, quote.sentence):
         return "not_said"
     if not evidence.says_predicate(one.predicate, quote, one.object):
         return "predicate_not_said"
-    if reason := evidence.asserted(
-        quote, one.object, negated=evidence.negated(f"{one.predicate.replace('_', ' ')} {one.object}")
-    ):
+    told = f"{one.predicate.replace('_', ' ')} {one.object}"
+    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(told)):
         return reason
     user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
     if user and not evidence.relative(one.subject):
         return "cited" if quotes.cited(quote, one.object) else _of_user(one, quote)
     subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
-    return None if evidence.shown(subject, quote.line.text) else "subject_not_said"
+    if not evidence.shown(subject, quote.line.text):
+        return "subject_not_said"
+    apart = not evidence.shown(subject, evidence.clause_of(quote, one.object))
+    return "of_user" if apart and evidence.about_user(quote, one.object) is None else None
 
 
 def _of_user(one: LearnedFact, quote: Quote) -> str | None:
     """Returns why a fact is not about the user. That the user has a brother is; what the brother does is not."""
     about = evidence.about_user(quote, one.object)
     if about in ("of_another_person", "not_about_user") and evidence.relative(one.predicate.replace("_", " ")):
-        return None
+        return None if evidence.name(one.object) or evidence.number(one.object) else about
     return about
-
-
-def _mentions(text: str, name: str) -> bool:
-    words = {token.word for token in tokens(name)}
-    return bool(words) and words <= {token.word for token in tokens(text)}

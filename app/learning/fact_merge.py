@@ -28,7 +28,7 @@ from app.jobs.runner import Done, Run
 from app.learning import evidence, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
-from app.learning.words import table, tokens
+from app.learning.words import no_value, table, tokens
 from app.llm.base import LLM, configured
 from app.memories.models import Embeddings
 from app.storage.changes import Change, CommitConflict
@@ -48,7 +48,7 @@ def refusal(value: str | None, inputs: Sequence[str]) -> str | None:
         value: The merged object.
         inputs: The objects that it is made of.
     """
-    if value is None or evidence.no_value(value):
+    if value is None or no_value(value):
         return "contradiction"
     said = " ".join(inputs)
     known = {token.word for token in tokens(said)} | table("generic").words | table("articles").words

@@ -77,6 +77,21 @@ class Answer:
     model: str
 
 
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """Memories in the model's answer, and the ids of the memories that it was shown. `quoted` has all quotes of the
+    answer if code is to add what it leaves out."""
+
+    memories: Sequence[prompts.LearnedMemory | None]
+    known: Sequence[str]
+    quoted: Sequence[str] | None = None
+
+
+def quoted_in(reply: Any) -> list[str]:
+    """Returns the quotes of an answer about a conversation, also those of items that are dropped."""
+    return [one.quote for part in ("memories", "profile", "facts") for one in getattr(reply, part, ()) if one]
+
+
 class Extractor(Protocol[S_contra]):
     """Says what to ask the model about a source, and plans changes by rules from its answer."""
 

@@ -6,11 +6,11 @@ and of an assistant only its promises.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from app.learning.prompts import TranscriptLine
-from app.learning.words import Token, languages, table, tokens
+from app.learning.words import Token, languages, number_words, table, tokens
 from app.storage.text import UNSPACED, terms
 
 QUOTE_CHARS = 300
@@ -89,6 +89,14 @@ def _sentences(text: str, span: tuple[int, int]) -> str:
     return text[touched[0][0] : touched[-1][1]].strip() if touched else text
 
 
+def narrowed(quote: Quote, value: str) -> Quote:
+    """Returns the quote with the one of its sentences that says most of a value. The others are no evidence of it."""
+    parts, wanted = sentences(quote.sentence), set(terms(value))
+    if len(parts) < 2:
+        return quote
+    return replace(quote, sentence=max(parts, key=lambda part: len(wanted & set(terms(part)))))
+
+
 def sentences(text: str) -> list[str]:
     """Returns the sentences of a text that are not empty."""
     return [part for start, end in pairwise(_ends(text)) if (part := text[start:end].strip())]
@@ -122,6 +130,17 @@ def other_language(text: str, sentence: str) -> bool:
     return not languages(text, TELLING) & languages(sentence)
 
 
+CONTRACTED = {"he's": "is", "she's": "is", "it's": "is", "i'm": "am", "they're": "are", "we're": "are"}
+"""The verb of a pronoun that is written together with it."""
+
+
+def said_together(first: str, second: str, text: str) -> bool:
+    """Returns whether a text says one text directly before another, as "has" before "a cold"."""
+    words = [word for token in tokens(text) for word in (token.word, CONTRACTED.get(token.word)) if word]
+    wanted = [token.word for part in (first, second) for token in tokens(part)]
+    return bool(tokens(first)) and _index(words, wanted, 0) is not None
+
+
 TELLING = 2
 """The number of a language's words that tell it: one such as "a" is a word of several."""
 LONG = 6
@@ -130,6 +149,8 @@ BETWEEN = 2
 """The number of prepositions or articles that may stand between "not" and what is taken back, as in "not in Madrid"."""
 CORRECTION_WORDS = 2
 """The number of words from the beginning of a sentence that show a correction."""
+REPLACING_WORDS = 4
+"""The number of words from the beginning of a sentence in which it sets another value, as in "make it eight"."""
 BEHIND = 3
 """The number of tokens in which a negation follows what is taken back, as in "212 is not right"."""
 _QUOTED = re.compile(
@@ -141,6 +162,7 @@ _FUTURE = re.compile(r"\w{3,}(?:erai|irai)")
 """The French future of the first person, without accents."""
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NUMBER = re.compile(r"\d+(?:[.:,]\d+)*")
+_NUMERALS = re.compile("[〇零一二两三四五六七八九十百千万亿]{2,}")
 _CLAUSE_END = re.compile(r"[,;:.!?\u2014\u3001\uff0c\u3002\uff1f\uff01]+|\s-\s")
 
 
@@ -173,6 +195,8 @@ def taken_back(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> boo
         return False
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
     same = quote.line.text.partition(quote.sentence)[2]
+    if _denied_at_once(wanted, quote.sentence):
+        return True
     return any(_denied(wanted, clause) for text in (same, *later) for clause in _CLAUSE_END.split(text))
 
 
@@ -180,28 +204,62 @@ def corrected(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool
     """Returns whether the speaker corrects a number of a value later, as in "Sorry, it is 3.10." after "It is 3.9.".
 
     The correction begins with a word such as "sorry" or "wait", and has a number that is written like one of the value:
-    both with a point, or both as times of day.
+    both with a point, both as times of day, or both as words.
     """
-    numbers = set(_NUMBER.findall(value))
-    if not numbers:
+    old_numbers = numbers(value)
+    if not old_numbers:
         return False
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
-    for text in later:
+    for text in (quote.line.text.partition(quote.sentence)[2], *later):
         for sentence in sentences(text):
-            first = [token.word for token in tokens(sentence)[:CORRECTION_WORDS]]
-            if any(word in table("corrections") for word in first) or sentence.startswith(
-                table("corrections").unspaced
-            ):
-                new = set(_NUMBER.findall(sentence))
-                if any(_alike(old, each) for old in numbers for each in new) and not new & numbers:
+            if _corrects(sentence):
+                new = numbers(sentence)
+                if any(_alike(old, each) for old in old_numbers for each in new) and not new & old_numbers:
                     return True
     return False
 
 
+def _corrects(sentence: str) -> bool:
+    """Returns whether a sentence begins as a correction, such as "Sorry, it is 3.10." or "Make it eight."."""
+    first = [token.word for token in tokens(sentence)[:REPLACING_WORDS]]
+    if any(word in table("corrections") for word in first[:CORRECTION_WORDS]):
+        return True
+    if any(" ".join(first).startswith(f"{phrase} ") for phrase in table("replacements").words):
+        return True
+    return sentence.startswith(table("corrections").unspaced) or any(
+        word in sentence for word in table("replacements").unspaced
+    )
+
+
+def numbers(text: str) -> set[str]:
+    """Returns the numbers of a text: those in digits, words from "two" on ("one" and its like are articles), and
+    numerals of two characters or more, such as 十七万."""
+    words = {token.word for token in tokens(text) if number_words().get(token.word, "1") != "1"}
+    words = {word for word in words if word.isascii() or len(word) > 1}
+    return words | set(_NUMBER.findall(text)) | set(_NUMERALS.findall(text))
+
+
 def _alike(old: str, new: str) -> bool:
-    """Returns whether two numbers are written alike: both with a point, as versions are, or both clock times."""
+    """Returns whether two numbers are written alike: both with a point, as versions are, both as times, or as words.
+    Numerals end alike, as thousands do."""
+    if _NUMERALS.fullmatch(old) and _NUMERALS.fullmatch(new):
+        return old[-1] == new[-1]
+    if old in number_words() and new in number_words():
+        return True
     mark = next((mark for mark in ".:" if mark in old), "")
     return bool(mark) and mark in new and old.count(mark) == new.count(mark)
+
+
+def _denied_at_once(wanted: Sequence[str], sentence: str) -> bool:
+    """Returns whether a clause that ends with a value is denied by the next one, before something else is said, as in
+    "on the 24th, no, the 25th"."""
+    clauses = [[token.word for token in tokens(clause)] for clause in _CLAUSE_END.split(sentence)]
+    denials = table("negations").words | table("corrections").words
+    for clause, denial, new in zip(clauses, clauses[1:], clauses[2:], strict=False):
+        short = 0 < len(denial) <= CORRECTION_WORDS and all(word in denials for word in denial)
+        if short and new and clause[-len(wanted) :] == list(wanted):
+            return True
+    return False
 
 
 def _denied(wanted: Sequence[str], clause: str) -> bool:
@@ -232,7 +290,12 @@ def promised(quote: Quote) -> bool:
 
 def _promise(sentence: str) -> bool:
     committing, said = table("promises"), [token.word for token in tokens(sentence)]
-    if _QUESTION.search(sentence) or any(word in table("advice") for word in said):
+    advice = table("advice")
+    if (
+        _QUESTION.search(sentence)
+        or any(word in advice for word in said)
+        or any(w in sentence for w in advice.unspaced)
+    ):
         return False
     if "i'll" in said or sum(word in committing for word in said) > 1:
         return True

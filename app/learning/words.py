@@ -13,6 +13,8 @@ from app.storage.text import UNSPACED
 
 _FILE = Path(__file__).parent / "data" / "evidence_words.toml"
 _TOKEN = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w\u0300-\u036f])+(?:['-](?:(?![{UNSPACED}])\w)+)*")
+STATES = frozenset(("住", "定居", "工作", "喜欢", "讨厌", "好き", "大好", "嫌い", "苦手", "过敏", "アレルギー"))
+"""Words without spaces for what somebody is or likes."""
 _APOSTROPHES = str.maketrans("\u2019\u02bc\u2018\u00b4`\uff07", "''''''")
 _DETECTED_BY = ("first_subject", "first_other", "first_verbs", "prepositions", "negations", "common")
 """Tables whose words tell the language of a text."""
@@ -115,6 +117,11 @@ def said_by(predicate: str) -> tuple[WordTable, ...]:
     return tuple(words for names, words in _predicates() if names & of)
 
 
+def said_by_unspaced(text: str) -> list[WordTable]:
+    """Returns the tables of predicates of which a text has a word without spaces that says what somebody is."""
+    return [words for _, words in _predicates() if any(word in text for word in words.unspaced if word in STATES)]
+
+
 @cache
 def _predicates() -> tuple[tuple[frozenset[str], WordTable], ...]:
     return tuple(
@@ -124,3 +131,25 @@ def _predicates() -> tuple[tuple[frozenset[str], WordTable], ...]:
         )
         for each in _file()["said_by"].values()
     )
+
+
+def no_value(text: str) -> bool:
+    """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
+    plain = " ".join(token.word for token in tokens(text))
+    return not plain or plain in table("no_values")
+
+
+def active(text: str) -> bool:
+    """Returns whether a sentence says what its speaker does as a hobby, as in "I play the cello"."""
+    return table("activities").found_in(text)
+
+
+def weight(word: str) -> float:
+    """Returns how much a word counts. A character of a script without spaces is no whole word."""
+    return 0.7 if len(word) == 1 and not word.isascii() else 1
+
+
+def mentions(text: str, name: str) -> bool:
+    """Returns whether a text has all words of a name."""
+    words = {token.word for token in tokens(name)}
+    return bool(words) and words <= {token.word for token in tokens(text)}

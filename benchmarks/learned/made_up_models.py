@@ -1,4 +1,4 @@
-"""Models that are made up: one that is right, one that lies, one that repeats every line, one that says nothing.
+"""Models that are made up: one that is right, one that lies, one that repeats every line, one that finds nothing.
 
 They are told which conversation is being read. What they quote are real words of it wherever they can.
 """
@@ -168,6 +168,11 @@ def echo(talk: Conversation) -> Parts:
     return {**_capped(told), SUMMARY: talk.text[:4000]}
 
 
+def silent(talk: Conversation) -> Parts:
+    """Returns nothing but a summary of the user's first words: what is learned then is found by rules alone."""
+    return {"memories": [], "facts": [], "profile": [], "lessons": [], SUMMARY: _first(talk)}
+
+
 def _capped(told: Mapping[str, list[Json]]) -> Parts:
     """Returns as many items as the shapes allow: more would make the whole answer invalid."""
     most = {"memories": 50, "facts": 50, "profile": 30, "lessons": 20}
@@ -178,4 +183,4 @@ def _first(talk: Conversation) -> str:
     return next(message["content"] for message in talk.messages if message["role"] == "user")
 
 
-SAYS: Mapping[str, Say] = {"scripted": scripted, "liar": liar, "echo": echo}
+SAYS: Mapping[str, Say] = {"scripted": scripted, "silent": silent, "liar": liar, "echo": echo}

@@ -31,6 +31,8 @@ TURN = timedelta(minutes=1)
 WHOLE_WORD = 3
 """A word of so many letters has to stand in the text as a whole word."""
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+_ENDING = re.compile(r"n?'\w{1,2}")
+"""What stands at the end of a word, such as "n't" in "don't" and "'d" in "I'd"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class Conversation:
 def says(text: str, words: Iterable[str]) -> bool:
     """Returns whether a text has all words, in any order. Case and accents do not count.
 
-    A word of more than three letters may be a part of a longer one: "allerg" stands in "allergic".
+    A word of more than three letters may be a part of a longer one: "allerg" stands in "allergic". "n't" and "'d" stand
+    at the end of one.
     """
     there = _folded(text)
     return all(_pattern(word).search(there) for word in words)
@@ -106,8 +109,10 @@ def _folded(text: str) -> str:
 @lru_cache(maxsize=1 << 12)
 def _pattern(word: str) -> re.Pattern[str]:
     plain = _folded(word)
-    whole = len(plain) <= WHOLE_WORD and not _UNSPACED.search(plain)
-    return re.compile(rf"(?<!\w){re.escape(plain)}(?!\w)" if whole else re.escape(plain))
+    if len(plain) > WHOLE_WORD or _UNSPACED.search(plain):
+        return re.compile(re.escape(plain))
+    start = "" if _ENDING.fullmatch(plain) else r"(?<!\w)"
+    return re.compile(rf"{start}{re.escape(plain)}(?!\w)")
 
 
 def load(path: Path) -> list[Conversation]:

@@ -50,7 +50,7 @@ async def test_a_session_of_small_talk_is_not_sent(service: Service, llm: Model)
 
 
 async def test_what_is_said_between_small_talk_is_sent_without_it(service: Service, llm: Model) -> None:
-    llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers tea.", 3)]}
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 3)]}
     await talk(service, "hi", "Good morning!", "I prefer tea.", "Noted down.", "thanks", "You're welcome!")
     done = await end(service)
     assert [line["text"] for line in llm.shown("LearnedMemories")[0]["conversation"]] == [
@@ -58,7 +58,7 @@ async def test_what_is_said_between_small_talk_is_sent_without_it(service: Servi
         "Noted down.",
     ]
     assert (done["result"]["messages"], done["result"]["small_talk"]) == (6, 4)
-    assert [memory["content"] for memory in await kept(service)] == ["Ada prefers tea."]
+    assert [memory["content"] for memory in await kept(service)] == ["The user prefers tea."]
     calls = llm.calls
     await end(service)
     assert llm.calls == calls

@@ -37,7 +37,7 @@ async def counted(service: Service, tenant: str = "default") -> Json | None:
 
 async def test_a_call_counts_what_it_spent(service: Service, llm: Model) -> None:
     before = LLM_USAGE.labels("default", "tokens")._value.get()
-    llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers tea.", 1)]}
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 1)]}
     await talk(service, "I prefer tea.")
     done = await end(service)
     assert done["result"]["llm"] == {"calls": 1, "tokens": 50, "cached_tokens": 0}
@@ -48,7 +48,7 @@ async def test_a_call_counts_what_it_spent(service: Service, llm: Model) -> None
 
 
 async def test_a_run_past_the_limit_goes_on_on_the_next_day(service: Service, llm: Model) -> None:
-    llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers tea.", 1)]}
+    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 1)]}
     await allowance(service).reserve(LIMIT - 100)
     await talk(service, "I prefer tea.")
     waits = await end(service)
@@ -65,7 +65,7 @@ async def test_a_run_past_the_limit_goes_on_on_the_next_day(service: Service, ll
     await work(service, minutes=DAY)
     done = await operation(service, waits["operation_id"])
     assert (done["status"], llm.calls) == ("succeeded", 1)
-    assert [memory["content"] for memory in await kept(service)] == ["Ada prefers tea."]
+    assert [memory["content"] for memory in await kept(service)] == ["The user prefers tea."]
     day = await counted(service)
     assert day is not None
     assert day["tokens"] == 50
