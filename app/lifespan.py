@@ -14,41 +14,24 @@ from app.actions.schemas import ACTION_DAYS, ACTIONS
 from app.actions.service import ACTION
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
-from app.auth.dependencies import KeylessAccess, KeysMade, RateLimiter
+from app.auth.dependencies import KeylessAccess, KeysMade
 from app.auth.keys import API_KEYS, Keys
-from app.auth.limits import CostLimiter, WrongKeyLimiter
+from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core import prompt_text, work
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
+from app.embedding.onnx_reranker import open_reranker, second_stage
+from app.embedding.reranking import Reranker, RerankerInvalid
 from app.errors import RecalldError
 from app.facts.alias_service import ALIAS_UNDO
 from app.facts.aliases import FACT_COLLECTIONS
 from app.facts.keys import USERS
 from app.facts.service import FACT
 from app.findings.schemas import FINDINGS
-from app.jobs.models import (
-    CONSOLIDATION,
-    DECAY,
-    EMBED_PENDING,
-    ERASE_USER,
-    EXPIRY,
-    EXTRACT,
-    FORGET,
-    JOBS,
-    MERGE_FACT,
-    MERGE_PREDICATES,
-    OPERATIONS,
-    POST_CONVERSATION,
-    REDERIVE,
-    REFLECTION,
-    RETENTION,
-    REVIEW_PROCEDURE,
-    SCHEDULES,
-    SUMMARIZE,
-    UNDO,
-)
+from app.jobs import models as kinds
+from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
@@ -62,12 +45,11 @@ from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
-from app.memories.models import FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
+from app.memories.models import AGENTS, FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
 from app.memories.reembed import EmbeddingJob, warn_of_other_models
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE
-from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.reflection.judge import JUDGED_PAIRS
 from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
@@ -75,8 +57,6 @@ from app.resources import Resources, State, TokenReader
 from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import ForgettingJobs
-from app.retrieval.onnx_reranker import open_reranker, second_stage
-from app.retrieval.reranking import Reranker, RerankerInvalid
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
 from app.storage.change_log import LogOptions
@@ -264,9 +244,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     tokens = _token_reader(settings, clock)
     if tokens is not None:
         stack.push_async_callback(tokens.close)
-    agents = StoredAgentSettings(store)
     await warn_of_other_models(store, embedder, EMBEDDABLE)
-    accesses = AccessRecorder(store, agents, clock)
+    accesses = AccessRecorder(store, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(work.running("accesses", accesses.run))
     runner = job_runner(settings, store, embedder, clock, llm)
@@ -276,7 +255,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
     costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
-    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, agents, runner, keyless
+    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
     return Resources(*needed, llm, stage, tokens, collections=COLLECTIONS, gauges=gauges)
 
@@ -292,14 +271,21 @@ def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
 
 def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
     """Returns the runner with the handlers and schedules of every kind of job."""
-    tools = Tools(store, embedder, clock, StoredAgentSettings(store), settings)
+    tools = Tools(store, embedder, clock, settings)
     teller = None if llm is None else partial(day_teller, llm, tools)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days
     conversations = ConversationJobs(tools, llm, undo_days)
-    derived = CONSOLIDATION, POST_CONVERSATION, MERGE_PREDICATES, MERGE_FACT, REFLECTION, REVIEW_PROCEDURE
-    deeds = dict.fromkeys(derived, DerivationUndo(store, embedder, clock).undo)
-    undoing = ALIAS_UNDO | {FORGET: forgetting.undo} | deeds
+    derived = (
+        kinds.CONSOLIDATION,
+        kinds.POST_CONVERSATION,
+        kinds.MERGE_PREDICATES,
+        kinds.MERGE_FACT,
+        kinds.REFLECTION,
+        kinds.REVIEW_PROCEDURE,
+    )
+    undo_derived = DerivationUndo(store, embedder, clock).undo
+    undoing = ALIAS_UNDO | {kinds.FORGET: forgetting.undo} | dict.fromkeys(derived, undo_derived)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
@@ -307,31 +293,31 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
     predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     handlers: dict[str, JobHandler] = {
-        DECAY: decay.handle,
-        EXPIRY: forgetting.expire,
-        RETENTION: forgetting.retain,
-        FORGET: forgetting.forget,
-        ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
-        UNDO: lambda run: undoing[run.payload["kind"]](run),
-        EMBED_PENDING: embedding.handle,
-        POST_CONVERSATION: conversations.learn,
-        SUMMARIZE: conversations.summarize,
-        EXTRACT: ExtractionJobs(tools, llm).handle,
-        REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
-        CONSOLIDATION: tidying.handle,
-        REFLECTION: reflection.handle,
-        MERGE_PREDICATES: predicates.handle,
-        MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
-        REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
+        kinds.DECAY: decay.handle,
+        kinds.EXPIRY: forgetting.expire,
+        kinds.RETENTION: forgetting.retain,
+        kinds.FORGET: forgetting.forget,
+        kinds.ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
+        kinds.UNDO: lambda run: undoing[run.payload["kind"]](run),
+        kinds.EMBED_PENDING: embedding.handle,
+        kinds.POST_CONVERSATION: conversations.learn,
+        kinds.SUMMARIZE: conversations.summarize,
+        kinds.EXTRACT: ExtractionJobs(tools, llm).handle,
+        kinds.REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
+        kinds.CONSOLIDATION: tidying.handle,
+        kinds.REFLECTION: reflection.handle,
+        kinds.MERGE_PREDICATES: predicates.handle,
+        kinds.MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
+        kinds.REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
     }
     looks: dict[str, Look] = {
-        DECAY: decay.has_work,
-        EXPIRY: forgetting.has_expired,
-        RETENTION: forgetting.has_outlived,
-        EMBED_PENDING: embedding.has_work,
-        CONSOLIDATION: tidying.has_work,
-        REFLECTION: reflection.has_work,
-        MERGE_PREDICATES: predicates.has_work,
+        kinds.DECAY: decay.has_work,
+        kinds.EXPIRY: forgetting.has_expired,
+        kinds.RETENTION: forgetting.has_outlived,
+        kinds.EMBED_PENDING: embedding.has_work,
+        kinds.CONSOLIDATION: tidying.has_work,
+        kinds.REFLECTION: reflection.has_work,
+        kinds.MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
 

@@ -14,8 +14,7 @@ from starlette.types import ASGIApp
 from app import VERSION
 from app.actions import endpoints as actions
 from app.admin import endpoints as administration
-from app.admin import endpoints as authentication
-from app.api import errors, health, openapi
+from app.api import errors, openapi
 from app.api.fast_path import Shortcut
 from app.api.middleware import Cors, RequestLayer
 from app.console import endpoints as console
@@ -70,7 +69,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     administration.caller_router,
     administration.settings_router,
     administration.audit_router,
-    health.router,
+    operations.health_router,
 )
 
 
@@ -141,5 +140,5 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     app.router.routes.append(mcp.route())
     app.router.routes += console.routes(settings)
     if settings.oidc.issuer:
-        app.router.routes += authentication.routes()
+        app.router.routes += administration.metadata_routes()
     return app

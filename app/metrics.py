@@ -162,16 +162,16 @@ def observe_llm(outcome: str, seconds: float, tokens: int) -> None:
     LLM_TOKENS.inc(tokens)
 
 
-_told: list[tuple[str, str, str]] = []
+_shown_build: list[tuple[str, str, str]] = []
 
 
 def tell_build(version: str, engine: str, model: str) -> None:
     """Says in the metrics what runs here."""
-    told = (version, engine, model)
-    while _told and _told[0] != told:  # of an earlier service of this process, as tests start them
-        BUILD_INFO.remove(*_told.pop())
-    _told[:] = [told]
-    BUILD_INFO.labels(*told).set(1)
+    build = (version, engine, model)
+    while _shown_build and _shown_build[0] != build:  # of an earlier service of this process, as tests start them
+        BUILD_INFO.remove(*_shown_build.pop())
+    _shown_build[:] = [build]
+    BUILD_INFO.labels(*build).set(1)
 
 
 class _Workers:

@@ -1,7 +1,7 @@
 """The resources that the lifespan builds and the dependencies of endpoints read."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypedDict
@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypedDict
 from app.core.clock import Clock
 from app.core.work import Account
 from app.embedding.embedder import Embedder
+from app.embedding.reranking import SecondStage
 from app.llm.base import LLM
-from app.retrieval.reranking import SecondStage
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
@@ -26,15 +26,6 @@ class AccessLog(Protocol):
 
     def recent(self, tenant: str) -> list[tuple[str, datetime]]:
         """Returns the memories that this process recalled last, the latest first, each with the time."""
-        ...
-
-
-class AgentSettingsReader(Protocol):
-    """Reads the settings of an agent that lower layers need."""
-
-    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
-        """Returns `decay` (`factor`, `grace_days`, `floor`) and `min_importance`; None if the agent is not
-        registered."""
         ...
 
 
@@ -134,7 +125,6 @@ class Resources:
     limiter: Limiter
     costs: WorkLimiter
     wrong_keys: WrongKeyCounter
-    agents: AgentSettingsReader
     jobs: JobRunner
     keyless: KeylessCheck
     llm: LLM | None = None

@@ -9,12 +9,13 @@ import importlib
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Section, table
+from benchmarks.harness import Section
 
 FOLDER = Path(__file__).parent
 
@@ -53,12 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     sections: list[Section] = []
     for section in module.run(options):
         sections.append(section)
-        print(f"\n### {section.title}\n\n{table(section.rows)}", flush=True)
+        print(f"\n{section}", flush=True)
     if options.json:
-        found = {"hardware": hardware(), **{section.title: section.rows for section in sections}}
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        given = {name: str(value) for name, value in vars(options).items()}
+        figures = {section.title: section.figures or section.rows for section in sections}
+        found = {"hardware": hardware(), "options": given, **figures}
+        options.json.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return 0 if all(section.met for section in sections) else 1
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers that were started end, too
     sys.exit(main(sys.argv[1:]))

@@ -68,6 +68,11 @@ def create_app(directory: Path, size: int) -> FastAPI:
         await stores[0].commit([Insert(NOTES, doc)])
         return {"note_id": note_id}
 
+    @app.post("/v1/{signal}")
+    async def collect(signal: str) -> Response:  # noqa: ARG001
+        """Stands for a collector, which throws away what it gets."""
+        return Response()
+
     return app
 
 

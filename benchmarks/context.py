@@ -1,5 +1,7 @@
 """`/v1/context` over HTTP beside the search that is a part of it, the query's embedding cached.
 
+    scripts/benchmark context --shape 10000:100
+
 Each user has a profile, a session with 20 messages (which are memories, too), a task in progress and 30 logged actions,
 so that every source of the context has something. Blocks of searches and of contexts take turns.
 """
@@ -52,7 +54,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     shape, texts = options.shape, Texts(23)
     users = min(options.users, shape.users)
     with folder() as directory, Client() as client:
-        data.fill(directory, shape)
+        data.build(directory, shape)
         with recalld(directory, jobs=False) as server:
             for number in range(users):
                 furnish(Connection(server.url), number, texts)

@@ -1,6 +1,8 @@
 """The embedder on this machine: a lone query, concurrent callers, a query under bulk load.
 
-With `--variants FOLDER` it compares the graphs that `scripts/make_embedding_model --variants FOLDER` wrote.
+    scripts/benchmark embedding --threads 1 2 --seconds 5
+
+Every query is a new text of about 20 tokens. The bulk is one call with texts of 4 to 60 words, again and again.
 """
 
 import argparse
@@ -8,11 +10,9 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 from app.embedding.embedder import Embedder
 from app.embedding.factory import DEFAULT_MODEL, open_embedder
-from benchmarks import embedding_variants
 from benchmarks.data import Texts
 from benchmarks.harness import Row, Section, p50_p95
 
@@ -24,8 +24,8 @@ async def callers(embedder: Embedder, count: int, seconds: float) -> list[float]
     end = time.perf_counter() + seconds
 
     async def one(seed: int) -> list[float]:
-        texts, taken = Texts(seed), []
-        while (start := time.perf_counter()) < end:
+        texts, taken = Texts(seed), list[float]()
+        while (start := time.perf_counter()) < end or not taken:
             await embedder.embed_query(f"{texts.sentence(12)} {seed} {start}")
             taken.append((time.perf_counter() - start) * 1000)
         return taken
@@ -69,9 +69,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch-tokens", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--variants", type=Path, metavar="FOLDER")
-    parser.add_argument("--rounds", type=int, default=9, help="of the variants")
-    parser.add_argument("--locomo", type=Path, metavar="FILE", help="adds recall@10 of the variants by vectors alone")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
@@ -79,8 +76,4 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
         return [row async for row in measure(options, threads)]
 
     for threads in options.threads:
-        if options.variants:
-            found = embedding_variants.compare(options.variants, threads, options.rounds, options.locomo)
-            yield Section(f"graphs, {threads} thread(s), best of {options.rounds} rounds", list(found))
-        else:
-            yield Section(f"{options.model}, {threads} thread(s)", asyncio.run(rows(threads)))
+        yield Section(f"{options.model}, {threads} thread(s)", asyncio.run(rows(threads)))

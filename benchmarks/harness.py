@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 120
+START_SECONDS, END_SECONDS = 120, 60
 WARM_UP = 20
 
 Row: TypeAlias = dict[str, Any]
@@ -29,11 +29,19 @@ Call: TypeAlias = Callable[[int], object]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table of a benchmark. `met` is False when a figure misses its target."""
+    """One table of a benchmark."""
 
     title: str
     rows: Sequence[Row]
     met: bool = True
+    """False when a figure misses its target."""
+    notes: Sequence[str] = ()
+    """Lines below the table."""
+    figures: Any = None
+    """What `--json` writes in place of the rows."""
+
+    def __str__(self) -> str:
+        return "\n".join((f"### {self.title}\n", table(self.rows), *(("", *self.notes) if self.notes else ())))
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -112,11 +120,13 @@ def folder() -> AbstractContextManager[str]:
     return tempfile.TemporaryDirectory(prefix="recalld-bench-", ignore_cleanup_errors=True)
 
 
-def recalld(data: str | Path, *, jobs: bool = True, **settings: str) -> AbstractContextManager[Server]:
-    """The service on a free port. `settings` are environment variables (RECALLD_…) beside the caller's own ones."""
-    return serving(
-        lambda port: ("-m", "app.cli", "serve", "--port", str(port)), {**environment(data, jobs=jobs), **settings}
-    )
+def recalld(
+    data: str | Path, checkout: Path = ROOT, /, *, jobs: bool = True, **settings: str
+) -> AbstractContextManager[Server]:
+    """The service on a free port. `settings` are environment variables (RECALLD_…) beside the caller's own ones.
+    `checkout`: the folder whose code runs, such as one of an earlier revision."""
+    variables = {**environment(data, jobs=jobs), **settings}
+    return serving(lambda port: ("-m", "app.cli", "serve", "--port", str(port)), variables, checkout)
 
 
 def environment(data: str | Path, *, jobs: bool) -> dict[str, str]:
@@ -131,7 +141,9 @@ def bare(data: str | Path, size: int = 0) -> AbstractContextManager[Server]:
 
 
 @contextmanager
-def serving(command: Callable[[int], Sequence[str]], settings: Mapping[str, str]) -> Iterator[Server]:
+def serving(
+    command: Callable[[int], Sequence[str]], settings: Mapping[str, str], checkout: Path = ROOT
+) -> Iterator[Server]:
     """Runs Python with the arguments that `command` gives for a free port, until the block ends."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -139,8 +151,8 @@ def serving(command: Callable[[int], Sequence[str]], settings: Mapping[str, str]
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, *command(port)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **settings},
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout), **settings},
         stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -149,7 +161,11 @@ def serving(command: Callable[[int], Sequence[str]], settings: Mapping[str, str]
         yield Server(port, process.pid, time.perf_counter() - started)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
+        try:
+            process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
@@ -167,6 +183,13 @@ def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
         finally:
             connection.close()
     sys.exit(f"The server was not ready after {START_SECONDS} s.")
+
+
+def megabytes(pid: int, *fields: str) -> list[float]:
+    """Millions of bytes of a process's memory, by the names of /proc/PID/smaps_rollup (Linux)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    kilobytes = {name: int(value.split()[0]) for name, _, value in (line.partition(":") for line in lines)}
+    return [round(kilobytes[field] * 1024 / 1e6, 1) for field in fields]
 
 
 class Connection:

@@ -1,7 +1,9 @@
 """A search over HTTP beside a bare route of the same framework that answers as many bytes.
 
+    scripts/benchmark http --shape 1000:1 10000:100
+
 Each figure is a median over repetitions. In each, a block of requests to the bare route and one to the service take
-turns. Stores are filled straight in the engine, with random vectors. `cached`: 32 texts whose vectors are known;
+turns. Stores are filled straight in the engine (benchmarks/data.py). `cached`: 32 texts whose vectors are known;
 `access`: the same, and accesses are recorded; `live`: every text is new and is embedded.
 """
 
@@ -28,7 +30,7 @@ TARGETS = {100: (3.0, 4), 1_000: (4.5, 6), 10_000: (11.0, 13)}
 
 def search(client: Client, shape: Shape, repeat: int, part: float) -> tuple[str, list[Row], bool]:
     with folder() as directory:
-        data.fill(directory, shape)
+        data.build(directory, shape)
         with recalld(directory) as ours:
             bodies = data.queries(shape, 512, distinct=TEXTS)
             cached = [encoded(body) for body in bodies]

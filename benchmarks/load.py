@@ -32,21 +32,26 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds; `embed` is what the service says that it waited for the query's vector."""
+    """Seconds. `embed`: what the service says that it waited for the query's vector. `driver_seconds`: CPU of this
+    generator."""
 
     latencies: list[float]
     embed: list[float]
     elapsed: float
+    driver_seconds: float
     size: int
     answers: list[bytes]
 
+    def percentile(self, share: int) -> float:
+        return percentile(self.latencies, share)
+
     @property
     def p50(self) -> float:
-        return percentile(self.latencies, 50)
+        return self.percentile(50)
 
     @property
     def p95(self) -> float:
-        return percentile(self.latencies, 95)
+        return self.percentile(95)
 
     @property
     def rate(self) -> float:
@@ -91,14 +96,14 @@ async def _drive(load: Load, keep: bool) -> Timing:
     opened = [
         await loop.create_connection(lambda: _Connection(job), "127.0.0.1", load.port) for _ in range(load.connections)
     ]
-    start = time.perf_counter()
+    start, worked = time.perf_counter(), time.process_time()
     for _, connection in opened:
         connection.send()
     await job.done
-    elapsed = time.perf_counter() - start
+    elapsed, worked = time.perf_counter() - start, time.process_time() - worked
     for transport, _ in opened:
         transport.close()
-    return Timing(job.latencies, job.embed, elapsed, job.size, job.answers)
+    return Timing(job.latencies, job.embed, elapsed, worked, job.size, job.answers)
 
 
 class _Job:

@@ -1,5 +1,7 @@
 """How much memory the service's process holds: after its start, after a load, and after a pause.
 
+    scripts/benchmark memory --memories 10000
+
 Memories are added over HTTP, 500 a request, and embedded by the service's model. Every search has a text of its own.
 Figures are MB (a million bytes) from Linux's /proc/PID/smaps_rollup, after the service has read its vocabulary:
 `resident` is VmRSS; `anonymous` is the process's own; the rest is mapped files (libraries), which processes share.
@@ -8,10 +10,9 @@ Figures are MB (a million bytes) from Linux's /proc/PID/smaps_rollup, after the 
 import argparse
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.data import Texts, owner
-from benchmarks.harness import Connection, Row, Section, folder, recalld
+from benchmarks.harness import Connection, Row, Section, folder, megabytes, recalld
 
 FIELDS = {"resident": "Rss", "proportional": "Pss", "anonymous": "Anonymous"}
 BATCH = 500
@@ -22,10 +23,8 @@ TARGETS = {"start": 190, "load": 260}
 
 
 def measured(pid: int, after: str) -> Row:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
-    found = {name: round(kilobytes[key] * 1024 / 1e6, 1) for name, key in FIELDS.items()}
-    return {"MB after": after, **found, "target": TARGETS.get(after)}
+    found = megabytes(pid, *FIELDS.values())
+    return {"MB after": after, **dict(zip(FIELDS, found, strict=True)), "target": TARGETS.get(after)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

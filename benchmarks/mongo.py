@@ -1,5 +1,7 @@
 """Our code beside the bare driver: get, search and append on one MongoDB deployment, in one run.
 
+    scripts/benchmark mongo --uri mongodb://127.0.0.1:27017/?replicaSet=rs0
+
 Ours and the bare calls take turns. The bare side sends what a careful program would send for the same effect, with the
 same concerns and the same indexes:
 
@@ -27,9 +29,9 @@ from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
-from app.storage.mongo.check import OURS
 from app.storage.mongo.codec import key
-from app.storage.mongo.partitions import PAIRS, pair_key
+from app.storage.mongo.connection import OURS, PAIRS
+from app.storage.mongo.partitions import pair_key
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.schema import Eq
 from app.storage.search import Partition, SearchQuery
@@ -45,7 +47,7 @@ def memory(number: int, vectors: np.random.Generator) -> Insert:
     owner = {"agent_id": "a", "user_id": "u", "memory_type": "fact", "importance": 0.5}
     text = f"memory number {number} speaks of tea, gardens and the {number % 97}th street of a town"
     doc = new_memory({**owner, "content": text}, {}, AT, unique=False)
-    entry = IndexEntry(index_text(text), data.unit(vectors), "m")
+    entry = IndexEntry(index_text(text), data.unit(vectors.standard_normal(data.DIM)), "m")
     return Insert(MEMORIES, {"tenant_id": TENANT, **doc, "embedding": None}, entry)
 
 
@@ -61,7 +63,7 @@ class Bench:
             TENANT,
             (Partition("a", "u"),),
             Eq("status", "active"),
-            data.unit(vectors),
+            data.unit(vectors.standard_normal(data.DIM)),
             "m",
             term_ids(terms("tea in the garden")),
         )

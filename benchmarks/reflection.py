@@ -1,5 +1,7 @@
 """What reflection finds in stories of contradiction and change, what it finds wrongly, and what the prompt says then.
 
+    scripts/benchmark reflection --policy auto --judge scripted --faults
+
 Each story becomes the sessions of one user. Then `POST /v1/reflect` runs, and the prompt for the story's question is
 asked for. A pair counts as found if one finding, open or applied, names both of its statements. Any other pair that is
 found is a false alarm, but in stories of plans without one. A prompt is right if it has all that it must have, and
@@ -11,7 +13,6 @@ import argparse
 import json
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -23,6 +24,7 @@ from typing import Any, TypeAlias
 import httpx
 
 from app.learning.words import languages, table
+from benchmarks.evaluation.service import Api
 from benchmarks.harness import ROOT, Row, Section, folder, recalld
 from benchmarks.learned.meter import Answerer, metered, passed_on
 from benchmarks.learned.scripted_judge import ScriptedJudge
@@ -31,9 +33,7 @@ DEV = ROOT / "tests" / "data" / "reflection_dev.json"
 AGENT = "reflection"
 TURN = timedelta(minutes=1)
 BUDGET = 2000
-OVER = ("succeeded", "partial", "failed")
-REQUEST_SECONDS, OVER_SECONDS = 120, 60
-POLL_SECONDS = 0.02
+REQUEST_SECONDS = 120
 PROMPT_TARGET = 0.95
 MARKED = re.compile(r"\b(?:uncertain|earlier|superseded|no longer|until|replaced|previous|outdated)\b")
 """How our prompt marks what does not hold, or may not."""
@@ -86,7 +86,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
         server = stack.enter_context(recalld(stack.enter_context(folder()), **settings))
         client = stack.enter_context(httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS))
         for story in stories:
-            Telling(client, story).judge(tallies.setdefault((story["kind"], story["language"]), Tally()))
+            Telling(Api(client), story).judge(tallies.setdefault((story["kind"], story["language"]), Tally()))
     if options.faults:
         print(*(fault for tally in tallies.values() for fault in tally.faults), sep="\n", file=sys.stderr)
     kinds = [_row(kind, [tally for (of, _), tally in tallies.items() if of == kind]) for kind in _kinds(tallies, 0)]
@@ -116,14 +116,14 @@ def _row(name: str, tallies: Sequence[Tally]) -> Row:
 class Telling:
     """One story, told to the service."""
 
-    def __init__(self, client: httpx.Client, story: Json) -> None:
-        self._client, self._story = client, story
+    def __init__(self, api: Api, story: Json) -> None:
+        self._api, self._story = api, story
         self._owner = {"agent_id": AGENT, "user_id": story["id"]}
 
     def judge(self, tally: Tally) -> None:
         """Tells the story, lets the service reflect, and counts what it found and what its prompt says."""
         self._tell()
-        self._over(self._send("POST", "/v1/reflect", self._owner))
+        self._api.ended(self._api.send("POST", "/v1/reflect", self._owner))
         tally.stories += 1
         self._judge_findings(tally)
         self._judge_prompt(tally)
@@ -136,19 +136,15 @@ class Telling:
                 for turn, message in enumerate(session["messages"])
             ]
             session_id = f"{self._story['id']}-{number}"
-            self._send("POST", f"/v1/sessions/{session_id}/messages", {**self._owner, "messages": messages})
-            self._over(self._send("POST", f"/v1/sessions/{session_id}/end", None))
-        deadline = time.monotonic() + OVER_SECONDS
-        while time.monotonic() < deadline and any(
-            memory["embedding"]["status"] == "pending" for memory in self._list("/v1/memories", **self._owner)
-        ):
-            time.sleep(POLL_SECONDS)
+            self._api.send("POST", f"/v1/sessions/{session_id}/messages", {**self._owner, "messages": messages})
+            self._api.ended(self._api.send("POST", f"/v1/sessions/{session_id}/end"))
+        self._api.embedded(self._owner)
 
     def _judge_findings(self, tally: Tally) -> None:
         places = self._places()
         wanted = {frozenset(_pair(pair)): pair["relation"] for pair in self._story["pairs"]}
         found: dict[frozenset[Place], Json] = {}
-        for finding in self._list("/v1/findings", **self._owner, status="any"):
+        for finding in self._api.pages("/v1/findings", **self._owner, status="any"):
             named = {places[each["text"]] for each in finding["evidence"] if each["text"] in places}
             if named:
                 found[frozenset(named)] = finding
@@ -186,7 +182,7 @@ class Telling:
             "token_budget": BUDGET,
             "now": self._story["ask_at"],
         }
-        text = self._send("POST", "/v1/context", body)["text"]
+        text = self._api.send("POST", "/v1/context", body)["text"]
         lacks = [words for words in self._story["prompt_right"] if not _says(text, words)]
         lies = [line for line in text.splitlines() if self._lies(line)]
         tally.prompts_right += not lacks and not lies
@@ -203,8 +199,6 @@ class Telling:
         right = [words for words in self._story["prompt_right"] if words not in self._story["prompt_wrong"]]
         return not any(_says(line, words) for words in right)  # it names what holds beside it
 
-    # --- What the service answers -------------------------------------------------------------------------------------
-
     def _places(self) -> dict[str, Place]:
         """Returns where each statement stands, by its text. Without a model every record is a message."""
         sessions = self._story["sessions"]
@@ -217,30 +211,6 @@ class Telling:
     def _texts(self, places: frozenset[Place]) -> str:
         said = (self._story["sessions"][session]["messages"][turn]["content"] for session, turn in sorted(places))
         return " | ".join(said)
-
-    def _over(self, operation: Json) -> None:
-        deadline = time.monotonic() + OVER_SECONDS
-        while operation["status"] not in OVER:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{operation['operation_id']} is {operation['status']} after {OVER_SECONDS} s")
-            time.sleep(POLL_SECONDS)
-            operation = self._send("GET", f"/v1/operations/{operation['operation_id']}")
-
-    def _list(self, path: str, **params: str) -> Iterator[Json]:
-        cursor: str | None = None
-        while True:
-            given = {**params, "limit": "100", **({"cursor": cursor} if cursor else {})}
-            page = self._client.get(path, params=given).raise_for_status().json()
-            yield from page["items"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
-
-    def _send(self, method: str, path: str, body: Json | None = None) -> Any:
-        answer = self._client.request(method, path, json=body)
-        if answer.is_error:
-            raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text[:500]}")
-        return answer.json() if answer.content else None
 
 
 def _pair(pair: Json) -> tuple[Place, Place]:

@@ -1,7 +1,7 @@
-"""A million memories of ten thousand users: a start, searches, memory, writes and background jobs.
+"""A million memories of ten thousand users: a start, searches, memory and writes. `benchmark jobs` runs the jobs there.
 
     scripts/benchmark scale                         # builds the stores (some minutes), measures, removes them
-    scripts/benchmark scale --keep --folder FOLDER  # takes the stores that are there, or builds and leaves them
+    scripts/benchmark scale --keep FOLDER           # takes the stores that are there, or builds and leaves them
     scripts/benchmark scale --quick                 # a tenth of it
 
 Normal users have as many memories in the large store as in a small one of 10,000 memories and 100 users. Both are
@@ -9,33 +9,34 @@ served at once, and blocks of requests to the two take turns. Queries are 32 tex
 """
 
 import argparse
+import os
 import random
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from threading import Thread
 
 from app.settings import Settings
-from benchmarks.data import BIG, Texts, owner
-from benchmarks.harness import Row, Section
-from benchmarks.load import Client, Timing, encoded
-from benchmarks.scale_data import SMALL, Size, build
-from benchmarks.scale_jobs import jobs
-from benchmarks.scale_service import TEXTS, WARMING_USER, Service, disk_mib, drop_pages, ms, question, served
+from app.storage.sqlite.store import FILE_NAME
+from benchmarks.data import BIG, Shape, Texts, build, owner
+from benchmarks.harness import Connection, Row, Section, Server, folder, recalld
+from benchmarks.load import Client, Load, Timing, encoded
 
+SMALL = Shape(10_000, 100)
+TEXTS = 32
 USERS, TIMES = 16, 16
 """Users of a block, and how often each is asked for once it is warm."""
+WARMING_USER = 0
+"""Never measured: by asking for them all query vectors are cached, and all code has run."""
 BASE_MIB = 544
 """What a process may take beside the copies: see docs/operations/benchmarks.md."""
 BURN_IN = 1_000
 """Searches before anything is compared: the large store's service has had thousands by then."""
 FILLING = 5_000
 """Users whose first searches fill the cache of copies more than once."""
-MIB = 1 << 20
 ADDED = 20
 LISTS = {
     "of a user": "user_id=user-7",
@@ -44,19 +45,74 @@ LISTS = {
     "with a tag that nobody has": "tag=nothing",
     "of a type that is not there": "memory_type=summary",
 }
+RARELY = {f"RECALLD_JOBS_{name}_SECONDS": "1000000" for name in ("DECAY", "EXPIRY", "RETENTION", "EMBED")}
+QUESTIONS = [Texts(11).question(number) for number in range(TEXTS)]
+
+
+def question(number: int, at: int) -> bytes:
+    """The body of a search for a user's memories, with one of the texts."""
+    return encoded({"query": QUESTIONS[at % TEXTS], **owner(number), "top_k": 10, "record_access": False})
+
+
+def ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
+
+
+class Service:
+    """A service that runs, and the client that loads it."""
+
+    def __init__(self, client: Client, server: Server) -> None:
+        self._client, self._port = client, server.port
+        self.api, self.ready = Connection(server.url), server.ready_seconds
+
+    def search(self, bodies: Sequence[bytes], connections: int = 1) -> Timing:
+        return self._client.run(Load(self._port, "/v1/memories/search", bodies, connections, len(bodies)))
+
+    def add(self, bodies: Sequence[bytes]) -> Timing:
+        return self._client.run(Load(self._port, "/v1/memories", bodies, 1, len(bodies)))
+
+    def list_ms(self, query: str) -> float:
+        started = time.perf_counter()
+        self.api.ask("GET", f"/v1/memories?{query}")
+        return ms(time.perf_counter() - started)
+
+    def metric(self, name: str) -> float:
+        """0 where it has no value yet."""
+        lines = self.api.ask("GET", "/metrics").decode().splitlines()
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+    @property
+    def rss_mib(self) -> int:
+        return round(self.metric("process_resident_memory_bytes")) >> 20
+
+    @property
+    def cpu(self) -> float:
+        """Seconds that the process has computed: other work on the machine changes them far less than latencies."""
+        return self.metric("process_cpu_seconds_total")
+
+
+@contextmanager
+def served(client: Client, directory: Path, *, jobs: bool = False) -> Iterator[Service]:
+    """Warm, but for the copies of users' memories."""
+    with recalld(directory, jobs=jobs, **RARELY) as server:
+        service = Service(client, server)
+        service.search([question(WARMING_USER, at) for at in range(TEXTS)])
+        # counting tokens waits for the vocabulary, which is read after the start, and in which nothing here is timed
+        service.api.ask("POST", "/v1/context", {"query": "warm", **owner(WARMING_USER)})
+        yield service
 
 
 class Bench:
-    """The small store and the large one."""
+    """The small store and the large one. Each public method makes the rows of one part."""
 
-    def __init__(self, client: Client, folder: Path, size: Size, repeat: int) -> None:
-        self._client, self._size, self._repeat = client, size, repeat
-        self._stores = {"small": folder / SMALL.name, "large": folder / size.name}
+    def __init__(self, client: Client, directory: Path, shape: Shape, repeat: int) -> None:
+        self._client, self._shape, self._repeat = client, shape, repeat
+        self._stores = {"small": directory / SMALL.name, "large": directory / shape.name}
 
     @contextmanager
-    def _both(self) -> Iterator[tuple[Service, Service]]:
-        with served(self._client, self._stores["small"]) as small, served(self._client, self._stores["large"]) as large:
-            yield small, large
+    def _both(self) -> Iterator[list[Service]]:
+        with ExitStack() as stack:
+            yield [stack.enter_context(served(self._client, directory)) for directory in self._stores.values()]
 
     def reopen(self) -> list[Row]:
         ready: dict[str, list[float]] = {name: [] for name in self._stores}
@@ -64,36 +120,38 @@ class Bench:
             for name, directory in self._stores.items():
                 with served(self._client, directory) as service:
                     ready[name].append(round(service.ready, 2))
-        sizes = {name: disk_mib(directory) for name, directory in self._stores.items()}
+        sizes = {
+            name: round(sum(file.stat().st_size for file in directory.iterdir())) >> 20
+            for name, directory in self._stores.items()
+        }
         start = {name: median(times) for name, times in ready.items()}
         return [{"": "process start to ready, s", **start}, {"": "on disk, MiB", **sizes}]
 
     def normal(self) -> list[Row]:
         """First and later searches of normal users; in the large store once the cache is full. And its memory."""
-        chosen, users = random.Random(5), (SMALL.users, self._size.users)
+        chosen, users = random.Random(5), (SMALL.users, self._shape.users)
         fresh = [iter(chosen.sample(range(1, count), count - 1)) for count in users]
         first, warm = ([list[Timing](), list[Timing]()] for _ in range(2))
         cpu: list[list[float]] = [[], []]
         with self._both() as both:
-            large, scopes = both[1], min(self._size.users // 2, FILLING)
-            base = large.rss
+            large, scopes = both[1], min(self._shape.users // 2, FILLING)
+            rss = [large.rss_mib]
             filling = large.search([question(next(fresh[1]), at) for at in range(scopes)])
-            full = large.rss
+            rss.append(large.rss_mib)
             for service in both:
                 service.search([question(WARMING_USER, at) for at in range(BURN_IN)])
             for _ in range(min(self._repeat, (SMALL.users - 1) // USERS)):
                 for at, service in enumerate(both):
-                    asked = [next(fresh[at]) for _ in range(USERS)]
-                    first[at].append(service.search([question(number, text) for text, number in enumerate(asked)]))
-                    again = [
-                        question(number, text * 7 + turn) for turn in range(TIMES) for text, number in enumerate(asked)
-                    ]
+                    block = list(enumerate(next(fresh[at]) for _ in range(USERS)))
+                    first[at].append(service.search([question(number, text) for text, number in block]))
+                    again = [question(number, text * 7 + turn) for turn in range(TIMES) for text, number in block]
                     before = service.cpu
                     warm[at].append(service.search(again))
                     cpu[at].append((service.cpu - before) / len(again))
-            large.search([question(chosen.randrange(1, self._size.users), at) for at in range(scopes)], 16)
-            last = large.rss
-        bound = BASE_MIB + round(int(Settings.model_fields["cache_bytes"].default) / MIB)
+            large.search([question(chosen.randrange(1, self._shape.users), at) for at in range(scopes)], 16)
+            rss.append(large.rss_mib)
+        bound = BASE_MIB + (int(Settings.model_fields["cache_bytes"].default) >> 20)
+        states = "when ready", f"after {scopes:,} users", f"after {scopes:,} more, 16 at once"
         return [
             _row("first search of a user, p50 ms", *([ms(one.p50) for one in found] for found in first)),
             _row("warm, p50 ms", *([ms(one.p50) for one in found] for found in warm)),
@@ -101,9 +159,7 @@ class Bench:
             _row("warm, CPU ms", *([each * 1000 for each in found] for found in cpu)),
             {"": "first searches while the cache fills, p50 ms", "large": ms(filling.p50)},
             {"": "first searches while the cache fills, p95 ms", "large": ms(filling.p95)},
-            {"": "RSS when ready, MiB", "large": round(base / MIB)},
-            {"": f"RSS after {scopes:,} users, MiB (bound {bound})", "large": round(full / MIB)},
-            {"": f"RSS after {scopes:,} more, 16 at once, MiB (bound {bound})", "large": round(last / MIB)},
+            *({"": f"RSS {state}, MiB (bound {bound})", "large": mib} for state, mib in zip(states, rss, strict=True)),
         ]
 
     def big(self) -> list[Row]:
@@ -113,7 +169,7 @@ class Bench:
         for turn in range(2 * self._repeat):
             with served(self._client, self._stores["large"]) as service:
                 if dropped := turn % 2:
-                    drop_pages(self._stores["large"])
+                    _drop_pages(self._stores["large"] / FILE_NAME)
                 asked, before = service.cpu, service.cpu
                 asking = before - asked  # which costs some, too
                 cold[dropped].append(ms(service.search([question(BIG, 0)]).latencies[0]))
@@ -138,8 +194,8 @@ class Bench:
                     users = range(1 + turn * ADDED % 80, 1 + turn * ADDED % 80 + ADDED)
                     new = [{**owner(number), "memory_type": "fact", "content": texts.memory()} for number in users]
                     added[at].append(service.add([encoded(one) for one in new]))
-                    for name, asked in LISTS.items():
-                        listed[name][at].append(_list_ms(service, asked))
+                    for name, query in LISTS.items():
+                        listed[name][at].append(service.list_ms(query))
             alone, beside = _longest_searches(both[1], LISTS["with a tag that nobody has"])
         return [
             _row("add with its embedding, p50 ms", *([ms(one.p50) for one in found] for found in added)),
@@ -149,8 +205,12 @@ class Bench:
             {"": "longest search beside the longest list, ms", "large": beside},
         ]
 
-    def jobs(self) -> list[Row]:
-        return jobs(self._client, self._stores["large"], self._size)
+
+def _drop_pages(file: Path) -> None:
+    """Tells the system to drop what it keeps of the file: it is read from the disk, or what the host keeps of it."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _row(name: str, small: list[float], large: list[float]) -> Row:
@@ -159,20 +219,13 @@ def _row(name: str, small: list[float], large: list[float]) -> Row:
     return {"": name, "small": round(median(small), 2), "large": round(median(large), 2), "ratio": round(ratio, 2)}
 
 
-def _list_ms(service: Service, asked: str) -> float:
-    started = time.perf_counter()
-    service.api.ask("GET", f"/v1/memories?{asked}")
-    return (time.perf_counter() - started) * 1000
-
-
-def _longest_searches(service: Service, asked: str) -> tuple[float, float]:
+def _longest_searches(service: Service, query: str) -> tuple[float, float]:
     """Milliseconds of the longest of as many searches without the list, and with it going on."""
 
     def searches(many: int) -> list[float]:
         return service.search([question(WARMING_USER, at) for at in range(many)]).latencies
 
-    listing = Thread(target=_list_ms, args=(service, asked))
-    beside: list[float] = []
+    listing, beside = Thread(target=service.list_ms, args=(query,)), list[float]()
     listing.start()
     while listing.is_alive():
         beside += searches(10)
@@ -180,24 +233,11 @@ def _longest_searches(service: Service, asked: str) -> tuple[float, float]:
     return ms(max(searches(len(beside)))), ms(max(beside))
 
 
-@contextmanager
-def stores(folder: Path | None, keep: bool) -> Iterator[Path]:
-    if keep:
-        kept = folder or Path(tempfile.gettempdir()) / "recalld-scale"
-        kept.mkdir(parents=True, exist_ok=True)
-        print(f"stores: {kept}", file=sys.stderr)
-        yield kept
-        return
-    with tempfile.TemporaryDirectory(prefix="recalld-scale-", dir=folder, ignore_cleanup_errors=True) as path:
-        yield Path(path)
-
-
 PARTS: dict[str, Callable[[Bench], list[Row]]] = {
     "reopen": Bench.reopen,
     "normal": Bench.normal,
     "big": Bench.big,
     "writes": Bench.writes,
-    "jobs": Bench.jobs,
 }
 
 
@@ -205,20 +245,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memories", type=int, default=1_000_000)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--big", type=int, default=20_000, help="memories of one more user")
-    parser.add_argument("--copies", type=int, default=1, help="each user is drawn once and copied, which is faster")
     parser.add_argument("--quick", action="store_true", help="a tenth of these")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--folder", type=Path, help="where the stores lie (5 GB)")
-    parser.add_argument("--keep", action="store_true", help="leave the stores, and use those that are there")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="use its stores, and leave them there (5 GB)")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     part = 10 if options.quick else 1
-    size = Size(options.memories // part, options.users // part, options.big // part, options.copies)
-    with stores(options.folder, options.keep) as folder, Client() as client:
-        rates = {each.name: build(folder, each) for each in (SMALL, size)}
+    shape = Shape(options.memories // part, options.users // part, options.big // part)
+    with ExitStack() as stack:
+        directory = options.keep or Path(stack.enter_context(folder()))
+        directory.mkdir(parents=True, exist_ok=True)
+        print(f"stores: {directory}", file=sys.stderr)
+        rates = {str(each): build(directory / each.name, each) for each in (SMALL, shape)}
         yield Section("stores", [{"store": name, "memories/s": rate and round(rate)} for name, rate in rates.items()])
-        bench = Bench(client, folder, size, options.repeat)
+        bench = Bench(stack.enter_context(Client()), directory, shape, options.repeat)
         for name in options.parts:
-            yield Section(f"{name}, {size.name}", PARTS[name](bench))
+            yield Section(f"{name}, {shape.name}", PARTS[name](bench))

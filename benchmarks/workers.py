@@ -1,20 +1,14 @@
-"""Throughput of one worker and of several on one address, with the load of `wrk`: cached searches, live ones, contexts.
+"""Throughput of one worker and of several on one address: cached searches, live ones, contexts.
 
-One service of each size runs on the same store, filled straight in the engine with random vectors. They take turns, A B
-A B, and a ratio is taken within a turn; figures are medians. `cached`: 32 queries whose vectors are known; `live`: each
-query is new and is embedded; `context`: 32 known queries. `driver` is how much of a core `wrk` itself took, which on a
-small machine the workers do not get. `core ms` is what a request costs: other work on the
-machine changes it less than the throughput.
+    scripts/benchmark workers --workers 2 --turns 5
 
-Needs the program `wrk` (in Debian and Ubuntu: `apt-get install wrk`).
+One service of each size runs on the same store. They take turns, A B A B, and a ratio is taken within a turn; figures
+are medians. `cached`: 32 queries whose vectors are known; `live`: each query is new and is embedded; `context`: 32
+known queries. `driver` is how much of a core the load generator took, which on a small machine the workers do not get.
+`core ms` is what a request costs: other work on the machine changes it less than the throughput.
 """
 
 import argparse
-import json
-import re
-import resource
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -25,32 +19,18 @@ from statistics import median
 
 from benchmarks import data
 from benchmarks.data import Shape
-from benchmarks.harness import Connection, Row, Section, Server, folder, recalld
+from benchmarks.harness import Connection, Row, Section, Server, folder, megabytes, recalld
+from benchmarks.load import Client, Load, encoded
 
-TEXTS, LIVE_TEXTS = 32, 2048
-WARM_SECONDS = 1.0
+TEXTS = 32
 TARGETS = {"cached": 1.6}
 """Least ratio of the throughput of two workers to that of one, on two cores."""
 PATHS = {"cached": "/v1/memories/search", "live": "/v1/memories/search", "context": "/v1/context"}
+PARTS = {"cached": 1.0, "live": 0.2, "context": 0.1}
+"""Of --requests: so that runs take about as long."""
 UNLIMITED = "1000000000"
-_LIMITS = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": UNLIMITED, "RECALLD_LIMITS_COST_PER_SECOND": UNLIMITED}
+LIMITS = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": UNLIMITED, "RECALLD_LIMITS_COST_PER_SECOND": UNLIMITED}
 """Never reached, and counted nevertheless."""
-_RATE = re.compile(r"Requests/sec:\s+([0-9.]+)")
-_P99 = re.compile(r"99%\s+([0-9.]+)(us|ms|s)\b")
-_MILLISECONDS = {"us": 0.001, "ms": 1.0, "s": 1000.0}
-
-_SCRIPT = """
-local bodies, at = {}, 0
-for line in io.lines(%(file)s) do bodies[#bodies + 1] = line end
-wrk.method = "POST"
-wrk.headers["content-type"] = "application/json"
-function request()
-  at = at + 1
-  local body = bodies[(at - 1) %% #bodies + 1]
-  if %(new)s then body = string.gsub(body, "#", tostring(at) .. " " .. %(run)s, 1) end
-  return wrk.format(nil, nil, nil, body)
-end
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,36 +48,6 @@ class Run:
         return 1000 * self.workers / self.rate
 
 
-class Driver:
-    """Runs `wrk` with bodies that lie in files."""
-
-    def __init__(self, directory: Path, connections: int, seconds: float) -> None:
-        self._directory, self._connections, self._seconds = directory, connections, seconds
-        self._runs = 0
-
-    def run(self, server: Server, kind: str, seconds: float | None = None) -> Run:
-        """Loads a service. Ends the benchmark if an answer was not 2xx."""
-        self._runs += 1
-        script = self._directory / "run.lua"
-        lines = json.dumps(str(self._directory / f"{kind}.jsonl"))
-        how = {"file": lines, "new": str(kind == "live").lower(), "run": json.dumps(f"in run {self._runs}")}
-        script.write_text(_SCRIPT % how, encoding="utf-8")
-        lasts = max(1, round(seconds or self._seconds))
-        before, used, began = resource.getrusage(resource.RUSAGE_CHILDREN), _worked(server.pid), time.perf_counter()
-        program = ["wrk", "-t1", f"-c{self._connections}", f"-d{lasts}s", "--latency", "--timeout", "30s"]
-        ended = subprocess.run(
-            [*program, "-s", str(script), server.url + PATHS[kind]], capture_output=True, text=True, check=True
-        )
-        took = time.perf_counter() - began
-        after, used = resource.getrusage(resource.RUSAGE_CHILDREN), _worked(server.pid) - used
-        found, slowest = _RATE.search(ended.stdout), _P99.search(ended.stdout)
-        if found is None or slowest is None or "Non-2xx" in ended.stdout or "Socket errors" in ended.stdout:
-            sys.exit(f"{kind}: not every request was answered\n{ended.stdout}{ended.stderr}")
-        driver = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        p99 = float(slowest[1]) * _MILLISECONDS[slowest[2]]
-        return Run(float(found[1]), p99, driver / took, used / took)
-
-
 def _processes(pid: int) -> list[int]:
     """Returns a process and its children. Linux only; elsewhere none."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
@@ -113,27 +63,27 @@ def _worked(pid: int) -> float:
     return total
 
 
+def _run(client: Client, server: Server, kind: str, bodies: Sequence[bytes], connections: int) -> Run:
+    used = _worked(server.pid)
+    found = client.run(Load(server.port, PATHS[kind], bodies, connections, len(bodies)))
+    used = _worked(server.pid) - used
+    return Run(found.rate, found.percentile(99) * 1000, found.driver_seconds / found.elapsed, used / found.elapsed)
+
+
+def _bodies(shape: Shape, kind: str, count: int, seed: int) -> list[bytes]:
+    """As many bodies. Those of `live` have a text of their own for each seed."""
+    distinct = count if kind == "live" else TEXTS
+    asked = data.queries(shape, count, distinct=distinct, seed=seed if kind == "live" else 11)
+    if kind == "context":
+        asked = [{name: body[name] for name in ("agent_id", "user_id", "query")} for body in asked]
+    return [encoded(body) for body in asked]
+
+
 def _memory(server: Server) -> Row:
-    """Returns MiB of all processes of a service: proportional (PSS), and what no other process shares."""
-    sums = {"Pss": 0, "Private_Clean": 0, "Private_Dirty": 0}
-    for pid in _processes(server.pid):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]:
-            name, _, value = line.partition(":")
-            if name in sums:
-                sums[name] += int(value.split()[0])
-    own = sums["Private_Clean"] + sums["Private_Dirty"]
-    return {"processes": len(_processes(server.pid)), "PSS MiB": sums["Pss"] >> 10, "private MiB": own >> 10}
-
-
-def _write_bodies(directory: Path, shape: Shape) -> None:
-    """Writes the bodies of each kind of request, one a line. `#` in a live one is replaced by a number."""
-    known = data.queries(shape, 512, distinct=TEXTS)
-    new = data.queries(shape, LIVE_TEXTS, distinct=LIVE_TEXTS, seed=13)
-    contexts = [{name: body[name] for name in ("agent_id", "user_id", "query")} for body in known]
-    live = [{**body, "query": f"{body['query']} #"} for body in new]
-    for kind, bodies in {"cached": known, "live": live, "context": contexts}.items():
-        lines = "\n".join(json.dumps(body) for body in bodies)
-        (directory / f"{kind}.jsonl").write_text(lines + "\n", encoding="utf-8")
+    """Returns MB of all processes of a service: proportional (PSS), and what no other process shares."""
+    found = [megabytes(pid, "Pss", "Private_Clean", "Private_Dirty") for pid in _processes(server.pid)]
+    shared, clean, dirty = (round(sum(column)) for column in zip(*found, strict=True))
+    return {"processes": len(found), "PSS MB": shared, "private MB": clean + dirty}
 
 
 def _wait_for(server: Server, number: int) -> None:
@@ -147,23 +97,21 @@ def _wait_for(server: Server, number: int) -> None:
     connection.close()
 
 
-def _row(number: int, kind: str, one: Sequence[Run], several: Sequence[Run]) -> Row:
+def _row(kind: str, found: dict[int, list[Run]]) -> Row:
+    (_, one), (number, several) = found.items()
     ratios = [more.rate / single.rate for single, more in zip(one, several, strict=True)]
-    return {
+    row: Row = {
         "request": kind,
         "1 worker, per s": round(median(run.rate for run in one), 1),
         f"{number} workers, per s": round(median(run.rate for run in several), 1),
         "ratio": round(median(ratios), 2),
         "target": TARGETS.get(kind),
-        "p99 ms, 1": round(median(run.p99_ms for run in one), 1),
-        f"p99 ms, {number}": round(median(run.p99_ms for run in several), 1),
-        "cores, 1": round(median(run.workers for run in one), 2),
-        f"cores, {number}": round(median(run.workers for run in several), 2),
-        "core ms, 1": round(median(run.core_ms for run in one), 2),
-        f"core ms, {number}": round(median(run.core_ms for run in several), 2),
-        "driver, 1": round(median(run.driver for run in one), 2),
-        f"driver, {number}": round(median(run.driver for run in several), 2),
     }
+    for name in ("p99_ms", "workers", "core_ms", "driver"):
+        title = {"workers": "cores"}.get(name, name.replace("_", " "))
+        for workers, runs in found.items():
+            row[f"{title}, {workers}"] = round(median(getattr(run, name) for run in runs), 2)
+    return row
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -171,35 +119,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=int, default=2, help="workers of the second service")
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--turns", type=int, default=5, help="runs of each service, for each kind of request")
-    parser.add_argument("--seconds", type=float, default=10, help="length of a run")
+    parser.add_argument("--requests", type=int, default=10_000, help="cached searches of a run; fewer of the others")
     parser.add_argument("--kinds", nargs="+", choices=sorted(PATHS), default=[*PATHS])
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
-    if shutil.which("wrk") is None:
-        sys.exit("This benchmark needs the program `wrk`: in Debian and Ubuntu, `apt-get install wrk`.")
     with folder() as made, ExitStack() as stack:
-        directory = Path(made)
-        data.fill(str(directory / "data"), options.shape)
-        _write_bodies(directory, options.shape)
-        sizes = (1, options.workers)
+        directory, client = Path(made) / "data", stack.enter_context(Client())
+        data.build(directory, options.shape)
         servers = {
-            number: stack.enter_context(recalld(directory / "data", jobs=False, RECALLD_WORKERS=str(number), **_LIMITS))
-            for number in sizes
+            number: stack.enter_context(recalld(directory, jobs=False, RECALLD_WORKERS=str(number), **LIMITS))
+            for number in (1, options.workers)
         }
         for number, server in servers.items():
             _wait_for(server, number)
-        driver = Driver(directory, options.connections, options.seconds)
         rows, met = [], True
         for kind in options.kinds:
-            found: dict[int, list[Run]] = {number: [] for number in sizes}
-            for server in servers.values():
-                driver.run(server, kind, WARM_SECONDS)
-            for _ in range(options.turns):
-                for number in sizes:
-                    found[number].append(driver.run(servers[number], kind))
-            row = _row(options.workers, kind, found[1], found[options.workers])
-            met &= options.workers != 2 or row["ratio"] >= TARGETS.get(kind, 0)
-            rows.append(row)
+            count = max(options.connections, round(options.requests * PARTS[kind]))
+            found: dict[int, list[Run]] = {number: [] for number in servers}
+            for turn in range(-1, options.turns):
+                for number, server in servers.items():
+                    bodies = _bodies(options.shape, kind, count, seed=1000 * number + turn)
+                    one = _run(client, server, kind, bodies, options.connections)
+                    found[number] += [one] if turn >= 0 else []  # the first turn warms up
+            rows.append(_row(kind, found))
+            met &= options.workers != 2 or rows[-1]["ratio"] >= TARGETS.get(kind, 0)
         yield Section(f"one worker and {options.workers}, {options.shape}", rows, met)
         yield Section("memory", [{"workers": number, **_memory(server)} for number, server in servers.items()])

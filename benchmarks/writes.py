@@ -1,5 +1,7 @@
 """Bulk loads, message appends and single adds beside the embedding that they need.
 
+    scripts/benchmark writes --parts load add
+
 The embedder alone runs in a process of its own with the service's settings, on the same texts, in turn. A single add is
 searched for at once, and must be found.
 """
@@ -102,7 +104,7 @@ def add(client: Client, stored: int, count: int) -> Row:
     """Single adds of a user who has `stored` memories."""
     texts, pairs = Texts(19), []
     with folder() as directory:
-        data.fill(directory, Shape(stored, 1))
+        data.build(directory, Shape(stored, 1))
         with recalld(directory) as server, EmbedderAlone() as alone:
             for _ in range(WARM_UP + count):
                 text = texts.memory()

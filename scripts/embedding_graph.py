@@ -8,9 +8,13 @@ AVX-512 but without VNNI add two neighbouring products in 16 bits, and saturate 
 that no two neighbours of one sign add up to more than 128: 128 * 255 fits. Every CPU then computes the same sums.
 """
 
+import hashlib
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,16 +29,6 @@ Weights: TypeAlias = Mapping[str, Floats]
 PAIR_LIMIT = 128
 """Most that two neighbouring int8 weights of one sign may add up to: 128 * 255 < 2**15."""
 
-SHIPPED = "paired"
-VARIANTS = {
-    SHIPPED: "int8 per channel, no saturation on any CPU; what the service ships",
-    "paired-as-uint8": "the same weights as uint8: another kernel, which cannot saturate; vectors must be equal",
-    "int8": "int8 per channel, full range: saturates on CPUs without VNNI",
-    "int8-as-uint8": "the same without saturation: what CPUs with VNNI compute",
-    "uint8-per-tensor": "uint8, one scale for each matrix",
-    "float32": "not quantized",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
@@ -45,6 +39,18 @@ class Encoder:
     heads: int
     width: int
     epsilon: float = 1e-12
+
+
+def packaged(package: str, file: str, sha256: str, script: str) -> bytes:
+    """The bytes of a file that a package of PyPI brings. Exits where they are not the known ones, or the package is not
+    installed; `script` installs it."""
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        sys.exit(f"The package {package} is not installed: use {script}")
+    data = (Path(found.submodule_search_locations[0]) / file).read_bytes()
+    if (digest := hashlib.sha256(data).hexdigest()) != sha256:
+        sys.exit(f"{file} of {package} is not the one we know: its sha256 is {digest}")
+    return data
 
 
 # --- Quantizing -------------------------------------------------------------------------------------------------------
@@ -74,14 +80,6 @@ def pair_sums(matrix: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(positive[0::2] + positive[1::2])
 
 
-def per_tensor(matrix: Floats) -> tuple[NDArray[np.uint8], Floats, NDArray[np.uint8]]:
-    """uint8 with one scale and one zero point."""
-    low, high = min(float(matrix.min()), 0.0), max(float(matrix.max()), 0.0)
-    scale = np.float32((high - low) / 255)
-    zero = np.uint8(round(-low / float(scale)))
-    return np.clip(np.rint(matrix / scale) + zero, 0, 255).astype(np.uint8), np.asarray(scale), np.asarray(zero)
-
-
 # --- The graph --------------------------------------------------------------------------------------------------------
 
 
@@ -97,8 +95,8 @@ class Common:
 class Graph:
     """Nodes and constants of one graph, in the order in which they were added."""
 
-    def __init__(self, encoder: Encoder, variant: str) -> None:
-        self.encoder, self.variant = encoder, variant
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
 
@@ -113,34 +111,15 @@ class Graph:
         return outputs[0]
 
     def linear(self, source: str, name: str, weight: Floats, bias: Floats) -> str:
-        """`source @ weight.T + bias`, quantized as the variant says. `weight`: (outputs, inputs), as torch keeps it."""
-        matrix = np.ascontiguousarray(weight.T)
-        product = f"{name}.product"
-        if self.variant == "float32":
-            self.add("MatMul", [source, self.constant(f"{name}.weight", matrix)], product)
-        else:
-            self._multiply_integers(source, name, matrix, product)
-        return self.add("Add", [product, self.constant(f"{name}.bias", bias)], name)
-
-    def _multiply_integers(self, source: str, name: str, matrix: Floats, product: str) -> None:
-        weight, scale, zero = self._quantized(matrix)
+        """`source @ weight.T + bias`, in integers. `weight`: (outputs, inputs), as torch keeps it."""
+        quantized, scale = per_channel_paired(np.ascontiguousarray(weight.T))
         values, step, origin = f"{source}.uint8", f"{source}.scale", f"{source}.zero"
         self.add("DynamicQuantizeLinear", [source], values, step, origin)
-        inputs = [values, self.constant(f"{name}.weight", weight), origin]
-        if zero is not None:
-            inputs.append(self.constant(f"{name}.zero", zero))
-        self.add("MatMulInteger", inputs, f"{name}.sums")
+        self.add("MatMulInteger", [values, self.constant(f"{name}.weight", quantized), origin], f"{name}.sums")
         self.add("Cast", [f"{name}.sums"], f"{name}.float", to=TensorProto.FLOAT)
         self.add("Mul", [step, self.constant(f"{name}.scale", scale)], f"{name}.scales")
-        self.add("Mul", [f"{name}.float", f"{name}.scales"], product)
-
-    def _quantized(self, matrix: Floats) -> tuple[NDArray[Any], Floats, NDArray[np.uint8] | None]:
-        if self.variant == "uint8-per-tensor":
-            return per_tensor(matrix)
-        weight, scale = (per_channel_paired if self.variant.startswith(SHIPPED) else per_channel)(matrix)
-        if self.variant.endswith("-as-uint8"):
-            return (weight.astype(np.int16) + 128).astype(np.uint8), scale, np.array(128, np.uint8)
-        return weight, scale, None
+        self.add("Mul", [f"{name}.float", f"{name}.scales"], f"{name}.product")
+        return self.add("Add", [f"{name}.product", self.constant(f"{name}.bias", bias)], name)
 
     def normalize(self, first: str, second: str, name: str, gain: Floats, shift: Floats) -> str:
         """Layer normalization of the sum of two inputs."""
@@ -166,10 +145,10 @@ class Graph:
         return helper.make_model(graph, opset_imports=versions, ir_version=9, producer_name="recalld")
 
 
-def build(encoder: Encoder, weights: Weights, variant: str, common: Common | None = None) -> bytes:
+def build(encoder: Encoder, weights: Weights, common: Common | None = None) -> bytes:
     """The graph as a file. With `common` it gives one vector for the text, not of unit length, in place of the
     tokens'."""
-    graph = Graph(encoder, variant)
+    graph = Graph(encoder)
     source = _embeddings(graph, weights)
     for number in range(encoder.layers):
         source = _layer(graph, weights, number, source)
@@ -180,15 +159,12 @@ def build(encoder: Encoder, weights: Weights, variant: str, common: Common | Non
 
 def _embeddings(graph: Graph, weights: Weights) -> str:
     """Word and position, normalized. All tokens are of type 0, whose vector is added to every position's here."""
-    words = weights["embeddings.word_embeddings.weight"]
-    if graph.variant == "float32":
-        graph.add("Gather", [graph.constant("words", words), "input_ids"], "word")
-    else:  # one scale for each word: a quarter of the size, and a cosine of 0.99998
-        values, scale = per_channel(np.ascontiguousarray(words.T))
-        graph.add("Gather", [graph.constant("words", values.T), "input_ids"], "word.int8")
-        graph.add("Cast", ["word.int8"], "word.float", to=TensorProto.FLOAT)
-        graph.add("Gather", [graph.constant("words.scale", scale[:, None]), "input_ids"], "word.scale")
-        graph.add("Mul", ["word.float", "word.scale"], "word")
+    # One scale for each word: a quarter of the size, and a cosine of 0.99998.
+    values, scale = per_channel(np.ascontiguousarray(weights["embeddings.word_embeddings.weight"].T))
+    graph.add("Gather", [graph.constant("words", values.T), "input_ids"], "word.int8")
+    graph.add("Cast", ["word.int8"], "word.float", to=TensorProto.FLOAT)
+    graph.add("Gather", [graph.constant("words.scale", scale[:, None]), "input_ids"], "word.scale")
+    graph.add("Mul", ["word.float", "word.scale"], "word")
     positions = weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
     graph.add("Shape", ["input_ids"], "length", start=1, end=2)
     begin = graph.constant("begin", np.array([0], np.int64))

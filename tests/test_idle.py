@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, REFLECTION, RETENTION, SCHEDULES
 from app.lifespan import job_runner
 from app.memories.models import MEMORIES
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
 from app.storage.search import SYSTEM

@@ -297,19 +297,28 @@ def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path:
         texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(24)]
         batch = {"items": [memory(text, deduplicate=False) for text in texts]}
         answers: list[httpx.Response] = []
-        slow = threading.Thread(target=lambda: answers.append(server.client.post("/v1/memories/batch", json=batch)))
+
+        def send() -> None:
+            answers.append(server.client.post("/v1/memories/batch", json=batch))
+
+        slow = threading.Thread(target=send)
         slow.start()
         while "recalld_http_requests_in_progress 2.0" not in server.client.get("/metrics").text:
-            assert not answers, "the batch was meant to be under way"
+            if not slow.is_alive():  # on a busy machine it may end between two looks
+                assert len(answers) < 20
+                slow = threading.Thread(target=send)
+                slow.start()
         server.terminate()
         codes = _codes_until_gone(server)
         slow.join()
         assert server.process.wait(90) == 0
-        assert answers[0].status_code == 201
+        assert {answer.status_code for answer in answers} == {201}
         assert "draining" in codes
+    made = [item["memory_id"] for answer in answers for item in answer.json()["items"]]
+    assert len(made) == len(texts) * len(answers)
     with serving(tmp_path / "data") as again:
-        page = again.client.get("/v1/memories", params={**OWNER, "limit": 100}).json()
-        assert len(page["items"]) == len(texts)
+        for memory_id in made:
+            assert again.client.get(f"/v1/memories/{memory_id}").status_code == 200
     doctor = run("doctor")
     assert doctor.returncode == 0, doctor.stdout
 

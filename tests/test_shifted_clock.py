@@ -37,6 +37,7 @@ class Shifted:
 
     def __init__(self, server: Server, clock: Path, embedding: ScriptedServer) -> None:
         self.server, self._clock, self._embedding = server, clock, embedding
+        self._expires = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
 
     def jump(self, days: int) -> None:
         """Sets the clock `days` off the right time."""
@@ -49,8 +50,7 @@ class Shifted:
 
     def remember(self, key: str) -> tuple[dict[str, Any], bool]:
         """The memory stored under an idempotency key, which expires in an hour, and whether it was stored before."""
-        expires = (START + timedelta(hours=1)).isoformat()
-        body = {"agent_id": "a", "user_id": "ada", "content": f"The {key} note", "expires_at": expires}
+        body = {"agent_id": "a", "user_id": "ada", "content": f"The {key} note", "expires_at": self._expires}
         answer = self.server.client.post("/v1/memories", json=body, headers={"Idempotency-Key": key})
         assert answer.status_code == 201, answer.text
         return answer.json(), "Idempotency-Replayed" in answer.headers
@@ -62,9 +62,6 @@ class Shifted:
     def jobs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.server.client.get("/v1/jobs").json()["items"]
         return found
-
-
-START = datetime.now(UTC)
 
 
 def set_clock(file: Path, days: int) -> None:

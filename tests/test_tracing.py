@@ -14,10 +14,9 @@ import pytest
 
 from app.cli._common import JsonFormatter
 from app.core import tracing
-from app.job_settings import JobSettings
 from app.memories.models import MEMORIES
 from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.collector import Collector, Seen, collecting
 from tests.support.collector import collector as collector

@@ -75,6 +75,12 @@ def counted(server: Server, route: str) -> float:
     return sum(map(float, found))
 
 
+def job_runs(server: Server, kind: str) -> float:
+    """How often the workers together have run a job of this kind, with any outcome."""
+    text = ask(server, path="/metrics").text
+    return sum(map(float, re.findall(rf'recalld_job_runs_total{{kind="{kind}",[^}}]*}} (\S+)', text)))
+
+
 class Load:
     """Clients that write and read all the time, each on a connection that it keeps."""
 
@@ -164,6 +170,46 @@ def test_a_worker_that_is_killed_comes_back_and_the_others_serve(tmp_path: Path)
         assert counted(server, "/v1/memories") == 8, "its counts are kept"
         (died,) = [line for line in server.log() if line["message"] == "a worker died"]
         assert (died["pid"], died["exit_code"], died["level"]) == (victim, -signal.SIGKILL, "error")
+        assert server.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_worker_that_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        body = {**OWNER, "content": "The bridge opens at nine."}
+        memory_id = ask(server, "POST", "/v1/memories", json=body).json()["memory_id"]
+        before = running(server)
+        still = next(iter(before))
+        os.kill(still, signal.SIGSTOP)
+        until(lambda: still not in running(server))
+        (killed,) = [line for line in server.log() if line["message"] == "a worker is killed: it does not answer"]
+        assert killed["number"] == before[still]
+        until(lambda: all_ready(server, 2))
+        assert len(running(server)) == 2
+        assert {ask(server, path=f"/v1/memories/{memory_id}").status_code for _ in range(4)} == {200}
+        assert server.stop() == 0
+
+
+def test_each_job_runs_once_in_one_of_the_workers(tmp_path: Path, settings: Settings) -> None:
+    users = [f"u{number}" for number in range(12)]
+    given = {**store_of(settings), "RECALLD_JOBS_ENABLED": "true", "RECALLD_JOBS_CONSOLIDATION_SECONDS": "86400"}
+    with served(tmp_path / "data", 3, **given) as server:
+        for user in users:
+            body = {"agent_id": "a", "user_id": user, "content": f"The bridge of {user} opens at nine."}
+            assert ask(server, "POST", "/v1/memories", json=body).status_code == 201
+        before = job_runs(server, "consolidation")
+        queued = [
+            ask(server, "POST", "/v1/jobs/consolidation/run", json={"agent_id": "a", "user_id": user}) for user in users
+        ]
+        operations = [answer.json()["operation_id"] for answer in queued]
+        assert len({*operations}) == len(users)
+
+        def states() -> list[str]:
+            return [ask(server, path=f"/v1/operations/{one}").json()["status"] for one in operations]
+
+        until(lambda: {*states()} == {"succeeded"})
+        until(lambda: job_runs(server, "consolidation") >= before + len(users))
+        assert job_runs(server, "consolidation") == before + len(users)
         assert server.stop() == 0
 
 

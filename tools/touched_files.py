@@ -9,24 +9,23 @@ count.
 """
 
 import argparse
-import asyncio
 import inspect
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import httpx
+from starlette.testclient import TestClient
 
-from app.job_settings import JobSettings
 from app.main import create_app
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 OWNER = {"agent_id": "agent", "user_id": "user"}
@@ -69,33 +68,13 @@ class Tracer:
             self._files.add(code.co_filename)
 
 
-@asynccontextmanager
-async def client(data_dir: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the application, without a socket."""
-    settings = Settings(data_dir=data_dir, jobs=JobSettings(enabled=False), log_level="warning", _env_file=None)
-    app = create_app(settings)
-    async with app.router.lifespan_context(app) as state:
-        assert state is not None
-
-        async def call(scope: Any, receive: Any, send: Any) -> None:
-            await app({**scope, "state": dict(state)}, receive, send)  # a server adds the lifespan's state
-
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(call), base_url="http://127.0.0.1") as found:
-            yield found
-
-
-async def post(api: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
-    (await api.post(path, json={**OWNER, **body})).raise_for_status()
-
-
-async def plant(api: httpx.AsyncClient) -> None:
-    """One record of each kind that a context draws from."""
-    for content in ("Ada prefers green tea.", "Ada lives in Boston.", "The trip to Lisbon is in May."):
-        await post(api, "/v1/memories", {"content": content})
-    await post(api, "/v1/facts", {"subject": "Ada", "predicate": "drinks", "object": "green tea"})
-    await post(api, "/v1/tasks", {"goal": "Book the trip to Lisbon", "session_id": "session"})
-
-
+RECORDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/v1/memories", {"content": "Ada prefers green tea."}),
+    ("/v1/memories", {"content": "The trip to Lisbon is in May."}),
+    ("/v1/facts", {"subject": "Ada", "predicate": "drinks", "object": "green tea"}),
+    ("/v1/tasks", {"goal": "Book the trip to Lisbon", "session_id": "session"}),
+)
+"""Paths and bodies of what a context draws from."""
 QUERY = {"query": "What does Ada like to drink?"}
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "search": ("/v1/memories/search", QUERY),
@@ -105,18 +84,22 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Path and body. The append comes last: a search after a write would count the refresh of its index, too."""
 
 
-async def count() -> dict[str, list[str]]:
+def count() -> dict[str, list[str]]:
+    """Files that ran, by the request."""
     tracer, found = Tracer(ROOT / "app"), {}
     with tempfile.TemporaryDirectory(prefix="recalld-touched-") as folder, tracer.installed():
-        async with client(Path(folder)) as api:
-            await plant(api)
-            for path, body in [*REQUESTS.values()] * WARM_UPS:
-                await post(api, path, body)
-            await post(api, *REQUESTS["search"])
+        settings = Settings(data_dir=Path(folder), jobs=JobSettings(enabled=False), log_level="warning", _env_file=None)
+        with TestClient(create_app(settings), "http://127.0.0.1", client=("127.0.0.1", 1)) as api:
+
+            def post(path: str, body: dict[str, Any]) -> None:
+                api.post(path, json={**OWNER, **body}).raise_for_status()
+
+            for path, body in (*RECORDS, *[*REQUESTS.values()] * WARM_UPS, REQUESTS["search"]):
+                post(path, body)
             for name, (path, body) in REQUESTS.items():
-                await asyncio.sleep(QUIET_SECONDS)
+                time.sleep(QUIET_SECONDS)
                 tracer.start()
-                await post(api, path, body)
+                post(path, body)
                 found[name] = tracer.stop()
     return found
 
@@ -125,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="name the files, too")
     options = parser.parse_args()
-    for name, files in asyncio.run(count()).items():
+    for name, files in count().items():
         print(f"{name:8} {len(files)}")
         for file in files if options.list else ():
             print(f"  {file}")

@@ -1,12 +1,10 @@
-"""What stands for actions that were rolled up and purged, so that their ids still lead somewhere.
+"""Actions that were rolled up and purged: the notes that lead from an action's id to the memory of its day. And the
+figures of actions, single ones and rolled-up ones.
 
-The summary memory of a day names its actions in `source.action_ids`. The notes here lead from an action to that memory.
-
-Figures of actions: rates, durations and ratings of single actions and of days that were rolled up. Pure functions.
-
-Intervals are Wilson's (1927), which are valid for small counts, too. A day that was rolled up keeps a *cell* for each
-type of action and tool: counts by outcome, ratings, the sum of the durations, and the number of durations in each
-bucket. Buckets grow by `GROWTH`, so a percentile of rolled-up durations is within 2 % of the exact one.
+The summary memory of a day names its actions in `source.action_ids`. Its figures are pure functions: intervals are
+Wilson's (1927), which are valid for small counts, too. A day keeps a *cell* for each type of action and tool: counts by
+outcome, ratings, the sum of the durations, and the number of durations in each bucket. Buckets grow by `GROWTH`, so a
+percentile of rolled-up durations is within 2 % of the exact one.
 """
 
 import sys

@@ -233,5 +233,5 @@ class Stats(Figures):
 
 def render(doc: Doc) -> Doc:
     """Renders an action without internal fields. Those of earlier versions have no source."""
-    shown = {name: value for name, value in doc.items() if name not in INTERNAL}
-    return {"source": {**SOURCE, "session_id": doc["session_id"]}, "rolled_up_into": None, **shown}
+    source = {**SOURCE, "session_id": doc["session_id"]}
+    return {"source": source, "rolled_up_into": None, **ACTIONS.public(doc)}

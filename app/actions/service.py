@@ -23,7 +23,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, pages
+from app.storage.repository import Listing, Repository, between, having, pages
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -149,7 +149,7 @@ class ActionService:
         self, filters: Mapping[str, Any], since: str, *, by_type: bool
     ) -> AsyncIterator[tuple[str, list[Doc], list[Doc]]]:
         """Yields each rolled-up day with its cells for the total and for groups."""
-        owner, kind = _owned(filters), filters.get("action_type")
+        owner, kind = having(filters, "agent_id", "user_id"), filters.get("action_type")
         days = Repository(self._actions.store, self._actions.scope, ACTION_DAYS)
         first, known = since[:10], set[tuple[str | None, str]]()
         where = both(owner, Range("day", ge=f"{first}T00:00:00.000Z"))
@@ -238,19 +238,14 @@ def _one_line(body: ActionCreate) -> str:
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
 
 
-def _owned(filters: Mapping[str, Any]) -> Filter:
-    return both(*(Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None))
-
-
 def _listed(filters: Mapping[str, Any]) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
     plain = ("agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome")
-    since, until = filters.get("since"), filters.get("until")
     return both(
-        *(Eq(field, filters[field]) for field in plain if filters.get(field) is not None),
+        having(filters, *plain),
         None if filters.get("entity") is None else _named("entities", "entity_keys", filters["entity"]),
         None if filters.get("tag") is None else _named("tags", "tag_keys", filters["tag"]),
-        None if since is None and until is None else Range("timestamp", ge=since, lt=until),
+        between("timestamp", filters.get("since"), filters.get("until")),
     )
 
 

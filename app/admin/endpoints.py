@@ -1,8 +1,7 @@
-"""HTTP endpoints of keys, of the audit trail, and of the caller itself.
+"""HTTP endpoints for keys and the audit trail, which need an admin key, and for what the calling key may do.
 
-HTTP endpoints for keys and the audit trail, which need an admin key, and for what a key may do.
-
-Metadata of the service as an OAuth 2.0 protected resource (RFC 9728): which issuer's tokens it accepts.
+Without a key, clients read which issuer's tokens are accepted: the metadata of an OAuth 2.0 protected resource
+(RFC 9728).
 """
 
 from typing import Annotated, Any
@@ -34,7 +33,9 @@ async def key_service(request: Request) -> KeyService:
 async def audit_service(request: Request) -> AuditService:
     """Returns the audit service of the caller."""
     resources, principal = get_caller(request)
-    return AuditService(resources.store, principal.scope, Tombstones.of(resources, principal.scope.tenant))
+    return AuditService(
+        resources.store, principal.scope, Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
+    )
 
 
 InKeys = Annotated[KeyService, Depends(key_service)]
@@ -158,8 +159,8 @@ async def protected_resource(request: Request) -> Response:
     )
 
 
-def routes() -> list[Route]:
-    """Returns the routes. They need no key and are not part of the API's document."""
+def metadata_routes() -> list[Route]:
+    """Returns the routes of the metadata. They need no key and are not part of the API's document."""
     return [
         Route(METADATA + path, protected_resource, methods=["GET"], name="protected_resource", include_in_schema=False)
         for path in RESOURCES

@@ -14,8 +14,8 @@ from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.settings import Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository
-from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.repository import Listing, Repository, between, having
+from app.storage.schema import Doc, Eq, Filter, Has, In, Or, both
 from app.storage.search import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -215,25 +215,18 @@ class AuditService:
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
-        parts: list[Filter] = [
-            Eq(name, filters[name]) for name in ("key_id", "action") if filters.get(name) is not None
-        ]
+        parts = [having(filters, "key_id", "action")]
         if (user := filters.get("user_id")) is not None:
             parts.append(await self._of_user(user))
         if (record := filters.get("record_id")) is not None:
             names = [record, await self._tombstones.known(record)]
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
-        if filters.get("since") is not None or filters.get("until") is not None:
-            parts.append(Range("created_at", ge=filters.get("since"), lt=filters.get("until")))
-        docs, cursor = await self._entries.page(both(*parts), listing, mark=repr(sorted(filters.items())))
-        return {"items": [_shown(doc) for doc in docs], "next_cursor": cursor}
+        created = between("created_at", filters.get("since"), filters.get("until"))
+        docs, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(filters.items())))
+        return {"items": [AUDIT.public(doc) for doc in docs], "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:
         tombstone = await self._tombstones.find(user_id)
         if tombstone is None:
             return Eq("user_id", user_id)
         return Or((Eq("user_id", user_id), Eq("user_hash", tombstone["erased_id"])))
-
-
-def _shown(doc: Doc) -> Doc:
-    return {name: value for name, value in doc.items() if name != "tenant_id"}

@@ -189,8 +189,8 @@ def _allowed(request: Request) -> list[str]:
     """Returns the methods of all routes with this path. The framework lists only those of the first one."""
 
     def known(method: str) -> bool:
-        asked = {**request.scope, "method": method}
-        return any(route.matches(dict(asked))[0] is Match.FULL for route in request.app.routes)
+        scope = {**request.scope, "method": method}
+        return any(route.matches(dict(scope))[0] is Match.FULL for route in request.app.routes)
 
     methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if known(method)]
     return ["HEAD", *methods] if "GET" in methods else methods

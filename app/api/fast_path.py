@@ -135,11 +135,11 @@ class StrictRoute(APIRoute):
     def _plain_handler(self) -> RouteHandler | None:
         """Returns a handler for an endpoint that takes only the body and the request, or None for any other. Resolving
         dependencies that do not exist takes a tenth of a search."""
-        asked, endpoint = self.dependant, self.endpoint
-        others = asked.dependencies, asked.path_params, asked.query_params, asked.header_params, asked.cookie_params
-        if any(others) or len(asked.body_params) != 1 or asked.request_param_name is None:
+        needs, endpoint = self.dependant, self.endpoint
+        others = needs.dependencies, needs.path_params, needs.query_params, needs.header_params, needs.cookie_params
+        if any(others) or len(needs.body_params) != 1 or needs.request_param_name is None:
             return None
-        field, request_name = asked.body_params[0], asked.request_param_name
+        field, request_name = needs.body_params[0], needs.request_param_name
 
         async def plain(request: Request) -> Response:
             if not await request.body():

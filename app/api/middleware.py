@@ -1,6 +1,5 @@
-"""Cross-origin requests: which web pages may call the service, and which headers of its answers they may read.
-
-ASGI middleware around every request: its id, the limit of its body, metrics and the log line.
+"""ASGI middleware around every request: its id, the limit of its body, metrics and the log line, and which web pages of
+other origins may call the service.
 """
 
 import logging
@@ -59,8 +58,8 @@ class Cors:
             return None
         if origin is None or not (self._any or origin in self._origins):
             return None
-        asked = headers.get(b"access-control-request-headers", b"")
-        named = [(b"access-control-allow-headers", asked)] if _NAMES.fullmatch(asked) else []
+        requested = headers.get(b"access-control-request-headers", b"")
+        named = [(b"access-control-allow-headers", requested)] if _NAMES.fullmatch(requested) else []
         kept = (b"access-control-max-age", b"%d" % KEPT_SECONDS)
         return [(b"access-control-allow-methods", METHODS), *named, kept]
 
@@ -147,10 +146,10 @@ class _Request:
 
     async def answers_preflight(self) -> bool:
         """Answers the request if it is a preflight of a page that may call the service."""
-        asked = None if self._cors is None else self._cors.preflight(self._method, self._headers)
-        if asked is None:
+        preflight = None if self._cors is None else self._cors.preflight(self._method, self._headers)
+        if preflight is None:
             return False
-        await self.send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": asked})
+        await self.send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": preflight})
         await self.send({"type": "http.response.body", "body": b""})
         return True
 

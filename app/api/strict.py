@@ -1,6 +1,6 @@
-"""A scan of a JSON body while it arrives: depth and number of values, before anything is parsed.
+"""Strict requests: duplicate keys, unknown parameters and bad numbers are refused, and cursors of lists are checked.
 
-Strict requests: duplicate keys, unknown parameters and bad numbers are refused. Cursors of lists are checked.
+A JSON body is scanned while it arrives for its depth and its number of values, before anything is parsed.
 """
 
 import json

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from app.audit.trail import ERASED
 from app.errors import ErasureKeyUnavailable
-from app.resources import Resources
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.factory import make_room, where_of
@@ -146,9 +145,9 @@ class Tombstones:
         self._store, self._tenant, self._erasure_key = store, tenant, key
 
     @classmethod
-    def of(cls, resources: Resources, tenant: str) -> "Tombstones":
-        """Returns the tombstones of a tenant in the app's store."""
-        return cls(resources.store, tenant, ErasureKey.of(resources.settings))
+    def of(cls, store: Store, settings: Settings, tenant: str) -> "Tombstones":
+        """Returns the tombstones of a tenant in a store, whose keys are sealed with the erasure key of the settings."""
+        return cls(store, tenant, ErasureKey.of(settings))
 
     async def hashed(self, text: str) -> str:
         """Returns the HMAC-SHA256 of the text under the tenant's key. Makes the key if there is none."""

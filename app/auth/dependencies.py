@@ -1,4 +1,4 @@
-"""Who is calling: the key of a request, its rate limit, and requests without a key.
+"""Who is calling: the key or token of a request, and requests without one.
 
 Requests without an API key are served only while no key was ever made for the store. A marker file remembers it.
 """
@@ -8,11 +8,8 @@ import json
 import logging
 import os
 import re
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
-from math import ceil
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -20,10 +17,8 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 
 from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
-from app.core import workers
 from app.core.work import charge, charge_to
-from app.core.workers import Pair, Pairs
-from app.errors import Forbidden, RateLimited, TokenExpired, Unauthorized
+from app.errors import Forbidden, TokenExpired, Unauthorized
 from app.resources import Resources
 from app.setting_groups import is_loopback
 
@@ -133,39 +128,6 @@ class KeylessAccess:
         """Ends access without a key, because a key was seen or made, and records it in the marker file."""
         self.ended = True
         await asyncio.to_thread(self._marker.note)
-
-
-MAX_KEYS = 10_000
-"""The number of keys whose rate is tracked; the least recently used is dropped first."""
-
-
-class RateLimiter:
-    """Allows `per_second` requests for each key, with bursts of twice that; 0 means no limit. `clock`
-    returns seconds. `buckets` hold the tokens of each key and the time of that; by default
-    they are those of all workers."""
-
-    def __init__(
-        self, per_second: float, clock: Callable[[], float] = time.monotonic, buckets: Pairs | None = None
-    ) -> None:
-        self._rate, self._clock = per_second, clock
-        self._buckets = workers.pairs("requests", MAX_KEYS) if buckets is None else buckets
-
-    def check(self, key_id: str, per_second: float | None = None) -> None:
-        """Counts a request. Raises RateLimited if the key is over its limit."""
-        rate = self._rate if per_second is None else per_second
-        if not rate:
-            return
-        burst, now, had = max(1.0, 2 * rate), self._clock(), 0.0
-
-        def take(bucket: Pair | None) -> Pair:
-            nonlocal had
-            tokens, since = bucket or (burst, now)
-            had = min(burst, tokens + max(0.0, now - since) * rate)  # another worker may have come in between
-            return had - (had >= 1), max(now, since)
-
-        self._buckets.change(key_id, take)
-        if had < 1:
-            raise RateLimited(f"At most {rate:g} requests a second.", retry_after=ceil((1 - had) / rate))
 
 
 def resources_of(request: Request) -> Resources:

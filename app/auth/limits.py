@@ -1,9 +1,8 @@
-"""Limits of a key's work and of an address' wrong keys.
+"""Limits of a key's requests and work, and of an address' wrong keys.
 
-Limits the work of each key by what it costs: a token bucket in units of work (`app/core/work.py`).
-
-Limits wrong keys by address. A right key is served all the same: secrets have 256 bits and cannot be guessed, so the
-limit saves work and makes attempts visible.
+Requests and work are limited by token buckets: a request takes one token, work takes as many units as it costs
+(`app/core/work.py`). A right key is served whatever wrong ones came from its address: secrets have 256 bits and cannot
+be guessed, so that limit saves work and makes attempts visible.
 """
 
 import logging
@@ -20,7 +19,44 @@ from app.errors import RateLimited
 from app.metrics import WRONG_KEYS
 
 MAX_KEYS = 10_000
-"""The number of keys whose work is tracked; the least recently used is dropped first."""
+"""The number of keys whose requests and work are tracked; the least recently used is dropped first."""
+
+
+def _refilled(bucket: Pair | None, now: float, rate: float, most: float) -> Pair:
+    """Returns what a bucket holds now, at most `most`, and the time of that; it holds less than 0 if it is overdrawn.
+    `rate`: units a second. A new bucket is full. The time is later than `now` if another worker has come in between."""
+    held, since = bucket or (most, now)
+    return min(most, held + max(0.0, now - since) * rate), max(now, since)
+
+
+class RateLimiter:
+    """Allows `per_second` requests for each key, with bursts of twice that; 0 means no limit.
+
+    `clock` returns seconds. `buckets` hold the tokens of each key and the time of that; by default they are those of
+    all workers.
+    """
+
+    def __init__(
+        self, per_second: float, clock: Callable[[], float] = time.monotonic, buckets: Pairs | None = None
+    ) -> None:
+        self._rate, self._clock = per_second, clock
+        self._buckets = workers.pairs("requests", MAX_KEYS) if buckets is None else buckets
+
+    def check(self, key_id: str, per_second: float | None = None) -> None:
+        """Counts a request. `per_second` is the key's own limit. Raises RateLimited if the key is over its limit."""
+        rate = self._rate if per_second is None else per_second
+        if not rate:
+            return
+        now, had = self._clock(), 0.0
+
+        def take(bucket: Pair | None) -> Pair:
+            nonlocal had
+            had, since = _refilled(bucket, now, rate, max(1.0, 2 * rate))
+            return had - (had >= 1), since
+
+        self._buckets.change(key_id, take)
+        if had < 1:
+            raise RateLimited(f"At most {rate:g} requests a second.", retry_after=ceil((1 - had) / rate))
 
 
 class CostLimiter:
@@ -65,10 +101,7 @@ class CostLimiter:
         self._buckets.change(key_id, pay)
 
     def _left(self, bucket: Pair | None, now: float) -> Pair:
-        """Returns the units of a bucket now, less than 0 if it is overdrawn, and the time of that. The time is later
-        than `now` if another worker has come in between."""
-        units, since = bucket or (self._burst, now)
-        return min(self._burst, units + max(0.0, now - since) * self._rate), max(now, since)
+        return _refilled(bucket, now, self._rate, self._burst)
 
 
 MAX_ADDRESSES = 10_000

@@ -1,6 +1,6 @@
-"""The signing keys of an OpenID Connect issuer: discovered, cached, and fetched anew when the issuer rotates them.
+"""Bearer tokens of an OpenID Connect issuer: a JWT is checked, and its claims are mapped to a principal.
 
-Bearer tokens of an OpenID Connect issuer: a JWT is checked, and its claims are mapped to a principal.
+The issuer's signing keys are discovered, cached, and fetched anew when the issuer rotates them.
 """
 
 import asyncio
@@ -259,12 +259,12 @@ def _header(token: str) -> tuple[str | None, str]:
     if algorithm not in ALGORITHMS:
         raise refused(_REASONS["InvalidAlgorithmError"])
     if not isinstance(kid, str | None) or not isinstance(kind, str | None) or (kind or "JWT").lower() not in _TYPES:
-        raise refused("it is no access token")
+        raise refused("it is not an access token")
     return kid, algorithm
 
 
 def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
-    """Returns a time in seconds, or None if the claim is absent. Raises Unauthorized if it is no time."""
+    """Returns a time in seconds, or None if the claim is absent. Raises Unauthorized if it is not a time."""
     value = claims.get(name)
     if value is None:
         return None
@@ -273,7 +273,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        raise refused(f"its claim {name} is no time")
+        raise refused(f"its claim {name} is not a time")
     return seconds
 
 

@@ -1,16 +1,21 @@
-"""Helpers that commands share: output as a table or JSON, access to the store.
+"""What commands share: output as a table or JSON, logs, the store, and calls of the API.
 
-Logs on standard error: lines for people on a terminal, JSON elsewhere.
+Logs go to standard error: lines for people on a terminal, JSON elsewhere. The API is that of a running service, or of
+the local store.
 """
 
 import asyncio
+import importlib
 import json
 import logging
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Annotated, Any, Protocol, TextIO, TypeVar
+from urllib.parse import urlencode
 
 import orjson
 import typer
@@ -20,24 +25,44 @@ from rich.text import Text
 
 from app.core import tracing, workers
 from app.core.clock import rfc3339
-from app.lifespan import open_store
+from app.core.schemas import Json
+from app.embedding.embedder import Embedder
+from app.embedding.factory import begin_loading
+from app.embedding.model import ExtraOptions
+from app.lifespan import RealParts, open_store
 from app.settings import Settings
 from app.storage.transfer import MovableStore
 
 SOME_LEFT_OUT = 3
 """The exit code of an import that left records out. 0: all came in; 1: it failed; 2: the arguments are wrong."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+_UNPRINTABLE = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), " ") | dict.fromkeys(
+    [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
+"""Control characters but tab and line feed, and those that turn the direction of a text."""
+T = TypeVar("T")
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
+_PLAIN = "\x1b[0m"
+AGENT, USER = "assistant", "me"
+"""The owners of memories if none are given."""
+PAGE = 100
+"""Most items of one page of the API."""
+UrlOption = Annotated[
+    str | None, typer.Option("--url", envvar="RECALLD_URL", help="Use this running service; default: the local store.")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--key", envvar=["RECALLD_API_KEY", "RECALLD_KEY"], help="API key; the local store needs none."),
+]
+UserOption = Annotated[str | None, typer.Option("--user", envvar="RECALLD_USER", help="Of this user.")]
+AgentOption = Annotated[str | None, typer.Option("--agent", envvar="RECALLD_AGENT", help="Of this agent.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most rows.")]
 
 
 def as_json(result: Any) -> None:
     """Prints a result as JSON."""
     print(json.dumps(result, indent=2))
-
-
-_UNPRINTABLE = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), " ") | dict.fromkeys(
-    [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-)
-"""Control characters but tab and line feed, and those that turn the direction of a text."""
 
 
 def printable(text: str) -> str:
@@ -74,7 +99,27 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table(columns, rows)
 
 
-T = TypeVar("T")
+@asynccontextmanager
+async def opened_store(
+    settings: Settings, dim: int = 1, *, elsewhere: str | None = None, existing: bool = False
+) -> AsyncIterator[MovableStore]:
+    """Opens the store of the settings, or of `elsewhere`, and closes it in the end. Raises StoreUnavailable, with
+    `existing` also if there is no store yet."""
+    store = await open_store(settings, dim, elsewhere=elsewhere, existing=existing)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def opened_embedder(settings: Settings) -> AsyncIterator[Embedder]:
+    """Opens the embedder of the settings, and closes it in the end. Raises EmbeddingUnavailable."""
+    embedder = await RealParts().embedder(settings)
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
 
 
 def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = False) -> T:
@@ -82,18 +127,10 @@ def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = F
     if there is no store yet."""
 
     async def run() -> T:
-        store = await open_store(Settings(), dim=1, existing=existing)
-        try:
+        async with opened_store(Settings(), existing=existing) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     return asyncio.run(run())
-
-
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[31m"}
-_PLAIN = "\x1b[0m"
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -175,3 +212,86 @@ def configure(settings: Settings, *, at_least: int = logging.DEBUG) -> None:
     for noisy in ("uvicorn.access", "httpx", "httpx2", "huggingface_hub"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it quotes what it was sent; our tools log their own errors
+
+
+class Ask(Protocol):
+    """Sends a request to the API."""
+
+    async def __call__(self, method: str, path: str, body: Json | None = None) -> Any:
+        """Returns the body of the answer. Raises CallFailed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The service that a command uses: the one at `url`, or the local store. `tenant` is for the local store alone."""
+
+    url: str | None = None
+    key: str | None = None
+    tenant: str = "default"
+    jobs: bool = False
+    """True if the command waits for background work of the local store."""
+
+
+def load_model(settings: Settings) -> None:
+    """Begins to load the embedding model in the background."""
+    chosen = settings.embedding
+    begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
+
+
+def load_service(target: Target) -> Any:
+    """Imports the module that opens services, which takes a second. The embedding model is loaded meanwhile."""
+    settings = Settings()
+    configure(settings, at_least=logging.WARNING)  # a request of this process is no news
+    if target.url is None:
+        load_model(settings)
+    return importlib.import_module("app.cli._service")
+
+
+def call(target: Target, work: Callable[[Ask], Awaitable[T]], doing: str = "Opening the memory …") -> T:
+    """Runs `work` on the service and returns its result. A terminal shows `doing` until it ends. Raises CallFailed."""
+    with Console(stderr=True).status(doing):
+        service = load_service(target)
+        result: T = asyncio.run(service.run(target, work))
+    return result
+
+
+def call_once(target: Target, method: str, path: str, body: Json | None = None) -> Any:
+    """Sends one request and returns the body of the answer. Raises CallFailed."""
+    return call(target, lambda ask: ask(method, path, body))
+
+
+def owners(agent: str | None, user: str | None) -> Json:
+    """Returns the owner fields of a request: those that are given, or else the user `me`."""
+    if agent is None and user is None:
+        return {"user_id": USER}
+    return given(agent_id=agent, user_id=user)
+
+
+def given(**values: Any) -> Json:
+    """Returns the values that are not None."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def pages(path: str, filters: Json, limit: int) -> Callable[[Ask], Awaitable[Json]]:
+    """Returns work that lists up to `limit` records of a listing: `items`, and `more`, which is true if there are
+    others."""
+
+    async def work(ask: Ask) -> Json:
+        items: list[Any] = []
+        cursor: Json = {}
+        while True:
+            query = urlencode({**filters, **cursor, "limit": min(PAGE, limit - len(items))})
+            page = await ask("GET", f"{path}?{query}")
+            items += page["items"]
+            cursor = given(cursor=page["next_cursor"])
+            if not cursor or len(items) >= limit:
+                return {"items": items, "more": bool(cursor)}
+
+    return work
+
+
+def tell_of_more(result: Json) -> None:
+    """Says on standard error that a listing has more rows than it shows."""
+    if result["more"]:
+        print(f"The first {len(result['items'])} are shown; --limit shows more.", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""Opens the service that a command uses. A separate module, since importing the service takes a second.
+"""Opens the service that a command uses, and does what `recalld import --from` does with it.
 
-The implementation of `recalld import --from`. A separate module, since importing the service takes a second.
+A separate module, since importing the service takes a second.
 """
 
 import json
@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 from app.audit.tombstones import Tombstones
 from app.auth.keys import Keys, Principal, unauthenticated
-from app.cli._calls import Ask, Target
+from app.cli._common import Ask, Target
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
@@ -222,6 +222,6 @@ async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api,
     target = Target(url, key if url else None, jobs=True)
     try:
         async with opened(target) as (api, resources):
-            yield api, None if resources is None else Tombstones.of(resources, target.tenant)
+            yield api, None if resources is None else Tombstones.of(resources.store, resources.settings, target.tenant)
     except ToolError as error:
         raise ImportRefused(str(error)) from error

@@ -4,7 +4,6 @@ import asyncio
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -18,14 +17,14 @@ from rich.progress import Progress
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED, Actor
 from app.auth.keys import API_KEYS, COMMAND_LINE
-from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, on_store, table_of
+from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, on_store, opened_embedder, opened_store, table_of
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import ENDED
-from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, open_store
+from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.models import INDEXING, MOVES, PENDING
 from app.retention.erasure import ERASURE_NOTES
 from app.retention.user_import import UserImport, UserReport, begins_user_export
@@ -190,11 +189,7 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
 async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased: bool) -> UserReport:
     if not TENANT.fullmatch(tenant):
         raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
-    async with AsyncExitStack() as stack:
-        embedder = await RealParts().embedder(settings)
-        stack.push_async_callback(embedder.close)
-        store = await open_store(settings, dim=embedder.dim)
-        stack.push_async_callback(store.close)
+    async with opened_embedder(settings) as embedder, opened_store(settings, embedder.dim) as store:
         return await read_user(store, embedder, file, tenant, ErasureKey.of(settings), restore_erased=restore_erased)
 
 

@@ -11,8 +11,7 @@ import httpx2
 import openai
 from rich.console import Console
 
-from app.cli._calls import Ask, Target, load_service
-from app.cli._common import printable
+from app.cli._common import Ask, Target, load_service, printable
 from app.cli.memory import summary
 from app.core.clock import new_id
 from app.core.openai_client import headers

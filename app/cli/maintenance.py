@@ -1,4 +1,4 @@
-"""`recalld keys create | list | revoke | rotate`, `recalld backup` and `recalld doctor`."""
+"""`recalld keys …`, `backup`, `restore`, `add-checksums`, `rekey` and `doctor`."""
 
 import asyncio
 import re
@@ -15,14 +15,14 @@ from rich.console import Console
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
-from app.cli._common import AsJson, as_json, on_store, table, table_of
+from app.cli._common import AsJson, as_json, on_store, opened_embedder, table, table_of
 from app.core.clock import SystemClock
+from app.embedding.onnx_reranker import open_reranker
+from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
-from app.lifespan import EMBEDDABLE, RealParts, keys_made
+from app.lifespan import EMBEDDABLE, keys_made
 from app.memories import reindex
 from app.memories.reembed import Reembed
-from app.retrieval.onnx_reranker import open_reranker
-from app.retrieval.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.settings import Settings
 from app.storage.factory import (
     add_page_checksums,
@@ -314,11 +314,10 @@ async def _model(store: Store, settings: Settings) -> Finding:
     """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
     another."""
     try:
-        embedder = await RealParts().embedder(settings)
+        async with opened_embedder(settings) as embedder:
+            counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))
-    await embedder.close()
-    counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     others = sum(count.others for count in counts.values())
     if not others:
         return Finding(MODEL_CHECK, ok=True, detail=embedder.name)

@@ -10,23 +10,26 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli._calls import (
+from app.cli._common import (
     AGENT,
     USER,
     AgentOption,
+    AsJson,
     KeyOption,
     LimitOption,
     Target,
     UrlOption,
     UserOption,
+    as_json,
     call,
     call_once,
     given,
     owners,
     pages,
+    printable,
     tell_of_more,
+    text_table,
 )
-from app.cli._common import AsJson, as_json, printable, text_table
 from app.core.schemas import Json
 from app.errors import invalid
 from app.mcp.transport import segment
@@ -179,10 +182,7 @@ def sessions(  # noqa: PLR0913 (options)
     else:
         columns = ("session", "agent/user", "begun", "messages", "status")
         rows = [_conversation_row(one) for one in found["items"]]
-    if rows:
-        text_table(columns, rows)
-    else:
-        print("Nothing was found.", file=sys.stderr)
+    _table(columns, rows)
     tell_of_more(found)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import Annotated, Any, TypeAlias
@@ -13,17 +12,17 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli._common import AsJson, as_json, table
+from app.cli._common import AsJson, as_json, opened_embedder, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
-from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, open_store
+from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.reembed import Reembed, whole
 from app.settings import Settings
-from app.storage.changes import CommitConflict, Delete
+from app.storage.changes import Delete
 from app.storage.protocol import Store, VectorCounts
 from app.storage.schema import Collection
-from app.storage.transfer import PAGE, MovableStore, Record, Total, digest, exported, totals
+from app.storage.transfer import PAGE, MovableStore, Record, Total, digest, exported, load_each, totals
 
 ORIGIN_NOTE, COPY_NOTE = "migration origin", "migration copy"
 """Notes of a store: the id by which its copies know it; of which store it is a copy, and a digest of what the last run
@@ -66,15 +65,8 @@ async def _migrate(to: str) -> MigrationReport:
     settings = Settings()
     if to == settings.store.get_secret_value():
         raise MigrationRefused("Source and target are the same store.")
-    source = await open_store(settings, dim=1)
-    try:
-        target = await open_store(settings, dim=1, elsewhere=to)
-        try:
-            return await migrate_store(source, target)
-        finally:
-            await target.close()
-    finally:
-        await source.close()
+    async with opened_store(settings) as source, opened_store(settings, elsewhere=to) as target:
+        return await migrate_store(source, target)
 
 
 async def migrate_store(source: MovableStore, target: MovableStore) -> MigrationReport:
@@ -183,12 +175,7 @@ async def _copy(source: MovableStore, target: MovableStore, collection: Collecti
     """Copies what the target does not have. What conflicts with a record that changed meanwhile is left to the next
     run."""
     async for page in exported(source, collection):
-        try:
-            await target.load(collection, page)
-        except CommitConflict:
-            for record in page:
-                with suppress(CommitConflict):
-                    await target.load(collection, [record])
+        await load_each(target, collection, page)
         seen(len(page))
 
 
@@ -254,11 +241,8 @@ def reembed(
 
 
 async def _reembed(settings: Settings, *, drop_old: bool) -> ReembedReport:
-    async with AsyncExitStack() as stack:
-        embedder = await RealParts().embedder(settings)
-        stack.push_async_callback(embedder.close)
-        store = await open_store(settings, dim=1)  # nothing is searched here, and no search index is made yet
-        stack.push_async_callback(store.close)
+    # the store's dimension stays 1: nothing is searched here, and no search index is made yet
+    async with opened_embedder(settings) as embedder, opened_store(settings) as store:
         return await reembed_store(store, embedder, drop_old=drop_old)
 
 

@@ -17,13 +17,10 @@ from app.audit import trail
 from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
 from app.audit.trail import ERASED
 from app.auth.keys import COMMAND_LINE
-from app.cli._calls import Ask, KeyOption, Target, UrlOption, call, call_once
-from app.cli._common import AsJson, as_json, on_store, table
+from app.cli._common import AsJson, Ask, KeyOption, Target, UrlOption, as_json, call, call_once, on_store, table
 from app.core.clock import SystemClock, rfc3339
-from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.profiles.schemas import StoredAgentSettings
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
 from app.retention.service import ForgetRequest, Forgetting, PolicyIn
 from app.storage.changes import DeleteWhere
@@ -163,8 +160,7 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:
-    decays = Decays(StoredAgentSettings(store), tenant)
-    return Forgetting(MemoryRepository(store, Scope(tenant)), decays, SystemClock())
+    return Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
 
 
 def _row(item: Doc) -> tuple[str, ...]:

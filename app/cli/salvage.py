@@ -10,10 +10,10 @@ import typer
 
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
-from app.cli._common import AsJson, as_json, table
+from app.cli._common import AsJson, as_json, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError, StoreUnavailable
-from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
+from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.embedding_backfill import Embeddable, note
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
@@ -50,15 +50,12 @@ async def _salvage(settings: Settings, to: Path) -> Salvaged:
     where = where_of(settings)
     if where.missing:
         raise StoreUnavailable(f"There is no store in {settings.data_dir}.")
-    target = await open_store(settings.model_copy(update={"data_dir": to}), dim=1)
-    try:
+    async with opened_store(settings.model_copy(update={"data_dir": to})) as target:
         result = await salvage_store(where, COLLECTIONS, to, target)
         for kind in EMBEDDABLE:
             for rescue in result.rescued:
                 if rescue.collection is kind.collection:
                     await _index(target, kind, rescue)
-    finally:
-        await target.close()
     for name in KEPT_FILES:
         if (settings.data_dir / name).exists():
             shutil.copy2(settings.data_dir / name, to / name)

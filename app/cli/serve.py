@@ -1,8 +1,7 @@
-"""`recalld serve` and `recalld worker`.
+"""Commands that run until they are stopped.
 
-`recalld demo`: a throw-away store with a story, and the service on it.
-
-`recalld mcp`: the MCP tools over standard input and output.
+`recalld serve` and `worker`; `demo`, which serves a throw-away store with a story; and `mcp`, which serves the MCP
+tools over standard input and output.
 """
 
 import asyncio
@@ -19,16 +18,13 @@ from typing import Annotated, Any
 import typer
 
 from app import VERSION
-from app.cli._common import configure
+from app.cli._common import AGENT, USER, configure, load_model
 from app.cli.server import curl, serve_alone
 from app.cli.supervisor import Supervisor
 from app.core import tracing, work
-from app.embedding.factory import begin_loading
-from app.embedding.model import ExtraOptions
 from app.errors import invalid
-from app.job_settings import JobSettings
 from app.lifespan import RealParts, found_store, job_runner
-from app.settings import Settings, describe, unknown_variables
+from app.settings import JobSettings, Settings, describe, unknown_variables
 
 SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
     f"{name} ({default}): {text}" for name, default, text in describe()
@@ -128,10 +124,6 @@ def _fill(folder: Path) -> None:
     print(", ".join(f"{number} × {kind}" for kind, number in counts.items()), file=sys.stderr)
 
 
-AGENT, USER = "assistant", "me"
-"""The owners of a local store's memories if none are given."""
-
-
 def mcp(
     url: Annotated[
         str | None, typer.Option(envvar="RECALLD_URL", help="Use this running service; default: the local store.")
@@ -150,8 +142,7 @@ def mcp(
     settings = Settings()
     configure(settings)
     if url is None:
-        chosen = settings.embedding
-        begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
+        load_model(settings)
     stdio: Any = importlib.import_module("app.cli.stdio")  # imports the SDK, which takes a second
     given = (agent, user)
     asyncio.run(stdio.local(settings, key, given, (AGENT, USER)) if url is None else stdio.remote(url, key, given))

@@ -16,10 +16,9 @@ import uvicorn
 
 from app.api.connections import Connections, guarded
 from app.api.errors import SaysWhy
+from app.cli._common import load_model
 from app.core import workers
 from app.core.workers import BEAT, CONNECTIONS, LEAVING, READY, STATE, Board
-from app.embedding.factory import begin_loading
-from app.embedding.model import ExtraOptions
 from app.errors import RecalldError
 from app.lifespan import StartRefused
 from app.settings import Settings
@@ -72,8 +71,7 @@ def serve_as_worker(settings: Settings, sockets: Sequence[socket.socket], lifeli
 
 
 def _loaded(settings: Settings, server: "Callable[[uvicorn.Config], DrainingServer]") -> "DrainingServer":
-    chosen = settings.embedding
-    begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
+    load_model(settings)
     config = uvicorn.Config(
         "app.main:create_app",
         factory=True,

@@ -1,8 +1,7 @@
-"""Static files of the service's own pages: read once for each change, compressed, with an ETag.
+"""The pages of the service: `/` leads to the console, `/console/` is the console, `/docs` is the API page.
 
-The pages of the service: `/` leads to the console, `/console/` is the console, `/docs` is the API page.
-
-The files need no key. They hold no data: the pages ask the REST API, which asks for the key.
+Their files are static. Each is read once for each change, and sent compressed, with an ETag. They need no key and hold
+no data: the pages ask the REST API, which asks for the key.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
-"""Marks texts of a prompt that state another value of a single-valued fact than the one that holds. Pure functions.
+"""Marks the candidates of a prompt that state another value of a single-valued fact than the one that holds, and those
+that a finding doubts.
 
 "I live in Rome" beside a home in Oslo becomes "I live in Rome (earlier; since 2026-10-01: Oslo)". A text states another
 value if a sentence of it names a value that the fact had earlier, says the predicate, and is about the subject. Of the
 user's home, other names of places count, too.
-
-Marks the candidates of a prompt that state another value of a single-valued fact, or what a finding doubts.
 """
 
 import re

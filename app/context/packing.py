@@ -1,4 +1,4 @@
-"""Packing: chooses the items of a prompt. Pure functions of items, prices and a budget.
+"""Packing: chooses the items of a prompt and renders them. Pure functions of items, prices and a budget.
 
 1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own `max_tokens`; if
    together they want more than there is, their parts shrink alike. Within its part a section takes its items in order.
@@ -11,12 +11,10 @@
 The budget is never exceeded. Of items that say the same only one is packed. Parts are exact fractions, because rounding
 could make the rest of a larger budget smaller by a token.
 
-Renders a context. The tokens of its pieces add up exactly to those of the whole.
-
-Each piece ends with a line break, and none begins with white space or a slash. The tokenizer splits a text before it
-merges, and between such pieces it always splits. Numbers of up to three digits are one token each. Content is one list
-entry: its line breaks are indented, so that no line of it can pass for a title or another entry, and delimiters in it
-are escaped.
+The tokens of the rendered pieces add up exactly to those of the whole. Each piece ends with a line break, and none
+begins with white space or a slash. The tokenizer splits a text before it merges, and between such pieces it always
+splits. Numbers of up to three digits are one token each. Content is one list entry: its line breaks are indented, so
+that no line of it can pass for a title or another entry, and delimiters in it are escaped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ from app.core.clock import parse_rfc3339
 from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.errors import NotFound, RecalldError, Unavailable
-from app.profiles.schemas import AGENTS
+from app.memories.models import AGENTS
 from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.schema import Doc
@@ -82,7 +82,7 @@ class ContextService:
     """Assembles contexts for one caller."""
 
     def __init__(self, resources: Resources, scope: Scope, sources: Sequence[ContextSource] = SOURCES) -> None:
-        self._held, self._scope, self._arms = resources, scope, sources
+        self._resources, self._scope, self._sources = resources, scope, sources
 
     async def assemble(self, body: ContextRequest) -> Doc:
         """Returns the response of `POST /v1/context`.
@@ -92,8 +92,8 @@ class ContextService:
         started = time.perf_counter()
         charge(CONTEXT_UNITS)
         budget = body.token_budget or await self._budget(body.agent_id)
-        sources = [source for source in self._arms if source.section not in body.exclude and self._limit(source, body)]
-        now = self._held.clock.now() if body.now is None else parse_rfc3339(body.now)
+        sources = [one for one in self._sources if one.section not in body.exclude and self._limit(one, body)]
+        now = self._resources.clock.now() if body.now is None else parse_rfc3339(body.now)
         interval = await interval_of(body.query, now, body.timezone)
         gathered = await asyncio.gather(*(self._gather(source, body, now, interval) for source in sources))
         for one in gathered:
@@ -132,7 +132,7 @@ class ContextService:
         return source.default_limit if bounds is None or bounds.limit is None else bounds.limit
 
     async def _budget(self, agent_id: str) -> int:
-        agent = await self._held.store.get(AGENTS, self._scope.tenant, agent_id)
+        agent = await self._resources.store.get(AGENTS, self._scope.tenant, agent_id)
         if agent is None or not self._scope.sees(agent):
             return DEFAULT_BUDGET
         return max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
@@ -141,21 +141,20 @@ class ContextService:
         self, source: ContextSource, body: ContextRequest, now: datetime, interval: TimeInterval | None
     ) -> Gathered:
         started = time.perf_counter()
-        result = Gathered(
-            source, SourceRequest(body, self._scope, self._held, now, self._limit(source, body), interval)
-        )
+        request = SourceRequest(body, self._scope, self._resources, now, self._limit(source, body), interval)
+        result = Gathered(source, request)
         error: RecalldError | None = None
         try:
             with span(f"context {source.section}") as open_span:
-                async with asyncio.timeout(self._held.settings.context.arm_seconds):
+                async with asyncio.timeout(self._resources.settings.context.arm_seconds):
                     result.items = await source.gather(result.request)
                 open_span.set({"recalld.context.candidates": len(result.items)})
         except TimeoutError:
-            error = Unavailable(f"Not read within {self._held.settings.context.arm_seconds:g} s.")
+            error = Unavailable(f"Not read within {self._resources.settings.context.arm_seconds:g} s.")
         except RecalldError as raised:
             error = raised
         except Exception:
-            log.exception("arm failed", extra={"section": source.section})
+            log.exception("a section was not read", extra={"section": source.section})
             error = RecalldError()
         if error is not None:
             result.failed = True
@@ -173,7 +172,7 @@ class ContextService:
         facts = [fact for one in gathered for fact in one.request.facts]
         values: list[SingleValue] = []
         try:
-            async with asyncio.timeout(self._held.settings.context.arm_seconds):
+            async with asyncio.timeout(self._resources.settings.context.arm_seconds):
                 values = await values_of(request, facts)
         except (RecalldError, TimeoutError):
             request.warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
@@ -190,7 +189,7 @@ class ContextService:
         if any(one.failed for one in searched):
             return False
         scores = [best[one.source.section] for one in searched]
-        return max(scores, default=1.0) < self._held.settings.context.unsure_below
+        return max(scores, default=1.0) < self._resources.settings.context.unsure_below
 
     # --- Packing ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +202,7 @@ class ContextService:
         if body.format == "messages":
             frame += packing.MESSAGE_TOKENS
         sections = [self._section(body, one, budget, boosts(intent)) for one in gathered]
-        floor = self._held.settings.context.min_score if body.min_score is None else body.min_score
+        floor = self._resources.settings.context.min_score if body.min_score is None else body.min_score
         return Packer(sections, budget, frame, floor).pack(_about)
 
     def _section(self, body: ContextRequest, one: Gathered, budget: int, boost: dict[str, float]) -> Section:
@@ -228,7 +227,7 @@ class ContextService:
     def _note_accesses(self, packed: PackedPrompt) -> None:
         accessed = [item.memory_id for items in packed.chosen.values() for item in items if item.memory_id is not None]
         if accessed:
-            self._held.accesses.note(self._scope.tenant, list(dict.fromkeys(accessed)))
+            self._resources.accesses.note(self._scope.tenant, list(dict.fromkeys(accessed)))
 
     # --- The response -------------------------------------------------------------------------------------------------
 
@@ -319,22 +318,22 @@ def price(body: ContextRequest, source: ContextSource) -> Price:
 
 def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:
     """Returns the dropped items, hidden ones last. An item that two sections found is listed once."""
-    resources = {item.id for items in packed.chosen.values() for item in items}
-    found = {item.id: reason for item, reason in packed.dropped if item.id not in resources}
-    hidden = {each: "importance" for one in gathered for each in one.request.hidden if each not in resources}
+    packed_ids = {item.id for items in packed.chosen.values() for item in items}
+    found = {item.id: reason for item, reason in packed.dropped if item.id not in packed_ids}
+    hidden = {each: "importance" for one in gathered for each in one.request.hidden if each not in packed_ids}
     return [{"id": each, "reason": reason} for each, reason in {**hidden, **found}.items()]
 
 
 def _warnings(gathered: Sequence[Gathered], packed: PackedPrompt) -> list[Doc]:
     """Returns the warnings of all sections, without repetitions."""
     found = [warning for one in gathered for warning in one.request.warnings]
-    resources = {item.id for items in packed.chosen.values() for item in items}
+    packed_ids = {item.id for items in packed.chosen.values() for item in items}
     for one in gathered:
         if one.source.section == "instructions":
             found += [
                 {"code": "instruction_left_out", "detail": f"{item.id} does not fit: give a larger token_budget."}
                 for item in one.items
-                if item.id not in resources
+                if item.id not in packed_ids
             ]
     return [warning for at, warning in enumerate(found) if warning not in found[:at]]
 

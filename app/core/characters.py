@@ -1,15 +1,11 @@
 """Characters: what may stand in a text, and views of a text that ignore its form.
 
-Appearance of characters: letters that look like ASCII ones, and characters that are invisible.
-
-The look-alikes are letters of Unicode's confusables (UTS 39) that can be mistaken for one ASCII character, in scripts
-that can imitate whole words. Wide, bold and other compatibility forms need no table.
-
-Small talk: messages without content, such as "thanks" or "good morning".
-
-Reads a text through encodings: escaped as HTML, JSON or Markdown, percent-encoded, or several of these in a row.
-
-What is found in a decoded text can be taken out of the original, since each of its characters has a place there.
+- Letters that look like ASCII ones, and characters that are invisible. The look-alikes are letters of Unicode's
+  confusables (UTS 39) that can be mistaken for one ASCII character, in scripts that can imitate whole words. Wide, bold
+  and other compatibility forms need no table.
+- Encodings: a text is read as escaped HTML, JSON or Markdown, as percent-encoded, or as several of these in a row. What
+  is found in a decoded text can be taken out of the original, since each of its characters has a place there.
+- Small talk: messages without content, such as "thanks" or "good morning".
 """
 
 import html

@@ -40,7 +40,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.registry import Collector
 
 from app.core.tracing import NO_SPAN, Attributes, OpenSpan, SpanKindName, TraceSpan, enter, leave
 from app.errors import RecalldError
@@ -148,24 +147,24 @@ def open_tracer(version: str, *, traces: bool, metrics: bool) -> OtelTracer:
 
 def resource_of(version: str) -> Resource:
     """Returns what the service says of itself. The standard variables win."""
-    told = Resource.create()
+    configured = Resource.create()
     ours = {SERVICE_NAME: NAME, SERVICE_VERSION: version, SERVICE_INSTANCE_ID: str(uuid4())}
     named = {
         name
-        for name, value in told.attributes.items()
+        for name, value in configured.attributes.items()
         if name in ours and not str(value).startswith("unknown_service")  # the SDK's word for no name
     }
-    return told.merge(Resource({name: value for name, value in ours.items() if name not in named}))
+    return configured.merge(Resource({name: value for name, value in ours.items() if name not in named}))
 
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------
 
 
 class MetricsSender:
-    """Sends the metrics of a registry at each interval, from a thread of its own."""
+    """Sends the metrics of the process at each interval, from a thread of its own."""
 
-    def __init__(self, resource: Resource, version: str, registry: Collector = prometheus_client.REGISTRY) -> None:
-        self._resource, self._scope, self._registry = resource, InstrumentationScope(NAME, version), registry
+    def __init__(self, resource: Resource, version: str) -> None:
+        self._resource, self._scope = resource, InstrumentationScope(NAME, version)
         self._exporter = OTLPMetricExporter()
         self._started = time.time_ns()
         self._ending = threading.Event()
@@ -191,7 +190,7 @@ class MetricsSender:
     def data(self) -> MetricsData:
         """Returns the metrics as they are now."""
         now = time.time_ns()
-        found = (self._metric(family, now) for family in self._registry.collect())
+        found = (self._metric(family, now) for family in prometheus_client.REGISTRY.collect())
         scoped = ScopeMetrics(self._scope, [metric for metric in found if metric is not None], "")
         return MetricsData([ResourceMetrics(self._resource, [scoped], "")])
 

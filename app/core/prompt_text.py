@@ -1,13 +1,11 @@
 """Text for prompts: it is fenced, and its tokens are counted.
 
-Fencing of text in prompts: stored text cannot act as structure.
+Fenced text cannot act as structure: as our own tags, as the special tokens of chat templates and tool calls, or as
+lines in the format of ours.
 
-Structure means our own tags, the special tokens of chat templates and tool calls, and lines in the format of ours.
-
-Counts tokens of the o200k_base vocabulary, offline. All budgets and limits use this unit.
-
-Special tokens inside a text count as plain characters. Runs of whitespace longer than `LONGEST_RUN` are cut, because
-tiktoken's regex overflows its stack on them: such a text may count one token more for each cut.
+Tokens are counted by the o200k_base vocabulary, offline. All budgets and limits use this unit. Special tokens inside a
+text count as plain characters. Runs of whitespace longer than `LONGEST_RUN` are cut, because tiktoken's regex overflows
+its stack on them: such a text may count one token more for each cut.
 """
 
 import json

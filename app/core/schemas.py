@@ -1,11 +1,8 @@
-"""What the shapes on the wire share: ids of callers, times, patches and pages.
+"""What the shapes on the wire share: the strict base class, field types, ids of callers, times, patches and pages.
 
-Ids that callers give to agents, users, sessions and tasks, and names of tenants.
-
-An id is any printable text, since identity providers make it: `auth0|5f7c`, `a+b@x.com`, `Jörg Müller`. Two spellings
-of the same characters are one id: each door normalises what it takes, and everything behind compares bytes.
-
-Shared wire schemas: the strict base class, the field types of SPEC §1, the page and the problem.
+An id that a caller gives to an agent, user, session or task is any printable text, since identity providers make it:
+`auth0|5f7c`, `a+b@x.com`, `Jörg Müller`. Two spellings of the same characters are one id: each door normalises what it
+takes, and everything behind compares bytes.
 """
 
 import re

@@ -1,10 +1,7 @@
-"""Work of this process: for whom it is done, and how it is done beside the event loop.
-
-For whom the work of this context is done: the tenant, for fair turns, and the account that pays for it.
+"""Work of this process: for whom it is done (the tenant, for fair turns, and the account that pays for it), and how
+it is done beside the event loop.
 
 Work is priced in units. A unit is about a millisecond of one core, as measured with the default model.
-
-Process-wide helpers: memory of the C library, work that would block the event loop, background tasks.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""What is known of an entity, and memories related to a memory, as responses show them.
-
-HTTP endpoints: the page of an entity, and memories related to a memory.
-"""
+"""HTTP endpoints for the page of an entity and for memories related to a memory, with the shapes of their responses."""
 
 from typing import Annotated, Literal
 
@@ -21,7 +18,6 @@ from app.facts.alias_schemas import Bound, EntityAlias
 from app.facts.endpoints import EntityName, InSight
 from app.facts.repository import FactRepository
 from app.facts.schemas import Fact
-from app.memories.access_log import Decays
 from app.memories.endpoints import MemoryId
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
@@ -105,17 +101,17 @@ class RelatedMemories(Schema):
 async def entity_service(request: Request) -> EntityService:
     """Returns the entity service of the caller."""
     resources, principal = get_caller(request)
-    facts, decays = FactRepository(resources.store, principal.scope), Decays(resources.agents, principal.scope.tenant)
-    return EntityService(facts, decays, resources.clock, resources.embedder.name)
+    facts = FactRepository(resources.store, principal.scope)
+    return EntityService(facts, resources.clock, resources.embedder.name)
 
 
 async def related_service(request: Request) -> RelatedService:
     """Returns the service of the caller that finds related memories."""
     resources, principal = get_caller(request)
     store, scope = resources.store, principal.scope
-    lookup, decays = Retriever(store, scope, resources.embedder, MEMORIES), Decays(resources.agents, scope.tenant)
-    parts = MemoryRepository(store, scope), FactRepository(store, scope), lookup, decays
-    return RelatedService(*parts, resources.clock, resources.embedder.name)
+    lookup = Retriever(store, scope, resources.embedder, MEMORIES)
+    memories, facts = MemoryRepository(store, scope), FactRepository(store, scope)
+    return RelatedService(memories, facts, lookup, resources.clock, resources.embedder.name)
 
 
 memories_router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)

@@ -66,16 +66,11 @@ class RelatedService:
     """Finds related memories within a caller's scope."""
 
     def __init__(
-        self,
-        memories: MemoryRepository,
-        facts: FactRepository,
-        lookup: Retriever,
-        decays: Decays,
-        clock: Clock,
-        model: str,
+        self, memories: MemoryRepository, facts: FactRepository, lookup: Retriever, clock: Clock, model: str
     ) -> None:
         self._memories, self._facts, self._lookup = memories, facts, lookup
-        self._decays, self._clock, self._model = decays, clock, model
+        self._clock, self._model = clock, model
+        self._decays = Decays(memories.store, memories.scope.tenant)
 
     async def related(self, memory_id: str, limit: int) -> Doc:
         """Returns related memories of the same agent and user, and those shared with them. Raises NotFound."""

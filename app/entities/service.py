@@ -1,6 +1,7 @@
-"""Mentions: memories whose text has a name of an entity, found by the text index and confirmed by their words.
+"""The page of an entity: its names, facts, neighbours, mentions in memories, and actions.
 
-The page of an entity: its names, facts, neighbours, mentions in memories and actions.
+Mentions are memories whose text has a name of the entity. They are found by the text index and confirmed by their
+words.
 """
 
 import asyncio
@@ -159,8 +160,8 @@ class _Facts:
     async def find(self, where: Filter, limit: int, order: Order = "desc") -> list[Doc]:
         """Returns up to `limit` facts that begin or end at the entity, in the order in which they were stored."""
         ends = (any_of("subject_key", self.keys), both(any_of("object_key", self.keys), Eq("object_type", "entity")))
-        asked = [both(of_pair, end, where) for of_pair in of_pairs(self.pairs) for end in ends]
-        parts = await asyncio.gather(*(self.facts.find(one, order=order, limit=limit) for one in asked))
+        filters = [both(of_pair, end, where) for of_pair in of_pairs(self.pairs) for end in ends]
+        parts = await asyncio.gather(*(self.facts.find(one, order=order, limit=limit) for one in filters))
         found = {fact["fact_id"]: fact for part in parts for fact in part}.values()
         return sorted(found, key=lambda one: (one["created_at"], one["fact_id"]), reverse=order == "desc")[:limit]
 
@@ -168,8 +169,9 @@ class _Facts:
 class EntityService:
     """Reads what is known of entities, within a caller's scope. `model`: name of the embedding model."""
 
-    def __init__(self, facts: FactRepository, decays: Decays, clock: Clock, model: str) -> None:
-        self._facts, self._decays, self._clock, self._model = facts, decays, clock, model
+    def __init__(self, facts: FactRepository, clock: Clock, model: str) -> None:
+        self._facts, self._clock, self._model = facts, clock, model
+        self._decays = Decays(facts.store, facts.scope.tenant)
         self._graph = GraphService(facts, clock)
 
     async def page(self, name: str, sight: Sight, limit: int) -> Doc:

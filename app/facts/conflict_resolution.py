@@ -143,9 +143,7 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
     ]
 
 
-def mark_migrated(
-    live: Sequence[Statement], disputed: Statement, now: str, *, beside: bool = False
-) -> list[LedgerChange]:
+def settle(live: Sequence[Statement], disputed: Statement, now: str, *, beside: bool = False) -> list[LedgerChange]:
     """Settles a dispute in favour of the disputed statement: cuts it and asserts it again with the trust of the
     statements that it contends with or, with `beside`, next to them with cardinality `many`."""
     others = [one for one in live if one.id != disputed.id]

@@ -1,8 +1,7 @@
-"""Drafts of facts: the fields that an assertion gives, and those that a user's record states.
+"""Drafts of facts: the fields that an assertion gives to its facts, and the assertion as the conflict rules see it.
 
-Drafts: the fields that an assertion gives to its facts, and the assertion as the conflict rules see it.
-
-The records of users while facts that state their profiles change.
+Fields of a user's profile are facts, too. `StatedProfile` makes assertions of them, and `UserRecords` keeps the users'
+records in step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

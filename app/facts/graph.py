@@ -154,8 +154,8 @@ class Graph:
         """Returns the edges that begin or end at these entities, the latest known first."""
         named = tuple(self.aliases.widened(keys))
         sides = [In("subject_key", named), In("object_key", named)]
-        asked = [both(scope, side) for scope in self._scopes for side in sides]
-        parts = await asyncio.gather(*(self._facts.find(where, limit=EDGES_AT_ONCE) for where in asked))
+        filters = [both(scope, side) for scope in self._scopes for side in sides]
+        parts = await asyncio.gather(*(self._facts.find(where, limit=EDGES_AT_ONCE) for where in filters))
         if any(len(part) == EDGES_AT_ONCE for part in parts):
             walk.bounded("edges")
         return [self.aliases.resolved(edge) for part in parts for edge in part]
@@ -183,19 +183,17 @@ class Graph:
 
     async def _read(self, where: Filter, most: int, found: Chain) -> list[Doc]:
         """Returns up to `most` edges that match, of each scope the latest known first."""
-        asked = [both(scope, where) for scope in self._scopes]
-        parts = await asyncio.gather(*(self._facts.find(one, limit=most + 1) for one in asked))
+        filters = [both(scope, where) for scope in self._scopes]
+        parts = await asyncio.gather(*(self._facts.find(one, limit=most + 1) for one in filters))
         facts = [self.aliases.resolved(fact) for part in parts for fact in part]
         if len(facts) > most:
             found.bounded("edges")
         return facts[:most]
 
-    async def entities(
-        self, prefix: str, *, seconds: float = SECONDS
-    ) -> tuple[dict[str, EntityNode], WalkBound | None]:
+    async def entities(self, prefix: str) -> tuple[dict[str, EntityNode], WalkBound | None]:
         """Returns entities by key, with the number of edges at each, and the limit that was met. If there are too many
         facts, those known last are counted."""
-        deadline, read = time.perf_counter() + seconds, 0
+        deadline, read = time.perf_counter() + SECONDS, 0
         there: dict[str, EntityNode] = {}
         for scope in self._scopes:
             place = None

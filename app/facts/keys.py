@@ -1,6 +1,4 @@
-"""Keys by which the parts of facts are compared, as pure functions.
-
-Facts about the user: their reserved subject, and the fields of the profile that are such facts.
+"""Keys by which the parts of facts are compared, and facts about the user. Pure functions.
 
 A fact about the user has the subject `@user`. If its predicate is that of a field of the profile, it belongs to the
 user and to no agent, has cardinality `one`, and is the only place where the field is stored (docs/concepts/facts.md).

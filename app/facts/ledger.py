@@ -27,7 +27,7 @@ from app.facts.conflict_resolution import (
     ValidSpan,
     contenders,
     decide,
-    mark_migrated,
+    settle,
 )
 from app.storage.schema import Doc
 
@@ -79,7 +79,7 @@ class Ledger:
         """Settles a dispute in favour of the disputed fact. Returns the id of the fact that now represents it."""
         doc = self.live[fact_id]
         self.usual = "many" if beside else self.usual
-        kept, _ = self._carry_out(mark_migrated(self._statements(), self._statement(doc), self.now, beside=beside), doc)
+        kept, _ = self._carry_out(settle(self._statements(), self._statement(doc), self.now, beside=beside), doc)
         for one in self.written:
             self.like.setdefault(one, fact_id)
         return kept

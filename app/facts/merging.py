@@ -1,10 +1,11 @@
-"""Facts that a language model is asked to merge: the request, and which facts an assertion contends with.
+"""Merging facts: by a language model that an assertion asks for, and by the rule for predicates.
 
-Merges the books that an earlier version kept apart: groups of facts whose predicates differ in spelling alone.
+`queued` and `contended` prepare what the model is asked: which facts an assertion contends with.
 
-A book is a group of facts (one scope, subject and predicate). Facts of an earlier key move to the group of the present
-one. There the rules decide as if they had been asserted in the order in which they became known; what has to change is
-closed and stated again.
+`BookMerge` merges books that an earlier version kept apart because their predicates differ in spelling alone. A book is
+a group of facts (one scope, subject and predicate). Facts of an earlier key move to the group of the present one. There
+the rules decide as if they had been asserted in the order in which they became known; what has to change is closed and
+stated again.
 """
 
 from dataclasses import dataclass
@@ -72,8 +73,8 @@ async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Co
     near = await facts.near(aliases.groups(draft), span, list(aliases.keys(draft["object_key"])))
     ledger = Ledger(await facts.group(draft["group_id"]), near, now)
     usual = said.cardinality or ledger.usual
-    held = [doc for doc in near if doc["standing"] == "held" and aliases.object_of(doc) != said.object[0]]
-    rivals = [doc for doc in held if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
+    undisputed = [doc for doc in near if doc["standing"] == "held" and aliases.object_of(doc) != said.object[0]]
+    rivals = [doc for doc in undisputed if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
     return Contended(draft, span, sorted(rivals, key=lambda doc: doc["valid_from"] or ""))
 
 

@@ -10,9 +10,10 @@ from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.embedding_backfill import note
 from app.memories.repository import of_pair, of_session
+from app.memories.search import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, pages
+from app.storage.repository import Listing, Repository, having, pages
 from app.storage.schema import EVERYTHING, Absent, Doc, Eq, Filter, In, Not, Or, Range, both
 from app.storage.search import ANY_AGENT, Partition, Scope
 
@@ -45,7 +46,7 @@ class View:
 
     def valid(self) -> Filter:
         """Filters facts that were valid at `as_of`."""
-        return EVERYTHING if self.as_of is None else during(self.as_of)
+        return EVERYTHING if self.as_of is None else both(*true_at(self.as_of))
 
     def of_status(self, status: str) -> Filter:
         """Filters by status: `superseded` and `retracted` are facts closed by then, `any` are all facts written by
@@ -60,14 +61,6 @@ class View:
         return both(Eq("status", status), gone, self.valid())
 
 
-def during(moment: str) -> Filter:
-    """Filters facts that were valid at a moment."""
-    return both(
-        Or((Absent("valid_from"), Range("valid_from", le=moment))),
-        Or((Absent("valid_until"), Range("valid_until", gt=moment))),
-    )
-
-
 def _itself(key: str) -> tuple[str, ...]:
     return (key,)
 
@@ -75,17 +68,14 @@ def _itself(key: str) -> tuple[str, ...]:
 def about(filters: Mapping[str, Any], names: Callable[[str], tuple[str, ...]] = _itself) -> Filter:
     """Filters by owner and by content. Owners must match exactly; texts are compared by key. `names` returns all keys
     of the entity that a key names."""
-    parts: list[Filter] = [Eq(name, filters[name]) for name in ("agent_id", "user_id") if filters.get(name) is not None]
-    parts += [
-        any_of(f"{name}_key", names(key_of(filters[name])))
-        for name in ("subject", "object")
-        if filters.get(name) is not None
-    ]
-    if filters.get("predicate") is not None:
-        parts.append(along(filters["predicate"]))
-    if filters.get("object_type") is not None:
-        parts.append(Eq("object_type", filters["object_type"]))
-    return both(*parts, *of_session(filters))
+    entities = [name for name in ("subject", "object") if filters.get(name) is not None]
+    return both(
+        having(filters, "agent_id", "user_id"),
+        *(any_of(f"{name}_key", names(key_of(filters[name]))) for name in entities),
+        None if filters.get("predicate") is None else along(filters["predicate"]),
+        having(filters, "object_type"),
+        *of_session(filters),
+    )
 
 
 def along(predicate: str) -> Filter:

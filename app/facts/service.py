@@ -249,15 +249,15 @@ class FactService:
     def _turns(self, ledger: Ledger, changed: Sequence[Doc]) -> list[Change]:
         """Returns the changes to the next versions of the ledger's groups. Every request that concerns an entity turns
         the group of its main name, so that one of two concurrent requests by different names fails."""
-        fact, shared, told = changed[0], ledger.shared, (ledger.now, ledger.usual)
+        fact, shared, state = changed[0], ledger.shared, (ledger.now, ledger.usual)
         if shared is None:
-            return [self._facts.turn(ledger.group, fact, *told)]
+            return [self._facts.turn(ledger.group, fact, *state)]
         there = {shared.main, *(other["group_id"] for other in shared.others)}
         new = {doc["group_id"]: doc for doc in changed if doc["group_id"] not in there}
         return [
-            self._facts.turn(ledger.group, fact | {"group_id": shared.main}, *told),
-            *(self._facts.turn(other, fact, *told) for other in shared.others),
-            *(self._facts.turn(None, doc, *told) for doc in new.values()),
+            self._facts.turn(ledger.group, fact | {"group_id": shared.main}, *state),
+            *(self._facts.turn(other, fact, *state) for other in shared.others),
+            *(self._facts.turn(None, doc, *state) for doc in new.values()),
         ]
 
     def _entry(self, fact: Doc) -> IndexEntry:

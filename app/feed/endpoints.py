@@ -1,19 +1,85 @@
-"""The HTTP endpoint of the change feed."""
+"""The HTTP endpoint of the change feed, and changes as responses show them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
+from typing_extensions import TypeAliasType
 
 from app.api.errors import problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import answer
 from app.auth.dependencies import authenticate, get_caller, header
-from app.core.schemas import Identifier
+from app.core.schemas import Count, Identifier, Schema, example
 from app.errors import Busy, Forbidden, RateLimited, RecalldError, Unauthorized, did_you_mean, invalid
-from app.feed import schemas
 from app.feed.service import NOW, ChangeFeed, Wanted
+
+ChangedKind = TypeAliasType(
+    "ChangedKind",
+    Literal[
+        "memory",
+        "session",
+        "message",
+        "task",
+        "checkpoint",
+        "action",
+        "fact",
+        "alias",
+        "procedure",
+        "profile",
+        "agent",
+        "finding",
+    ],
+)
+RecordChangeType = TypeAliasType("RecordChangeType", Literal["created", "updated", "deleted", "erased"])
+ChangeFormat = TypeAliasType("ChangeFormat", Literal["json", "events"])
+ChangeInclude = TypeAliasType("ChangeInclude", Literal["record"])
+ChangedRecord = TypeAliasType("ChangedRecord", dict[str, Any])
+
+KINDS: tuple[str, ...] = ChangedKind.__value__.__args__
+TYPES: tuple[str, ...] = RecordChangeType.__value__.__args__
+
+
+_EXAMPLE: dict[str, Any] = {
+    "cursor": "q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd",
+    "kind": "memory",
+    "id": "mem_01a2003d395076f9a13acea58faaf745",
+    "type": "created",
+    "agent_id": "support",
+    "user_id": "ada",
+    "version": 1,
+    "at": "2026-06-01T12:00:00.000Z",
+}
+PAGE_EXAMPLE: dict[str, Any] = {"items": [_EXAMPLE], "next_cursor": None, "cursor": _EXAMPLE["cursor"]}
+
+
+class RecordChange(Schema):
+    """A change of one record."""
+
+    model_config = example(_EXAMPLE)
+
+    cursor: str = Field(description="Its place in the log: pass it as `after` to go on behind it.")
+    kind: ChangedKind
+    id: str | None = Field(description="The id of the record; null in an `erased` entry, which names nobody.")
+    type: RecordChangeType
+    agent_id: str | None
+    user_id: str | None
+    version: Count | None = Field(
+        description="The record's version after the change, or its last one. Messages and checkpoints have none."
+    )
+    at: str = Field(description="When it was committed (RFC 3339).")
+    record: ChangedRecord | None = Field(
+        None, description="With `include=record`: the record as it is now; null if it is gone or cannot be read."
+    )
+
+
+class ChangePage(Schema):
+    items: list[RecordChange]
+    next_cursor: str | None = Field(None, description="Pass as `after` for the next page; null if there is none now.")
+    cursor: str = Field(description="Where this page ends, never null: pass it as `after` to read what comes later.")
+
 
 EVENTS = "text/event-stream"
 ChangeCursor = Annotated[
@@ -33,18 +99,18 @@ async def wanted_changes(
     user_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this user.")] = None,
     kind: Annotated[
         str | None,
-        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_listed(schemas.KINDS)),
+        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_listed(KINDS)),
     ] = None,
     type: Annotated[
         str | None,
-        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_listed(schemas.TYPES)),
+        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_listed(TYPES)),
     ] = None,
     include: Annotated[
-        schemas.ChangeInclude | None, Query(description="`record`: each change comes with the record as it is now.")
+        ChangeInclude | None, Query(description="`record`: each change comes with the record as it is now.")
     ] = None,
 ) -> Wanted:
     """Collects what a reader asks for. Raises Invalid."""
-    kinds, types = _words("kind", kind, schemas.KINDS), _words("type", type, schemas.TYPES)
+    kinds, types = _words("kind", kind, KINDS), _words("type", type, TYPES)
     return Wanted(agent_id, user_id, kinds, types, records=include == "record")
 
 
@@ -64,12 +130,12 @@ router = APIRouter(prefix="/v1/changes", tags=["changes"], route_class=StrictRou
 
 @router.get(
     "",
-    response_model=schemas.ChangePage,
+    response_model=ChangePage,
     responses={
         **problems(409, 410),
         200: {
             "content": {
-                "application/json": {"example": schemas.PAGE_EXAMPLE},
+                "application/json": {"example": PAGE_EXAMPLE},
                 EVENTS: {  # no schema: OpenAPI 3.1 has none for the events of a stream
                     "example": 'id: q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd\ndata: {"kind": "memory", …}\n\n',
                 },
@@ -83,7 +149,7 @@ async def list_changes(
     after: ChangeCursor = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most changes on a page. A stream has no limit.")] = 100,
     format: Annotated[
-        schemas.ChangeFormat | None,
+        ChangeFormat | None,
         Query(description="`events`: a stream; `json`: a page; absent: as the header Accept says, else a page."),
     ] = None,
     last_event_id: Annotated[

@@ -174,8 +174,7 @@ class ChangeFeed:
             collection = self._by_kind[kind]
             for record, doc in (await Repository(self._store, self._scope, collection).get_many(ids)).items():
                 if doc.get("expires_at") is None or not expired(doc, now):
-                    hidden = {"tenant_id", *collection.internal}
-                    found[kind, record] = {name: value for name, value in doc.items() if name not in hidden}
+                    found[kind, record] = collection.public(doc)
         return found
 
     @property

@@ -1,16 +1,10 @@
-"""Files of other memory systems, each read by one function.
+"""Files of other memory systems. Each function reads those of one system:
 
-Reads exports of mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and
-`relations`.
-
-Reads exports of Zep, as its API returns them: `edges` and `nodes` of a user's graph, `messages` of a thread, or
-`threads`.
-
-Reads exports of Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working
-memory of `sessions`.
-
-Reads exports of Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of
-archival passages.
+- mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and `relations`;
+- Zep: what its API returns: `edges` and `nodes` of a user's graph, `messages` of a thread, or `threads`;
+- Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working memory of
+  `sessions`;
+- Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of archival passages.
 """
 
 import json
@@ -91,7 +85,7 @@ def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
 def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterator[ImportResult]:
     """Yields a fact if both ends of the edge are named, or else its sentence as a memory."""
     if record.get("expired_at") and not record.get("invalid_at"):
-        raise Unreadable("it was taken back (expired_at)")
+        raise Unreadable("it was invalidated (expired_at is set)")
     spans = {"valid_from": time(record.get("valid_at")), "valid_until": time(record.get("invalid_at"))}
     subject, target = (
         record.get(f"{end}_node_name") or names.get(str(record.get(f"{end}_node_uuid"))) for end in ("source", "target")
@@ -295,7 +289,7 @@ def _text(record: Json) -> str:
             return text
         if isinstance(wrapped, dict) and "type" in wrapped:
             if wrapped["type"] != "user_message":
-                raise NoMemory(f"it is Letta's own ({wrapped['type']})")
+                raise NoMemory(f"it is an internal message of Letta ({wrapped['type']})")
             return str(wrapped.get("message") or "")
     return text
 

@@ -1,8 +1,7 @@
-"""The records that a reader of another memory system's file yields: records to import, and skipped ones
-with reasons.
+"""Imports the records of another memory system's file with the same API calls as any client.
 
-Imports records with the same API calls as any client. A record that the API refuses is reported and does not stop
-the others.
+A reader yields records to import, and skipped ones with reasons. A record that the API refuses is reported and does not
+stop the others.
 """
 
 import unicodedata
@@ -132,7 +131,7 @@ def time(value: Any) -> str | None:
         moment = datetime.fromisoformat(str(value))
         return rfc3339(moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment)
     except (ValueError, OverflowError):
-        raise Unreadable(f"its time is none: {str(value)[:40]!r}") from None
+        raise Unreadable(f"its time cannot be read: {str(value)[:40]!r}") from None
 
 
 def words(values: Any) -> list[str]:

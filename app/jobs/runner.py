@@ -209,12 +209,12 @@ class Runner:
 
     async def _take(self, take: Coroutine[Any, Any, Lease | None]) -> Lease | None:
         """Leases a job. If cancelled meanwhile, releases it, so that no job stays leased without a worker."""
-        taking = asyncio.create_task(take)
+        claim = asyncio.create_task(take)
         try:
-            return await asyncio.shield(taking)
+            return await asyncio.shield(claim)
         except asyncio.CancelledError:
             with suppress(RecalldError):
-                lease = await taking
+                lease = await claim
                 if lease is not None:
                     await lease.release()
             raise
@@ -237,10 +237,10 @@ class Runner:
 
     def _handler(self, lease: Lease) -> JobHandler:
         if lease.abandoned:
-            raise RecalldError("every worker that took it stopped before it was done")
+            raise RecalldError("every process that ran this job stopped before the job was done")
         handler = self._handlers.get(lease.doc["kind"])
         if handler is None:
-            raise RecalldError(f"nothing here runs jobs of the kind {lease.doc['kind']}")
+            raise RecalldError(f"this process runs no jobs of the kind {lease.doc['kind']}")
         return handler
 
     async def _failed(self, lease: Lease, error: Exception) -> str:

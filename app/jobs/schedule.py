@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.errors import StoreUnavailable
-from app.job_settings import JobSettings
 from app.jobs.models import (
     CONSOLIDATION,
     DECAY,
@@ -27,6 +26,7 @@ from app.jobs.models import (
     SCHEDULES,
 )
 from app.jobs.queue import Job
+from app.settings import JobSettings
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc

@@ -22,10 +22,10 @@ from app.learning.statements import further_facts, further_memories, further_pro
 from app.llm.base import LLM, Budget
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.models import AGENTS, MEMORIES, Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
-from app.profiles.schemas import AGENTS, ProfilePatch
+from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS
@@ -137,7 +137,7 @@ class MemoryExtractor:
             for each in extractions:
                 if each.quoted is not None:
                     pairs += await _judged(talk, further_memories, rules, each.quoted, pairs, there)
-            decays = Decays(tools.agents, talk.scope.tenant)
+            decays = Decays(tools.store, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
             answers, changes, created = await remember.plan([body for body, _ in pairs], "", sources)

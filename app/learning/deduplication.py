@@ -193,7 +193,7 @@ class Deduplicator:
         alike: dict[bytes, list[Doc]] = {}
         for doc in docs:
             alike.setdefault(sameness(doc), []).append(doc)
-        decays, now = Decays(self._tools.agents, memories.scope.tenant), to_ms(self._tools.clock.now())
+        decays, now = Decays(self._tools.store, memories.scope.tenant), to_ms(self._tools.clock.now())
         importance = {doc["memory_id"]: await decays.importance(doc, now) for doc in docs}
         return [group for each in alike.values() for group in groups(each, importance)]
 

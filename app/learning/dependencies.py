@@ -16,14 +16,12 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.access_log import Decays
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.metrics import LLM_USAGE
 from app.profiles.merge import ProfileReader
 from app.profiles.users import UserService
-from app.resources import AgentSettingsReader
 from app.retrieval.retriever import Retriever
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
@@ -121,7 +119,6 @@ class Tools:
     store: Store
     embedder: Embedder
     clock: Clock
-    agents: AgentSettingsReader
     settings: Settings
 
     def allowance(self, tenant: str) -> TenantAllowance:
@@ -130,8 +127,7 @@ class Tools:
 
     def users(self, scope: Scope) -> UserService:
         """Returns the user service for a scope."""
-        decays = Decays(self.agents, scope.tenant)
-        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), decays, self.clock)
+        memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), self.clock)
         users = Repository(self.store, scope, USERS)
         return UserService(users, self.facts(scope), memories, self.settings.limits, self.clock)
 

@@ -14,13 +14,12 @@ from app.facts.keys import USERS, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.runner import Done, Run, undo_each
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.models import AGENTS, MEMORIES, Embeddings
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES
 from app.procedures.search import restored
 from app.procedures.service import COUNTED, ProcedureRepository
-from app.profiles.schemas import AGENTS
 from app.sessions.repository import expected
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update

@@ -19,8 +19,13 @@ from app.writes.dependencies import InPrecondition, Writer
 async def learning(request: Request) -> Learning:
     """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
-    tools = Tools(resources.store, resources.embedder, resources.clock, resources.agents, resources.settings)
-    return Learning(tools, resources.llm, principal.scope, Tombstones.of(resources, principal.scope.tenant))
+    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings)
+    return Learning(
+        tools,
+        resources.llm,
+        principal.scope,
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
+    )
 
 
 InLearning = Annotated[Learning, Depends(learning)]

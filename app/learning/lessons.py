@@ -18,8 +18,8 @@ from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
 from app.learning.words import tokens
+from app.memories.models import AGENTS
 from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_one
-from app.profiles.schemas import AGENTS
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Doc

@@ -1,8 +1,5 @@
-"""The MCP tools of memories. Each makes one or a few calls of the REST API.
-
-The MCP tools of contexts, facts, conversations and profiles.
-
-The MCP tools of an agent's work: actions, procedures and tasks.
+"""The MCP tools. Each makes one or a few calls of the REST API: for memories, contexts, facts, conversations, profiles,
+actions, procedures and tasks.
 """
 
 from collections.abc import Iterator
@@ -91,8 +88,8 @@ async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
         if said.get(memory_id):
             raise ToolError(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
         said[memory_id] = False
-    asked = {} if body.query is None else {"query": body.query}
-    items = [{"memory_id": memory_id, "helpful": helpful, **asked} for memory_id, helpful in said.items()]
+    found_by = {} if body.query is None else {"query": body.query}
+    items = [{"memory_id": memory_id, "helpful": helpful, **found_by} for memory_id, helpful in said.items()]
     if not items:
         raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
     given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]

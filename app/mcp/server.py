@@ -1,6 +1,6 @@
-"""The MCP prompts: what a user of a host can pick, and the text that the model then reads.
+"""The MCP server: answers the requests of one connection for tools, resources and prompts.
 
-The MCP server: answers the requests of one connection for tools, prompts and resources.
+A prompt is something that a user of a host can pick, and the text that the model then reads.
 """
 
 import json

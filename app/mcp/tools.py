@@ -1,6 +1,5 @@
-"""The table of the MCP tools: name, description, arguments and hints of each.
-
-One connection of an MCP client: the owners that it fixes, and the tools as it may call them.
+"""The table of the MCP tools (name, description, arguments and hints of each), and the tools as one connection may call
+them, whose owners it may fix.
 """
 
 import logging

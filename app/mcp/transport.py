@@ -1,7 +1,4 @@
-"""Transports of the MCP tools: the app in this process, or a remote service.
-
-What a tool is, and how it calls the REST API.
-"""
+"""What an MCP tool is, and how it calls the REST API: in this process, or of a remote service."""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -81,7 +78,7 @@ class InProcess:
     """Calls the app in this process as an authenticated principal."""
 
     def __init__(self, app: Any, resources: Resources, principal: Principal, request_id: str | None = None) -> None:
-        self._app, self._held, self._caller = app, resources, principal
+        self._app, self._resources, self._caller = app, resources, principal
         self._id = [] if request_id is None else [(b"x-request-id", request_id.encode())]
 
     async def __call__(
@@ -102,7 +99,7 @@ class InProcess:
             "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), *self._id, *sent],
             "client": None,
             "server": None,
-            "state": {"resources": self._held, "admitted": self._caller},
+            "state": {"resources": self._resources, "admitted": self._caller},
         }
         receiver, answer = _Once(encoded(body)), _Collected()
         await self._app(scope, receiver, answer)

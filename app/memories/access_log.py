@@ -1,8 +1,7 @@
-"""The decay of an agent's memories: by the agent's own settings if it is registered, else by the defaults.
+"""Accesses of memories, and the decay that starts anew with each.
 
-Records accesses, off the request's path, within a second.
-
-An accessed memory is counted, and its decay starts anew.
+`Decays` reads an agent's own settings if it is registered, else the defaults. `AccessRecorder` counts accesses and
+writes them within a second, off the request's path.
 """
 
 import asyncio
@@ -16,9 +15,8 @@ import numpy as np
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import StoreUnavailable
-from app.memories.models import MEMORIES
+from app.memories.models import AGENTS, MEMORIES
 from app.memories.schemas import render
-from app.resources import AgentSettingsReader
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, Update
 from app.storage.protocol import Store
@@ -30,8 +28,8 @@ from app.storage.text import name_id
 class Decays:
     """Decay settings for one request in one tenant. Each agent's settings are read once."""
 
-    def __init__(self, settings: AgentSettingsReader, tenant: str) -> None:
-        self._settings, self._tenant = settings, tenant
+    def __init__(self, store: Store, tenant: str) -> None:
+        self._store, self._tenant = store, tenant
         self._known: dict[str | None, tuple[DecayCurve, float]] = {None: (DEFAULT_DECAY, 0.0)}
 
     async def of(self, agent_id: str | None) -> DecayCurve:
@@ -46,13 +44,12 @@ class Decays:
     async def _read(self, agent_id: str | None) -> tuple[DecayCurve, float]:
         if agent_id not in self._known:
             assert agent_id is not None
-            given = await self._settings.of(self._tenant, agent_id)
-            read = (
-                (DEFAULT_DECAY, 0.0)
-                if given is None
-                else (DecayCurve(**given["decay"]), given.get("min_importance") or 0.0)
-            )
-            self._known[agent_id] = read
+            agent = await self._store.get(AGENTS, self._tenant, agent_id)
+            if agent is None:
+                self._known[agent_id] = DEFAULT_DECAY, 0.0
+            else:
+                settings = agent["settings"]
+                self._known[agent_id] = DecayCurve(**settings["decay"]), settings.get("min_importance") or 0.0
         return self._known[agent_id]
 
     async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
@@ -103,8 +100,8 @@ class Access:
 class AccessRecorder:
     """Writes accesses in a background task; `note` costs a dictionary entry. A crash loses what is not yet written."""
 
-    def __init__(self, store: Store, agents: AgentSettingsReader, clock: Clock) -> None:
-        self._store, self._agents, self._clock = store, agents, clock
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
         self._recent: OrderedDict[tuple[str, str], datetime] = OrderedDict()
         self._flushing = asyncio.Lock()
@@ -201,7 +198,7 @@ class AccessRecorder:
         tenant = accesses[0].tenant
         noted = {access.memory_id: access for access in accesses}
         docs = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
-        decays = Decays(self._agents, tenant)
+        decays = Decays(self._store, tenant)
         changes = [_change(doc, noted[doc["memory_id"]], await decays.of(doc["agent_id"])) for doc in docs]
         try:
             if changes:

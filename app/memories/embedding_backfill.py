@@ -13,7 +13,7 @@ from app.core.clock import Clock, SystemClock, new_id, rfc3339
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.memories.models import MEMORIES, PENDING, Embeddings, IndexText
-from app.memories.records import passage, standing
+from app.memories.records import needs_new_entry, passage, standing
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -48,6 +48,8 @@ class Embeddable:
     fields: Callable[[Doc], Doc]
     repair: Callable[[Doc], Doc] = lambda doc: {}
     """Returns the fields that documents of earlier versions lack."""
+    needs_new_entry: Callable[[Doc], bool] = lambda changed: True
+    """Returns whether a change of these fields needs a new index entry."""
 
 
 def _missing_of_memory(doc: Doc) -> Doc:
@@ -55,7 +57,7 @@ def _missing_of_memory(doc: Doc) -> Doc:
     return {} if doc.get("standing") == mark else {"standing": mark}
 
 
-MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory)
+MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry)
 
 
 class PendingEmbeddings:

@@ -13,12 +13,11 @@ from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas, search
 from app.memories.access_log import Decays
 from app.memories.feedback import FeedbackService
-from app.memories.models import FEEDBACK, MEMORIES, Embeddings
+from app.memories.models import MEMORIES, Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch
 from app.memories.service import MemoryService
 from app.retrieval.retriever import Retriever
-from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
@@ -26,22 +25,15 @@ from app.writes.executor import etag
 async def memory_service(request: Request) -> MemoryService:
     """Creates the memory service of the request's caller."""
     resources, principal = get_caller(request)
-    decays = Decays(resources.agents, principal.scope.tenant)
-    return MemoryService(
-        MemoryRepository(resources.store, principal.scope), Embeddings(resources.embedder), decays, resources.clock
-    )
+    memories = MemoryRepository(resources.store, principal.scope)
+    return MemoryService(memories, Embeddings(resources.embedder), resources.clock)
 
 
 async def feedback_service(request: Request) -> FeedbackService:
     """Creates the feedback service of the request's caller."""
     resources, principal = get_caller(request)
-    memories, notes = (
-        MemoryRepository(resources.store, principal.scope),
-        Repository(resources.store, principal.scope, FEEDBACK),
-    )
-    return FeedbackService(
-        memories, notes, Decays(resources.agents, principal.scope.tenant), resources.clock, principal.lineage
-    )
+    memories = MemoryRepository(resources.store, principal.scope)
+    return FeedbackService(memories, resources.clock, principal.lineage)
 
 
 def recall_of(request: Request) -> MemorySearch:
@@ -52,7 +44,7 @@ def recall_of(request: Request) -> MemorySearch:
     resources, principal = get_caller(request)
     lookup = Retriever(resources.store, principal.scope, resources.embedder, MEMORIES, resources.second_stage)
     return MemorySearch(
-        lookup, principal.scope, Decays(resources.agents, principal.scope.tenant), resources.accesses, resources.clock
+        lookup, principal.scope, Decays(resources.store, principal.scope.tenant), resources.accesses, resources.clock
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Forbidden, invalid
 from app.memories.access_log import Decays
+from app.memories.models import FEEDBACK
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import FeedbackItem, rounded
 from app.retrieval.decay import DecayCurve, base_of, importance
@@ -71,8 +72,10 @@ def _clamped(value: float) -> float:
 class FeedbackService:
     """Applies feedback. `key` identifies the API key and all its successors (`Principal.lineage`)."""
 
-    def __init__(self, memories: MemoryRepository, notes: Repository, decays: Decays, clock: Clock, key: str) -> None:
-        self._memories, self._notes, self._decays, self._clock, self._key = memories, notes, decays, clock, key
+    def __init__(self, memories: MemoryRepository, clock: Clock, key: str) -> None:
+        self._memories, self._clock, self._key = memories, clock, key
+        self._notes = Repository(memories.store, memories.scope, FEEDBACK)
+        self._decays = Decays(memories.store, memories.scope.tenant)
 
     async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult:
         """Applies each item on its own.

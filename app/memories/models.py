@@ -1,8 +1,6 @@
-"""Index entries of records that are about to be written.
+"""The stored shape of long-term memory: its collections, and the index entries of records that are about to be written.
 
-If the model fails, the write still succeeds, and the record waits for its vector.
-
-Collections of long-term memory: the stored shape.
+If the embedding model fails, the write still succeeds, and the record waits for its vector.
 """
 
 import logging
@@ -210,18 +208,24 @@ key that a disputed memory was sent with. `standing` is `STANDING` for a memory 
 pinned, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out.
 """
 
-HISTORY = Collection(
-    name="memory_history",
-    counted=True,
-    id_field="history_id",
-    fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
-    order="version",
-    indexes=(("record_id",), ("user_id",)),
-    opaque=("record",),
-    audited=False,
-    internal=INTERNAL,
-)
-"""Earlier versions of memories. The change that replaces a version stores it."""
+
+def history(name: str, internal: frozenset[str]) -> Collection:
+    """Returns a collection of earlier versions of records: one document for each, stored by the change that replaces
+    it. `internal`: the fields of the records that no response contains."""
+    return Collection(
+        name=name,
+        counted=True,
+        id_field="history_id",
+        fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
+        order="version",
+        indexes=(("record_id",), ("user_id",)),
+        opaque=("record",),
+        audited=False,
+        internal=internal,
+    )
+
+
+HISTORY = history("memory_history", INTERNAL)
 
 FEEDBACK = Collection(
     name="memory_feedback",
@@ -250,3 +254,16 @@ MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached
 INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
 """Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that rewrites its entries
 (`memories/reindex.py`)."""
+
+AGENTS = Collection(
+    name="agents",
+    kind="agent",
+    counted=True,
+    id_field="agent_id",
+    fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
+    unique=(Unique("name", ("name",)),),
+    global_indexes=("created_at",),
+    opaque=("settings", "experience"),
+    cached=True,
+)
+"""The agents that are registered. It is declared here since the decay of memories is among an agent's settings."""

@@ -4,7 +4,8 @@ The new vector of a record replaces the old one, which is kept as an alternate v
 the old model therefore find the same as before. Progress is read from the rows themselves: an interrupted move
 continues, and a row that is written with the old model meanwhile counts as missing the new vector.
 
-The job `embed_pending`: embeds missing vectors, moves records to the current model, rewrites old index entries.
+`EmbeddingJob` is the job `embed_pending`: it embeds missing vectors, moves records to the current model, and rewrites
+old index entries.
 """
 
 import asyncio

@@ -7,25 +7,16 @@ from typing import Any
 
 from app.core.clock import new_id
 from app.errors import invalid
-from app.memories.embedding_backfill import note
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES
+from app.memories.embedding_backfill import MEMORY, Embeddable, note
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
 from app.memories.records import identity_hash, metadata_terms, passage
-from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert
+from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, pages
-from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.repository import Listing, Repository, between, expired, having, pages
+from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Range, both
 from app.storage.search import Scope
 
 EQUAL_AT_ONCE = 10
-_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
-
-
-def true_at(moment: str) -> tuple[Filter, Filter]:
-    """Returns filters for records that are valid at `moment`.
-
-    Validity intervals include their start and exclude their end.
-    """
-    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
 def of_pair(agent: str | None, user: str | None) -> Filter:
@@ -44,9 +35,9 @@ def same_pair(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 class VersionedRepository(Repository):
     """A repository of searchable records that keeps each replaced version as history."""
 
-    def __init__(self, store: Store, scope: Scope, collection: Collection, history: Collection) -> None:
-        super().__init__(store, scope, collection)
-        self._history = Repository(store, scope, history)
+    def __init__(self, store: Store, scope: Scope, kind: Embeddable, history: Collection) -> None:
+        super().__init__(store, scope, kind.collection)
+        self._kind, self._history = kind, Repository(store, scope, history)
 
     async def history_page(self, doc_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
         """Returns one page of the earlier versions of a record, and the cursor of the next page."""
@@ -61,6 +52,29 @@ class VersionedRepository(Repository):
         if doc["embedding"]["status"] == "ready":
             return []
         return [note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
+
+    async def added(self, doc: Doc, embeddings: Embeddings) -> tuple[Doc, list[Change]]:
+        """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
+        (entry,) = await embeddings.entries([self._kind.passage(doc)])
+        doc = doc | {"embedding": embeddings.info(entry)}
+        return doc, self.add(doc, entry)
+
+    async def rewritten(self, doc: Doc, changed: Doc, now: str, embeddings: Embeddings) -> tuple[Doc, list[Change]]:
+        """Returns a record with these fields at its next version, and the changes that store it. If its text changes,
+        it gets a new index entry. Without fields nothing changes."""
+        if not changed:
+            return doc, []
+        entry, pending = None, list[Change]()
+        if self._kind.needs_new_entry(changed):
+            (entry,) = await embeddings.entries([self._kind.passage(doc | changed)])
+            changed = changed | {"embedding": embeddings.info(entry)}
+            pending = self.note_pending(doc | changed | {"updated_at": now})
+        new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
+        return new, [*self.revise(doc, changed, now, entry), *pending]
+
+    def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
+        """Returns the changes that replace fields and store the outgoing version as history."""
+        return [self.update(doc, changed, now=now, entry=entry), self._past(doc, now)]
 
     def _past(self, doc: Doc, now: str) -> Insert:
         """Returns the insert that stores the outgoing version as history."""
@@ -80,7 +94,7 @@ class MemoryRepository(VersionedRepository):
     """Memories, with their history and feedback."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, MEMORIES, HISTORY)
+        super().__init__(store, scope, MEMORY, HISTORY)
 
     async def named(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
@@ -119,11 +133,12 @@ class MemoryRepository(VersionedRepository):
         return [*super().remove(docs), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
 
     def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
-        """Returns the changes that replace fields and store the outgoing version as history."""
-        update = self.update(doc, changed, now=now, entry=entry)
-        if entry is None and "tags" in changed:
+        """Returns the changes that replace fields and store the outgoing version as history. New tags without a new
+        entry replace the terms alone."""
+        update, *past = super().revise(doc, changed, now, entry)
+        if entry is None and "tags" in changed and isinstance(update, Update):
             update = replace(update, text=passage(doc | changed).indexed())
-        return [update, self._past(doc, now)]
+        return [update, *past]
 
     def retire(self, doc: Doc, by: str, now: str, *, merged: bool = False) -> list[Change]:
         """Returns the changes that mark a memory as superseded.
@@ -150,19 +165,14 @@ def of_session(filters: Mapping[str, Any]) -> list[Filter]:
 
 def listed(filters: Mapping[str, Any]) -> Filter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    parts: list[Filter | None] = [
-        Eq(field, filters[field])
-        for field in ("agent_id", "user_id", "key", "memory_type")
-        if filters.get(field) is not None
-    ]
-    status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
+    status = filters.get("status")
     return both(
-        *parts,
+        having(filters, "agent_id", "user_id", "key", "memory_type"),
         None if status in (None, "any") else Eq("status", status),
         *of_session(filters),
         None if filters.get("origin") is None else Eq("source.origin", filters["origin"]),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
         *(Has("metadata_terms", term) for term in metadata_terms(filters.get("metadata") or {})),
-        None if filters.get("pinned") is None else Eq("pinned", filters["pinned"]),
-        None if since is None and until is None else Range("created_at", ge=since, lt=until),
+        having(filters, "pinned"),
+        between("created_at", filters.get("since"), filters.get("until")),
     )

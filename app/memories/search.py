@@ -1,7 +1,4 @@
-"""Searches of memories as requests and responses show them.
-
-The search endpoint's logic: runs a memory search and renders the response as JSON.
-"""
+"""Searches of memories: the shapes of requests and responses, and the search, which renders its response as JSON."""
 
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
@@ -20,7 +17,6 @@ from app.core.schemas import Flag, Identifier, Object, Owned, Schema, Share, Tim
 from app.memories.access_log import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.records import metadata_terms
-from app.memories.repository import true_at
 from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, Tags, render, rounded
 from app.resources import AccessLog
 from app.retrieval.decay import fading_one_by_one
@@ -267,6 +263,17 @@ def _mask(body: SearchRequest, least: float, columns: Columns, importance: Float
     if body.min_similarity is not None:
         mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
     return mask
+
+
+_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
+
+
+def true_at(moment: str) -> tuple[Filter, Filter]:
+    """Returns filters for records that are valid at `moment`.
+
+    Validity intervals include their start and exclude their end.
+    """
+    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
 def search_filter(body: SearchRequest, now: str) -> Filter:

@@ -1,7 +1,6 @@
 """The rules of long-term memory. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from app.audit.trail import Actor, entries
@@ -10,7 +9,7 @@ from app.errors import Conflict, StorageFull, invalid
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
 from app.memories.models import Embeddings
-from app.memories.records import needs_new_entry, passage, revision
+from app.memories.records import revision
 from app.memories.repository import MemoryRepository, listed
 from app.memories.schemas import MemoryCreate, MemoryPatch, Predecessors
 from app.memories.succession import Disputes, Succession
@@ -26,8 +25,9 @@ DELETED_AT_ONCE = 500
 class MemoryService:
     """Reads and changes the memories that one caller may see."""
 
-    def __init__(self, repository: MemoryRepository, embeddings: Embeddings, decays: Decays, clock: Clock) -> None:
-        self._memories, self._embeddings, self._decays, self._clock = repository, embeddings, decays, clock
+    def __init__(self, memories: MemoryRepository, embeddings: Embeddings, clock: Clock) -> None:
+        self._memories, self._embeddings, self._clock = memories, embeddings, clock
+        self._decays = Decays(memories.store, memories.scope.tenant)
 
     async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
@@ -72,18 +72,9 @@ class MemoryService:
         room = await self._room_for_name(doc, changed, rfc3339(now))
         if doc["status"] == "superseded" and "status" in changed:
             room += await Succession(self._memories, rfc3339(now)).release(doc)
-        outcome = await self._revised(doc, changed, rfc3339(now))
-        return replace(outcome, changes=[*room, *outcome.changes])
-
-    async def _revised(self, doc: Doc, changed: Doc, now: str) -> WriteResult:
-        entry, pending = None, []
-        if needs_new_entry(changed):
-            (entry,) = await self._embeddings.entries([passage(doc | changed)])
-            changed = changed | {"embedding": self._embeddings.info(entry)}
-            pending = self._memories.note_pending(doc | changed | {"updated_at": now})
-        new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
-        changes = [*self._memories.revise(doc, changed, now, entry), *pending]
-        return WriteResult(await self._decays.shown(new, to_ms(now)), changes, headers={"ETag": etag(new)})
+        new, changes = await self._memories.rewritten(doc, changed, rfc3339(now), self._embeddings)
+        shown = await self._decays.shown(new, to_ms(now))
+        return WriteResult(shown, [*room, *changes], headers={"ETag": etag(new)})
 
     async def _room_for_name(self, doc: Doc, changed: Doc, now: str) -> list[Change]:
         """Returns the changes that free the memory's key.

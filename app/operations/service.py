@@ -13,7 +13,7 @@ from app.jobs import queue
 from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, REFLECTION, UNDO
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, Repository
+from app.storage.repository import Listing, Repository, having
 from app.storage.schema import Doc, Eq, In, both
 from app.writes.executor import WriteResult
 
@@ -84,7 +84,7 @@ class OperationService:
 
     async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Doc:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
-        where = both(*(Eq(name, value) for name, value in filters.items() if value is not None))
+        where = having(filters, *filters)
         docs, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
         return {"items": [queue.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
 

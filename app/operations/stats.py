@@ -16,11 +16,10 @@ from app.core.schemas import Count, Schema
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
-from app.memories.models import MEMORIES
+from app.memories.models import AGENTS, MEMORIES
 from app.memories.schemas import MemoryType
 from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES
-from app.profiles.schemas import AGENTS
 from app.resources import AccessLog
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.protocol import Store

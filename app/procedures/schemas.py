@@ -22,6 +22,7 @@ from app.core.schemas import (
     TopK,
     example,
 )
+from app.memories.models import history
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
 from app.memories.search import HowSearched, Scores
 from app.storage.schema import Collection, Doc, Eq, SearchSchema, Unique
@@ -64,18 +65,7 @@ PROCEDURES = Collection(
 at each outcome, so that a search can filter by it. `content_hash` is that of the id, so that no procedure hides another
 in a search."""
 
-PROCEDURE_HISTORY = Collection(
-    name="procedure_history",
-    counted=True,
-    id_field="history_id",
-    fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
-    order="version",
-    indexes=(("record_id",), ("user_id",)),
-    opaque=("record",),
-    audited=False,
-    internal=INTERNAL,
-)
-"""One document for each replaced version of a procedure, stored by the change that replaced it."""
+PROCEDURE_HISTORY = history("procedure_history", INTERNAL)
 
 
 ProcedureListStatus = TypeAliasType("ProcedureListStatus", Literal["active", "archived", "any"])
@@ -267,4 +257,4 @@ class ProcedureSearchResult(HowSearched):
 
 def render(doc: Doc) -> Doc:
     """Renders a procedure without internal fields."""
-    return {name: value for name, value in doc.items() if name not in INTERNAL}
+    return PROCEDURES.public(doc)

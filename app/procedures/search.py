@@ -1,9 +1,7 @@
 """Searches procedures for a situation: by meaning and words, then ordered by how well they work.
 
-Judges procedures by their outcomes: which one fails, and which steps of a trial are better. Pure functions.
-
-A trial sets revised steps beside the current ones. Both are served in turn, and each outcome counts for the steps that
-were served.
+Procedures are judged by their outcomes: which one fails, and which steps of a trial are better. A trial sets revised
+steps beside the current ones. Both are served in turn, and each outcome counts for the steps that were served.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,8 +11,8 @@ from math import sqrt
 from typing import Any, Literal
 
 from app.core.clock import parse_rfc3339
-from app.job_settings import ProcedureSettings
 from app.retrieval.retriever import Hit
+from app.settings import ProcedureSettings
 from app.storage.schema import Doc, Eq, Filter, Has, Or, Range, both
 
 PRIOR = 1.0

@@ -1,7 +1,4 @@
-"""Storage and changes of procedures.
-
-Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing.
-"""
+"""Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -9,7 +6,6 @@ from typing import Any
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
 from app.errors import AlreadyExists
-from app.job_settings import ProcedureSettings
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.embedding_backfill import Embeddable
@@ -42,10 +38,11 @@ from app.procedures.search import (
     warnings,
 )
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
+from app.settings import ProcedureSettings
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing
-from app.storage.schema import Doc, Eq, Filter, Has, Range, both
+from app.storage.repository import Listing, between, having
+from app.storage.schema import Doc, Eq, Filter, Has, both
 from app.storage.search import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -153,7 +150,7 @@ def needs_new_entry(changed: Doc) -> bool:
     return not changed.keys().isdisjoint(("name", "trigger", "preconditions"))
 
 
-PROCEDURE = Embeddable(PROCEDURES, passage, lambda embedding: {"embedding": embedding})
+PROCEDURE = Embeddable(PROCEDURES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry)
 
 
 COUNTED = ("version", "success_count", "failure_count")
@@ -164,7 +161,7 @@ class ProcedureRepository(VersionedRepository):
     """The procedures and their history that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, PROCEDURES, PROCEDURE_HISTORY)
+        super().__init__(store, scope, PROCEDURE, PROCEDURE_HISTORY)
 
     async def named(self, agent: str | None, user: str | None, name_key: str) -> Doc | None:
         """Returns the active procedure with that name and exactly these owners, or None."""
@@ -185,13 +182,13 @@ class ProcedureRepository(VersionedRepository):
 
 def listed(filters: Mapping[str, Any]) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
-    status, since, until = filters.get("status"), filters.get("since"), filters.get("until")
+    status = filters.get("status")
     return both(
-        *(Eq(field, filters[field]) for field in ("agent_id", "user_id") if filters.get(field) is not None),
+        having(filters, "agent_id", "user_id"),
         None if filters.get("name") is None else Eq("name_key", normalise_content(filters["name"])),
         None if status in (None, "any") else Eq("status", status),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
-        None if since is None and until is None else Range("created_at", ge=since, lt=until),
+        between("created_at", filters.get("since"), filters.get("until")),
     )
 
 
@@ -218,9 +215,8 @@ class ProcedureService:
         self._procedures.scope.require_write(body.agent_id, body.user_id)
         doc = new_procedure(body.model_dump(), {"api_key_id": self._procedures.scope.key_id}, self._now())
         await self._require_free_name(doc)
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        doc["embedding"] = self._embeddings.info(entry)
-        return WriteResult(render(doc), self._procedures.add(doc, entry), 201, {"ETag": etag(doc)})
+        doc, changes = await self._procedures.added(doc, self._embeddings)
+        return WriteResult(render(doc), changes, 201, {"ETag": etag(doc)})
 
     async def get(self, procedure_id: str) -> Doc:
         """Returns a procedure. Raises NotFound."""
@@ -241,13 +237,7 @@ class ProcedureService:
             return WriteResult(render(doc), headers={"ETag": etag(doc)})
         if not changed.keys().isdisjoint(("name_key", "status")):
             await self._require_free_name(doc | changed)
-        now, entry, pending = self._now(), None, list[Change]()
-        if needs_new_entry(changed):
-            (entry,) = await self._embeddings.entries([passage(doc | changed)])
-            changed["embedding"] = self._embeddings.info(entry)
-            pending = self._procedures.note_pending(doc | changed | {"updated_at": now})
-        new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
-        changes = [*self._procedures.revise(doc, changed, now, entry), *pending]
+        new, changes = await self._procedures.rewritten(doc, changed, self._now(), self._embeddings)
         return WriteResult(render(new), changes, headers={"ETag": etag(new)})
 
     async def _require_free_name(self, doc: Doc) -> None:

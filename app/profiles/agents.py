@@ -14,21 +14,13 @@ from typing import TypeAlias
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.access_log import Decays
-from app.memories.models import MEMORIES
+from app.memories.models import AGENTS, MEMORIES
 from app.memories.records import SOURCE
-from app.memories.repository import MemoryRepository, true_at
+from app.memories.repository import MemoryRepository
+from app.memories.search import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
-from app.profiles.schemas import (
-    AGENTS,
-    AgentCreate,
-    AgentPatch,
-    AgentSettings,
-    ExperiencePatch,
-    StoredAgentSettings,
-    render_agent,
-    without_private,
-)
+from app.profiles.schemas import AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent, without_private
 from app.storage.repository import Listing, Repository, pages, unexpired
 from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Not, Or, Range, both, matches
 from app.storage.text import text_ids
@@ -153,7 +145,7 @@ class AgentService:
             unexpired(rfc3339(now)),
             Range("importance", ge=least),  # the stored importance; the current one is not higher
         )
-        decays = Decays(StoredAgentSettings(self._agents.store), self._agents.scope.tenant)
+        decays = Decays(self._agents.store, self._agents.scope.tenant)
         best: list[tuple[float, Doc]] = []
         true = both(*true_at(rfc3339(now)))
         async for docs in pages(partial(self._memories.find, where), MEMORIES, READ_AT_ONCE):

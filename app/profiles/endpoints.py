@@ -12,11 +12,11 @@ from app.core.schemas import Identifier, Page, Timestamp
 from app.facts.endpoints import facts_of
 from app.facts.keys import USERS
 from app.memories.endpoints import MemoryServiceDep
+from app.memories.models import AGENTS
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
 from app.profiles.merge import ProfileReader
-from app.profiles.schemas import AGENTS
 from app.profiles.users import UserDirectory, UserService
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer

@@ -1,10 +1,8 @@
-"""Merges profiles and experience, as pure functions. Fields that a patch does not name stay.
+"""Profiles and experience: they are read, merged and rendered for a prompt.
 
-Renders the experience prompt: blocks of what an agent has learned and of what it knows of a user.
-
+A profile is what a user's record stores, and the fields that facts about the user state. Merging is pure: fields that a
+patch does not name stay. The experience prompt has blocks of what an agent has learned and of what it knows of a user.
 Stored text is data: it cannot close its block, pose as another lesson, or contain a special token.
-
-Reads profiles: what a user's record stores, and the fields that facts about the user state.
 """
 
 import re

@@ -1,7 +1,6 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 from typing_extensions import TypeAliasType
@@ -21,34 +20,7 @@ from app.core.schemas import (
 )
 from app.facts.keys import MAX_AGE, MAX_LINE
 from app.memories.schemas import Source
-from app.storage.protocol import Store
-from app.storage.schema import Collection, Doc, Unique
-
-AGENTS = Collection(
-    name="agents",
-    kind="agent",
-    counted=True,
-    id_field="agent_id",
-    fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
-    unique=(Unique("name", ("name",)),),
-    global_indexes=("created_at",),
-    opaque=("settings", "experience"),
-    cached=True,
-)
-
-
-class StoredAgentSettings:
-    """Implements `AgentSettings` of `app/resources.py`."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def of(self, tenant: str, agent_id: str) -> Mapping[str, Any] | None:
-        """Returns the settings of an agent, or None if there is no such agent."""
-        agent = await self._store.get(AGENTS, tenant, agent_id)
-        found: Mapping[str, Any] | None = None if agent is None else agent["settings"]
-        return found
-
+from app.storage.schema import Doc
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]

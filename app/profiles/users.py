@@ -195,8 +195,10 @@ class UserDirectory:
         mark = repr((scope.tenant, USERS.name, listing.order))
         after = None if listing.cursor is None else open_cursor(listing.cursor, mark).id
         bound = EVERYTHING if scope.users is None else In("user_id", tuple(sorted(scope.users)))
-        asked = (one.values("user_id", bound, order=listing.order, after=after, limit=limit + 1) for one in self._owned)
-        found = {user for part in await asyncio.gather(*asked) for user in part}
+        queries = (
+            one.values("user_id", bound, order=listing.order, after=after, limit=limit + 1) for one in self._owned
+        )
+        found = {user for part in await asyncio.gather(*queries) for user in part}
         ordered = sorted(found, reverse=listing.order == "desc")
         shown = ordered[:limit]
         profiles = await self._reader.find_many(shown)

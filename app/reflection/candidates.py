@@ -1,8 +1,8 @@
 """Candidates: pairs of records of one prompt that may not both hold, by their vectors and by what tells them apart.
 
 The nearest neighbours of each record are read from the store's vectors. Each pair gets a score, the probability that a
-person would call it a contradiction or a change. The weights are fitted by `benchmarks/learned/pair_weights.py` on
-pairs that were written for it.
+person would call it a contradiction or a change. The weights are fitted by `scripts/fit_pairs.py` on pairs that were
+written for it.
 """
 
 import math
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from app.core.work import in_turn
 from app.facts.schemas import FACTS
-from app.findings.evidence import EvidenceRecord
+from app.findings.service import EvidenceRecord, facts_of_one_group
 from app.learning.words import number_words
 from app.memories.models import MEMORIES
 from app.reflection.sentences import Sentence, people, sentences, stems, table
@@ -128,7 +128,7 @@ def _scored(records: Sequence[EvidenceRecord], vectors: NDArray[np.float32]) -> 
                     made[min(row, other), max(row, other)] = float(line[other])
     found = []
     for (one, other), cosine in made.items():
-        if _both_facts(records[one], records[other]) or _two_speakers(records[one], records[other]):
+        if facts_of_one_group(records[one], records[other]) or _two_speakers(records[one], records[other]):
             continue
         first, second = sorted((one, other), key=lambda at: (records[at].said_at, records[at].id))
         score = probability(features(said[first], said[second], cosine))
@@ -145,11 +145,6 @@ def likely(pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
         if pair.plain and pair.score >= WEAK:
             best.setdefault(pair.later.name, pair)
     return list(best.values())
-
-
-def _both_facts(one: EvidenceRecord, other: EvidenceRecord) -> bool:
-    """Returns True for two facts of one group: the rules of facts have settled them."""
-    return one.kind == other.kind == "fact" and bool(one.doc["group_id"] == other.doc["group_id"])
 
 
 def _two_speakers(one: EvidenceRecord, other: EvidenceRecord) -> bool:
@@ -311,8 +306,8 @@ def _differ(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 @cache
 def _weights() -> NDArray[np.float64]:
-    held = tomllib.loads(WEIGHTS.read_text(encoding="utf-8"))["weights"]
-    return np.array([held[name] for name in FEATURES], np.float64)
+    fitted = tomllib.loads(WEIGHTS.read_text(encoding="utf-8"))["weights"]
+    return np.array([fitted[name] for name in FEATURES], np.float64)
 
 
 def probability(values: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> float:

@@ -8,13 +8,10 @@ claim. Pure functions.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from app.learning.words import fold, number_words
-from app.reflection.sentences import Sentence, people, sentences, table
+from app.reflection.sentences import USER, Sentence, people, sentences, subject_of, table
 
-USER = "user"
-_WORD = r"[^\W\d_][\w'\u2019.-]*"
 _ADVERBS = (
     r"(?:(?:now|currently|still|just|actually|jetzt|nun|derzeit|aktuell|immer noch|noch|seit\s\S+"
     r"|wieder|inzwischen|mittlerweile"
@@ -251,33 +248,3 @@ def _marital(word: str) -> str:
         if word.startswith(beginnings):
             return name
     return word
-
-
-def subject_of(before: str, verb: str, names: frozenset[str]) -> str | None:
-    """Returns whom a sentence speaks of, from the words before its verb; None if it does not say.
-
-    A person of the user is named by the relation, and by a name if there is one: `sister anna`.
-    """
-    clause = re.split(r"[,;:]|\b(?:and|but|und|aber|y|pero)\b", before)[-1] if before.strip(" ,;") else ""
-    words = re.findall(rf"{_WORD}|\d+", clause)
-    folded = [fold(word.replace("\u2019", "'")) for word in words]
-    if verb.startswith("i'm") or any(word in table("self") for word in folded[-4:]):
-        others = any(word in people() for word in folded)
-        return None if others and folded[-1] not in table("self") else USER
-    related = [(at, people()[word]) for at, word in enumerate(folded) if word in people()]
-    if related:
-        at, relation = related[-1]
-        if "'s" in clause or (at + 1 < len(folded) and folded[at + 1] in ("of", "von", "de", "del")):
-            return None
-        following = list(takewhile(lambda word: word[0].isupper(), words[at + 1 :]))
-        name = " ".join(fold(word) for word in following)
-        return f"{relation} {name}".strip()
-    if any(word in table("others") for word in folded):
-        return None
-    if all(word in table("silent") | table("changed") | table("negations") or not word[0].isalpha() for word in folded):
-        return USER
-    capital = [word for word in words if word[0].isupper() and fold(word) not in table("changed") | table("silent")]
-    if capital and len(capital) >= len([word for word in folded if word not in table("silent") | table("changed")]):
-        name = " ".join(fold(word) for word in capital)
-        return USER if name in names else f"@{name}"
-    return None

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from app.core.clock import parse_rfc3339
 from app.facts.keys import predicate_key
-from app.findings.evidence import EvidenceRecord
+from app.findings.service import EvidenceRecord, facts_of_one_group
 from app.learning.words import fold
-from app.reflection.claims import USER, claims_of
-from app.reflection.sentences import Sentence, people, sentences, table
-from app.reflection.statements import PlainStatement, statements_of
+from app.reflection.claims import claims_of
+from app.reflection.sentences import USER, PlainStatement, Sentence, people, sentences, statements_of, table
 
 MAX_RECORDS_PER_KEY = 50
 """The limit of records that are compared for one subject and aspect, the latest ones."""
@@ -104,7 +103,7 @@ def _of_claims(records: Sequence[EvidenceRecord], user_names: frozenset[str]) ->
                 by_key[subject, aspect].append(said)
     for (_, aspect), claims in by_key.items():
         for one, other in combinations(claims[-MAX_RECORDS_PER_KEY:], 2):
-            if one.denied or one.record.name == other.record.name or _both_facts(one.record, other.record):
+            if one.denied or one.record.name == other.record.name or facts_of_one_group(one.record, other.record):
                 continue
             if not (_alike(one.value, other.value) if other.denied else differ(aspect, one.value, other.value)):
                 continue
@@ -148,11 +147,11 @@ def _claimed(record: EvidenceRecord, user_names: frozenset[str]) -> Iterator[tup
             yield claim.subject, claim.aspect, _Said(record, claim.value, claim.negative, claim.changed)
 
 
-def value_of(record: EvidenceRecord, aspect: str, user_names: frozenset[str] = frozenset()) -> str | None:
+def value_of(record: EvidenceRecord, aspect: str) -> str | None:
     """Returns the value of an aspect of the user that a record states, as it spells it; None if it states none."""
     if record.kind == "fact":
         return str(record.doc["object"])
-    for subject, about, said in _claimed(record, user_names):
+    for subject, about, said in _claimed(record, frozenset()):
         if (subject, about) == (USER, aspect) and not said.denied:
             plain = fold(record.text)
             at = plain.find(said.value) if len(plain) == len(record.text) else -1
@@ -176,11 +175,6 @@ def differ(aspect: str, one: str, other: str) -> bool:
 def _alike(one: str, other: str) -> bool:
     words = [set(fold(value).replace(".", " ").split()) for value in (one, other)]
     return words[0] <= words[1] or words[1] <= words[0]
-
-
-def _both_facts(one: EvidenceRecord, other: EvidenceRecord) -> bool:
-    """Returns True for two facts of one group: the rules of facts have settled them."""
-    return one.kind == other.kind == "fact" and bool(one.doc["group_id"] == other.doc["group_id"])
 
 
 def shared_names(texts: Sequence[str]) -> frozenset[str]:

@@ -12,20 +12,28 @@ from typing import NamedTuple, TypeAlias
 from app.core.clock import rfc3339
 from app.core.work import in_turn
 from app.facts.schemas import FACTS
-from app.findings.evidence import EvidenceRecord, of_fact, of_memory, of_profile
-from app.findings.service import FindingRepository, finding_id, new_finding
+from app.findings.schemas import evidence_names
+from app.findings.service import (
+    EvidenceRecord,
+    FindingRepository,
+    finding_id,
+    new_finding,
+    of_fact,
+    of_memory,
+    of_profile,
+)
 from app.learning.dependencies import Tools
 from app.learning.words import fold
 from app.memories.models import MEMORIES, SMALL_TALK
-from app.memories.repository import of_pair, true_at
+from app.memories.repository import of_pair
+from app.memories.search import true_at
 from app.profiles.merge import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.comparing import Contradiction, conflicts
-from app.reflection.plans import PastPlan, plans
 from app.reflection.sentences import sentences
-from app.reflection.unconfirmed import unconfirmed
-from app.storage.repository import Repository, unexpired
-from app.storage.schema import Absent, Doc, Eq, In, Not, Or, both
+from app.reflection.stale import PastPlan, plans, unconfirmed
+from app.storage.repository import Repository, expired, unexpired
+from app.storage.schema import Absent, Doc, Eq, Filter, In, Not, Or, both
 from app.storage.search import Partition, Scope
 
 MOST_MEMORIES = 2_000
@@ -37,7 +45,8 @@ JUDGED = 0.75
 SINGLE_VALUES = ("home", "occupation")
 MOST_PAIRS = 2_000
 """The limit of pairs by similarity in one partition, the likeliest ones."""
-NOT_COMPARED = ("instruction", "summary", "issue", "solution", "learned")
+NOT_READ = ("instruction", "summary", "issue", "solution", "learned")
+"""Types of memories that reflection does not read; `learned` is that of its own insights."""
 UNSURE = "They are alike, and may not both hold."
 
 
@@ -95,14 +104,11 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     of = of_pair(owner.agent, owner.user)
     if owner.agent is not None and owner.user is not None:
         of = Or((of, of_pair(None, owner.user)))
-    plain = [Not(Eq("memory_type", kind)) for kind in NOT_COMPARED]
-    memories = await Repository(store, scope, MEMORIES).find(
-        both(of, Eq("status", "active"), *plain, unexpired(at)), limit=MOST_MEMORIES
-    )
+    memories = await Repository(store, scope, MEMORIES).find(both(of, *readable(at)), limit=MOST_MEMORIES)
     facts = await Repository(store, scope, FACTS).find(
         both(of, Eq("standing", "held"), Absent("known_until"), *true_at(at)), limit=MOST_MEMORIES
     )
-    records = [of_memory(doc) for doc in memories if _said_by_user(doc) and _valid(doc, at)]
+    records = [of_memory(doc) for doc in memories if is_usable(doc, at)]
     records += [of_fact(doc) for doc in facts]
     user = None if owner.user is None else await ProfileReader(store, scope, tools.clock).find(owner.user)
     if user is not None:  # what facts state is among the facts
@@ -114,14 +120,19 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     return PartitionView(tools, scope, owner, records, frozenset(names), now)
 
 
-def _said_by_user(doc: Doc) -> bool:
-    if doc["standing"] == SMALL_TALK:
+def readable(now: str) -> tuple[Filter, ...]:
+    """Returns the filters of memories that reflection reads: active, unexpired, and of no type of `NOT_READ`."""
+    types = (Not(Eq("memory_type", kind)) for kind in NOT_READ)
+    return Eq("status", "active"), *types, unexpired(now)
+
+
+def is_usable(doc: Doc, now: str) -> bool:
+    """Returns whether a memory is something that a user or a caller said, and true now."""
+    if doc["status"] != "active" or doc["memory_type"] in NOT_READ or doc["standing"] == SMALL_TALK:
         return False
-    return doc["memory_type"] != "message" or doc["source"]["role"] in (None, "user")
-
-
-def _valid(doc: Doc, now: str) -> bool:
-    return (doc["valid_until"] is None or doc["valid_until"] > now) and (doc["valid_from"] or "") <= now
+    holds = (doc["valid_until"] is None or doc["valid_until"] > now) and (doc["valid_from"] or "") <= now
+    by_user = doc["memory_type"] != "message" or doc["source"]["role"] in (None, "user")
+    return holds and by_user and not expired(doc, now)
 
 
 # --- Finders ----------------------------------------------------------------------------------------------------------
@@ -176,18 +187,13 @@ async def near_pairs(look: PartitionView, found: Sequence[NewFinding]) -> list[C
     """Returns the pairs by similarity that no finder has found, the likeliest first."""
     tools, owner = look.tools, look.owner
     pairs = await candidates(tools.store, owner.tenant, owner.pairs, tools.embedder.name, look.records)
-    known = {frozenset(named(one.finding)) for one in found}
+    known = {frozenset(evidence_names(one.finding)) for one in found}
     new = [
         pair
         for pair in pairs
         if frozenset((pair.earlier.name, pair.later.name)) not in known and look.owns(pair.earlier, pair.later)
     ]
     return new[:MOST_PAIRS]
-
-
-def named(finding: Doc) -> list[tuple[str, str]]:
-    """Returns (kind, id) of the evidence of a finding."""
-    return [(one["kind"], one["id"]) for one in finding["evidence"]]
 
 
 def of_near_pair(look: PartitionView, pair: CandidatePair, kind: str, reason: str, sure: float) -> NewFinding:
@@ -222,8 +228,8 @@ async def alone(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFin
         return []
     where = both(of_pair(look.owner.agent, look.owner.user), In("status", ("open", "accepted")))
     stored = await FindingRepository(look.tools.store, look.scope).find(where, limit=MOST_MEMORIES)
-    paired = {name for doc in stored if len(doc["evidence"]) > 1 for name in named(doc)}
-    return [one for one in found if paired.isdisjoint(named(one.finding))]
+    paired = {name for doc in stored if len(doc["evidence"]) > 1 for name in evidence_names(doc)}
+    return [one for one in found if paired.isdisjoint(evidence_names(one.finding))]
 
 
 def _as(finding: Doc, kind: str) -> str:
@@ -235,7 +241,7 @@ def touches(one: NewFinding, look: PartitionView, focus: str | None) -> bool:
     """Returns whether the evidence of a finding has a word of the focus."""
     if focus is None:
         return True
-    wanted = set(named(one.finding))
+    wanted = set(evidence_names(one.finding))
     said = {
         token.word
         for record in look.records

@@ -14,8 +14,7 @@ from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.evidence import EvidenceRecord, of_memory
-from app.findings.service import FindingRepository, new_finding
+from app.findings.service import EvidenceRecord, FindingRepository, new_finding, of_memory
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.dependencies import NO_LLM, Tools
@@ -26,12 +25,13 @@ from app.learning.quotes import Quote, find
 from app.learning.words import table
 from app.learning.words import tokens as words_of
 from app.llm.base import LLM, Budget
-from app.memories.models import MEMORIES, NO_SMALL_TALK, SMALL_TALK, Embeddings
+from app.memories.models import MEMORIES, NO_SMALL_TALK, Embeddings
 from app.memories.records import passage
 from app.memories.repository import of_pair
+from app.reflection.finders import is_usable, readable
 from app.storage.changes import CommitConflict, IndexEntry
-from app.storage.repository import Repository, expired, unexpired
-from app.storage.schema import Doc, Eq, Filter, Not, both
+from app.storage.repository import Repository
+from app.storage.schema import Doc, Eq, both
 from app.storage.search import Partition, Scope, SearchQuery
 from app.storage.text import TermIds, text_ids
 
@@ -54,8 +54,6 @@ SHARED_TERMS = 0.5
 """The share of an insight's words that stand in its sources. Names and numbers have to stand there all the same."""
 MOST_EARLIER = 500
 MEMORY_CHARACTERS = 1_000
-NOT_READ = ("instruction", "summary", "issue", "solution", "learned")
-"""Types of memories that insights are not made of; `learned` is that of insights themselves."""
 BEGINNINGS = ("articles", "prepositions", "common", "generic", "linking")
 """Tables of words with which an insight may begin though no source has them."""
 DRY_RUN = "a dry run asks no model"
@@ -157,8 +155,8 @@ class InsightFinder:
         """
         agent, now = _agent(of), rfc3339(self._tools.clock.now())
         memories = Repository(self._tools.store, scope, MEMORIES)
-        where = both(of_pair(agent, of.user), *_readable(now))
-        seeds = [doc for doc in await memories.find(where, limit=4 * SEEDS) if _usable(doc, now)][:SEEDS]
+        where = both(of_pair(agent, of.user), *readable(now))
+        seeds = [doc for doc in await memories.find(where, limit=4 * SEEDS) if is_usable(doc, now)][:SEEDS]
         if not seeds:
             return []
         entries = await Embeddings(self._tools.embedder).entries([passage(doc) for doc in seeds])
@@ -181,7 +179,7 @@ class InsightFinder:
         """Returns a memory and those nearest to it, with their cosines. Of those that say the same one is there."""
         if entry.vector is None:
             return []
-        where, store = both(NO_SMALL_TALK, *_readable(now)), self._tools.store
+        where, store = both(NO_SMALL_TALK, *readable(now)), self._tools.store
         query = SearchQuery(scope.tenant, (of,), where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
         columns = await store.search(MEMORIES, query)
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= LEAST_COSINE))
@@ -191,7 +189,7 @@ class InsightFinder:
         for one, cosine in zip(fetched, columns.cosine[near].tolist(), strict=True):
             if one is None or cosine >= SAME_COSINE or one.doc["content_hash"] in said:
                 continue
-            if scope.sees(one.doc) and _usable(one.doc, now):
+            if scope.sees(one.doc) and is_usable(one.doc, now):
                 found.append((one.doc, cosine))
                 said.add(one.doc["content_hash"])
         return found[: 2 * MOST_MEMORIES]
@@ -296,24 +294,6 @@ def _finding(of: Partition, text: str, cited: Sequence[Cited], learned: Doc, now
 
 def _agent(of: Partition) -> str | None:
     return of.agent if isinstance(of.agent, str) else None
-
-
-def _readable(now: str) -> tuple[Filter, ...]:
-    types = (Not(Eq("memory_type", kind)) for kind in NOT_READ)
-    return Eq("status", "active"), *types, unexpired(now)
-
-
-def _usable(doc: Doc, now: str) -> bool:
-    """Returns whether a memory is something that a user or a caller said, and true now."""
-    if (
-        doc["status"] != "active"
-        or expired(doc, now)
-        or doc["memory_type"] in NOT_READ
-        or doc["standing"] == SMALL_TALK
-    ):
-        return False
-    holds = (doc["valid_until"] is None or doc["valid_until"] > now) and (doc["valid_from"] or "") <= now
-    return holds and (doc["memory_type"] != "message" or doc["source"]["role"] in (None, "user"))
 
 
 def _speaks_of(records: Sequence[EvidenceRecord], focus: str | None) -> bool:

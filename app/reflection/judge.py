@@ -18,8 +18,7 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import count
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.evidence import EvidenceRecord
-from app.findings.service import FindingRepository
+from app.findings.service import EvidenceRecord, FindingRepository
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.words import tokens
@@ -112,11 +111,11 @@ class Judge:
             if said.skipped_because or len(found) >= room:
                 skipped += len(batch)
                 continue
-            asked = batch[: self._left]
-            self._left -= len(asked)
-            verdicts = await self._verdicts(asked) if asked else {}
+            part = batch[: self._left]
+            self._left -= len(part)
+            verdicts = await self._verdicts(part) if part else {}
             skipped += sum(pair not in verdicts for pair in batch)
-            if len(asked) < len(batch):
+            if len(part) < len(batch):
                 said.stop("this run may judge no more pairs")
             found += await self._keep(run, look, verdicts, room - len(found))
         said.counts["skipped"] += skipped

@@ -1,9 +1,16 @@
 """The review of a procedure: one that fails becomes a finding, and a trial of revised steps is begun and decided."""
 
 from app.core.clock import rfc3339
-from app.findings.evidence import EvidenceReader, EvidenceRecord, of_action, of_procedure, whole
 from app.findings.schemas import evidence_names
-from app.findings.service import FindingRepository, new_finding
+from app.findings.service import (
+    EvidenceReader,
+    EvidenceRecord,
+    FindingRepository,
+    new_finding,
+    of_action,
+    of_procedure,
+    whole,
+)
 from app.jobs.runner import Done, Run
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_noted, commit_planned, id_of, undo_of

@@ -46,9 +46,9 @@ from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.sentences import sentences
 from app.reflection.service import Applier
-from app.reflection.unconfirmed import crossed
+from app.reflection.stale import crossed
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.repository import anything, pages
+from app.storage.repository import anything, having, pages
 from app.storage.schema import Doc, Eq, Filter, Range, both
 from app.storage.search import SYSTEM, Partition, Scope
 
@@ -120,9 +120,9 @@ class ReflectionJobs:
         if insights.failed and not run.lease.last_attempt:
             raise insights.failed
         undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
-        asked = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
+        judged = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
         counts = {"found": len(report.ids), "applied": report.applied, "settled": settled}
-        result = {"dry_run": dry_run, **counts, **asked, "items": report.ids[:SHOWN], "insights": insights.shown()}
+        result = {"dry_run": dry_run, **counts, **judged, "items": report.ids[:SHOWN], "insights": insights.shown()}
         return Done(result, undo, "partial" if insights.failed else "succeeded")
 
     def _judge(self, tenant: str) -> Judge | None:
@@ -278,7 +278,7 @@ def _partitions(owners: Sequence[Owner]) -> list[Partition]:
 def _named(payload: Doc) -> Filter:
     if pair := payload.get("pair"):
         return of_pair(pair["agent_id"], pair["user_id"])
-    return both(*(Eq(name, payload[name]) for name in ("agent_id", "user_id") if payload.get(name) is not None))
+    return having(payload, "agent_id", "user_id")
 
 
 def _news(schedule: Doc | None) -> Filter:

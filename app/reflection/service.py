@@ -1,8 +1,6 @@
-"""Applies the proposal of a finding. Nothing is deleted: records are superseded, closed or end being valid.
+"""Starts reflection, accepts findings and applies their proposals. Methods return a `WriteResult` and commit nothing.
 
-The body of a request to reflect.
-
-Accepts findings, and starts reflection. Methods return a `WriteResult` and commit nothing.
+Nothing is deleted: records are superseded, closed, or end being valid.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +13,8 @@ from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Schema, example
 from app.errors import Conflict
 from app.facts.keys import field_of
-from app.facts.repository import FactRepository
-from app.facts.schemas import FACTS
-from app.facts.service import FactService
-from app.findings.evidence import EvidenceReader, EvidenceRecord, Name, whole
 from app.findings.schemas import evidence_names
-from app.findings.service import FindingRepository, FindingService
+from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, FindingService, Name, whole
 from app.jobs import queue
 from app.jobs.models import REFLECTION
 from app.learning.dependencies import ALWAYS, Tools
@@ -85,7 +79,7 @@ class Applier:
             elif one.kind == "fact" and (value := value_of(keep, aspect)) and (name := field_of(one.doc)):
                 changes += await self._set_profile(one.doc["user_id"], name, value)
             elif one.kind == "fact":
-                changes += (await self._facts().retract(one.id, ALWAYS)).changes
+                changes += (await self._tools.facts(self._scope).retract(one.id, ALWAYS)).changes
             elif one.kind == "profile":
                 user, _, name = one.id.rpartition("/")
                 changes += await self._set_profile(user, name, value_of(keep, aspect))
@@ -99,7 +93,7 @@ class Applier:
         """Returns the changes that store an insight as a memory, as far trusted as the least of its sources."""
         if not whole(finding, dict(records)):
             raise Conflict("A record that this finding is about has changed meanwhile.")
-        details, held = finding["proposal"]["details"], self._tools
+        details, tools = finding["proposal"]["details"], self._tools
         body = MemoryCreate(
             agent_id=finding["agent_id"],
             user_id=finding["user_id"],
@@ -114,8 +108,8 @@ class Applier:
             "model": details["model"],
             "prompt_version": details["prompt_version"],
         }
-        decays = Decays(held.agents, self._scope.tenant)
-        writer = MemoryWriter(self._memories, Embeddings(held.embedder), decays, held.clock.now(), ALWAYS)
+        decays = Decays(tools.store, self._scope.tenant)
+        writer = MemoryWriter(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
         _, changes, _ = await writer.plan([body], "", [source])
         return changes
 
@@ -133,17 +127,12 @@ class Applier:
         return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 
     async def _revise(self, procedures: Sequence[EvidenceRecord], fields: Doc) -> list[Change]:
-        held = self._tools
-        repository = ProcedureRepository(held.store, self._scope)
-        lookup = Retriever(held.store, self._scope, held.embedder, PROCEDURES)
-        service = ProcedureService(repository, Embeddings(held.embedder), lookup, held.clock)
+        tools = self._tools
+        repository = ProcedureRepository(tools.store, self._scope)
+        lookup = Retriever(tools.store, self._scope, tools.embedder, PROCEDURES)
+        service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
         patch = ProcedurePatch.model_validate(fields)
         return [change for one in procedures for change in (await service.patch(one.id, patch, ALWAYS)).changes]
-
-    def _facts(self) -> FactService:
-        held = self._tools
-        lookup = Retriever(held.store, self._scope, held.embedder, FACTS)
-        return FactService(FactRepository(held.store, self._scope), Embeddings(held.embedder), lookup, held.clock)
 
 
 class ReflectRequest(Schema):

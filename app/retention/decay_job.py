@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.jobs.runner import Done, Run
-from app.memories.models import MEMORIES
-from app.profiles.schemas import AGENTS
+from app.memories.models import AGENTS, MEMORIES
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import DecayRule, Store
 from app.storage.repository import pages

@@ -7,11 +7,10 @@ from typing import Any, Protocol
 
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS
-from app.memories.models import HISTORY, MEMORIES
+from app.memories.models import AGENTS, HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.merge import LESSONS
-from app.profiles.schemas import AGENTS
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages

@@ -14,7 +14,6 @@ from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
-from app.memories.access_log import Decays
 from app.memories.repository import MemoryRepository
 from app.retention import service
 from app.retention.erasure import Erasure
@@ -25,8 +24,7 @@ from app.writes.dependencies import Writer
 async def forgetting(request: Request) -> Forgetting:
     """Returns the forgetting service of the caller."""
     resources, principal = get_caller(request)
-    decays = Decays(resources.agents, principal.scope.tenant)
-    return Forgetting(MemoryRepository(resources.store, principal.scope), decays, resources.clock)
+    return Forgetting(MemoryRepository(resources.store, principal.scope), resources.clock)
 
 
 InForgetting = Annotated[Forgetting, Depends(forgetting)]
@@ -39,7 +37,7 @@ async def erasure(request: Request) -> Erasure:
         resources.store,
         principal.scope,
         resources.clock,
-        Tombstones.of(resources, principal.scope.tenant),
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
         resources.jobs,
     )
 
@@ -52,7 +50,7 @@ async def user_export(request: Request) -> UserExport:
         principal.scope,
         resources.collections,
         resources.clock,
-        Tombstones.of(resources, principal.scope.tenant),
+        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
     )
 
 

@@ -92,9 +92,9 @@ class Erasure:
                 work, changes = found, [self._tombstones.join(found)]
             else:
                 work, changes = await self._new(user_id, erased_id, found, actor)
-            asked = trail.entry(actor, self._now(), None, [], {"users": {"erase_begun": 1}}, erased_id)
+            begun = trail.entry(actor, self._now(), None, [], {"users": {"erase_begun": 1}}, erased_id)
             try:
-                await self._store.commit([*changes, asked])
+                await self._store.commit([*changes, begun])
             except CommitConflict:
                 continue  # another request for the same user, or the end of the job, was first
             return work

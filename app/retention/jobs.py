@@ -12,22 +12,20 @@ from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.job_settings import RetentionSettings
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
-from app.memories.access_log import Decays
 from app.memories.models import FEEDBACK, MEMORIES, Embeddings
-from app.memories.records import new_memory, passage, revision
+from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
-from app.profiles.schemas import StoredAgentSettings
 from app.retention import decay_job
-from app.retention.service import Forgetting, owned_by, policy_of
+from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS
+from app.settings import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import anything, pages
+from app.storage.repository import anything, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, In, Not, Range, both
 from app.storage.search import SYSTEM, Scope
 from app.tasks.schemas import TASKS
@@ -54,7 +52,6 @@ class ForgettingJobs:
         """`teller` returns, for each run, a function that describes days; None without a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
         self._teller = teller
-        self._agents = StoredAgentSettings(store)
 
     # --- Requested by callers -----------------------------------------------------------------------------------------
 
@@ -63,7 +60,7 @@ class ForgettingJobs:
         candidates."""
         request = run.payload
         forgetting = self._forgetting(Scope.of_bindings(run.tenant, request))
-        policy, owner = policy_of(request["policy"]), owned_by(request["agent_id"], request["user_id"])
+        policy, owner = policy_of(request["policy"]), having(request, "agent_id", "user_id")
         by = str(run.lease.job.operation_id)
         done = 0
         async for docs in forgetting.batches(policy, owner):
@@ -253,10 +250,8 @@ class ForgettingJobs:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
         source = old["source"] | origin | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
-        (entry,) = await embeddings.entries([passage(old | changed)])
-        changed["embedding"] = embeddings.info(entry)
-        pending = memories.note_pending(old | changed | {"updated_at": now})
-        return [*memories.revise(old, changed, now, entry), *pending, *roll_ups(old, ids, now)]
+        _, changes = await memories.rewritten(old, changed, now, embeddings)
+        return [*changes, *roll_ups(old, ids, now)]
 
     async def _summed_up(
         self,
@@ -280,10 +275,8 @@ class ForgettingJobs:
             "event_at": f"{date}T00:00:00.000Z",
         }
         source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
-        doc = new_memory(fields, source, now, unique=False)
-        (entry,) = await embeddings.entries([passage(doc)])
-        noted = roll_ups(doc | {"tenant_id": tenant}, ids, now)
-        return [*memories.add(doc | {"embedding": embeddings.info(entry)}, entry), *noted]
+        doc, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
+        return [*changes, *roll_ups(doc | {"tenant_id": tenant}, ids, now)]
 
     async def _archive_unused(self, run: Run) -> int:
         tenant, unused = _tenant(run), self._unused()
@@ -298,7 +291,7 @@ class ForgettingJobs:
         return self._forgetting(Scope(doc["tenant_id"])).archive([doc], RETENTION)
 
     def _forgetting(self, scope: Scope) -> Forgetting:
-        return Forgetting(MemoryRepository(self._store, scope), Decays(self._agents, scope.tenant), self._clock)
+        return Forgetting(MemoryRepository(self._store, scope), self._clock)
 
 
 def _tenant(run: Run) -> str | None:

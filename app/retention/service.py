@@ -1,6 +1,5 @@
-"""Retention policies, and the API models of forgetting, erasure and export.
-
-Forgets memories by policy, with undo, and exports all records of a user.
+"""Forgets memories by policy, with undo, and exports all records of a user. The shapes of requests and responses of
+both, and of erasure, are here, too.
 
 The last line of an export has the counts: an export without it is incomplete.
 """
@@ -35,7 +34,7 @@ from app.retrieval.decay import DAY_MS
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change
 from app.storage.protocol import Store
-from app.storage.repository import pages, unexpired
+from app.storage.repository import having, pages, unexpired
 from app.storage.schema import Collection, Doc, Eq, Filter, Has, In, Not, Or, Range, both
 from app.storage.search import Scope
 from app.tasks.schemas import TASKS
@@ -217,7 +216,7 @@ def _record(collection: Collection, doc: Doc) -> Doc:
 
 def _shown(collection: Collection, doc: Doc) -> Doc:
     """Returns a document without internal fields, also in the versions of a history."""
-    shown = {name: value for name, value in doc.items() if name != "tenant_id" and name not in collection.internal}
+    shown = collection.public(doc)
     if isinstance(past := shown.get("record"), dict):
         shown["record"] = _shown(collection, past)
     return shown
@@ -236,8 +235,9 @@ ARCHIVED_BY = "archived_by"
 class Forgetting:
     """Forgets memories within the scope of a caller or a job."""
 
-    def __init__(self, memories: MemoryRepository, decays: Decays, clock: Clock) -> None:
-        self._memories, self._decays, self._clock = memories, decays, clock
+    def __init__(self, memories: MemoryRepository, clock: Clock) -> None:
+        self._memories, self._clock = memories, clock
+        self._decays = Decays(memories.store, memories.scope.tenant)
 
     @property
     def scope(self) -> Scope:
@@ -260,7 +260,7 @@ class Forgetting:
     async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
         """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
         not listed."""
-        chosen = self._chosen(policy_of(body.policy.model_dump()), owned_by(body.agent_id, body.user_id))
+        chosen = self._chosen(policy_of(body.policy.model_dump()), having(body.model_dump(), "agent_id", "user_id"))
         found: list[Doc] = []
         async for doc in chosen:
             found.append(await self._forgettable(doc))
@@ -331,10 +331,3 @@ def policy_of(given: Doc) -> RetentionPolicy:
     """Returns the policy of a request or of a job's payload."""
     lists = {name: None if given[name] is None else tuple(given[name]) for name in ("types", "tags")}
     return RetentionPolicy(**{**given, **lists})
-
-
-def owned_by(agent_id: str | None, user_id: str | None) -> Filter:
-    """Filters by the owners that are named."""
-    return both(
-        None if agent_id is None else Eq("agent_id", agent_id), None if user_id is None else Eq("user_id", user_id)
-    )

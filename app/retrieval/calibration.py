@@ -8,13 +8,13 @@ docs/concepts/retrieval.md. All functions are pure.
 """
 
 import math
-from dataclasses import dataclass
 from operator import attrgetter
 from types import EllipsisType
 
 import numpy as np
 
 from app.retrieval.features import ASKED, ONE, everything_or, largest
+from app.retrieval.model_weights import Calibration, Terms
 from app.retrieval.query_analysis import QueryText, questions
 from app.storage.search import Bools, Columns, Floats
 
@@ -25,46 +25,6 @@ KNEE = -2.0
 LARGEST, SMALLEST = 14.0, 80.0
 """Limits of the log-odds within which a float32 is neither 0 nor 1."""
 _SMALLEST, _KNEE = np.array(SMALLEST, np.float32), np.array(KNEE, np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Fitted log-odds for each unit of the properties of a query.
-
-    `share`: log of a document's share of the odds of all, down to `KNEE`; `tail`: the part below `KNEE`. `nearest`: the
-    best cosine. `coverage`: the best share of the query's words. `foreign`: the share of the query in scripts that the
-    model does not support.
-    """
-
-    base: float = 0.0
-    share: float = 1.0
-    tail: float = 1.0
-    nearest: float = 0.0
-    coverage: float = 0.0
-    foreign: float = 0.0
-    foreign_coverage: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Terms for turns of conversations (`turn`) and for other memories (`plain`).
-
-    They are mixed by the part of the odds that each of the two kinds has.
-    """
-
-    turn: Terms
-    plain: Terms
-
-
-# Fitted by scripts/fit_ranking.py
-DEFAULT_CALIBRATION = Calibration(
-    turn=Terms(
-        base=-0.714, share=1.002, tail=0.895, nearest=0.949, coverage=1.088, foreign=-0.56, foreign_coverage=5.936
-    ),
-    plain=Terms(
-        base=-2.002, share=1.807, tail=0.891, nearest=7.505, coverage=-0.985, foreign=3.382, foreign_coverage=5.285
-    ),
-)
 
 
 def probabilities(  # noqa: PLR0913 (what a probability depends on)
@@ -117,10 +77,10 @@ def log_shares(
     against: Floats = odds - found[found.argmax()]
     parts = np.exp(against[among])
     if not isinstance(plain, float) or not plain:
-        asked = parts * questions(columns)[among]
-        together = float(np.add.reduce(asked))
+        of_questions = parts * questions(columns)[among]
+        together = float(np.add.reduce(of_questions))
         if together:
-            parts -= asked * np.float32(1 - largest(asked) / together)
+            parts -= of_questions * np.float32(1 - largest(of_questions) / together)
     whole = float(np.add.reduce(parts))
     on_plain = plain if isinstance(plain, float) else float(np.add.reduce(parts * plain[among])) / whole
     against -= np.float32(math.log(whole))

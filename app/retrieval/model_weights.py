@@ -1,4 +1,5 @@
-"""The ranking's weights and the calibration of its score, by the embedding model whose vectors they were fitted with.
+"""The fitted numbers of the ranking and of the calibration of its score, by the embedding model whose vectors they were
+fitted with.
 
 Models differ in how far apart their cosines lie, and in how much a cosine adds to the words.
 """
@@ -6,8 +7,141 @@ Models differ in how far apart their cosines lie, and in how much a cosine adds 
 from dataclasses import dataclass
 from functools import lru_cache
 
-from app.retrieval.calibration import DEFAULT_CALIBRATION, Calibration, Terms
-from app.retrieval.ranking import DEFAULT_WEIGHTS, Blend, Foreign, Weights
+
+@dataclass(frozen=True, slots=True)
+class Blend:
+    """Fitted log-odds for each unit of the features, in the order of `FEATURES`, for one kind of memory.
+
+    `base`: log-odds relative to the other kinds.
+    """
+
+    base: float = 0.0
+    vector_scaled: float = 0.0
+    text_scaled: float = 0.0
+    vector_rank: float = 0.0
+    coverage: float = 0.0
+    repeats: float = 0.0
+    speaker: float = 0.0
+    session: float = 0.0
+    neighbour: float = 0.0
+    number: float = 0.0
+    question: float = 0.0
+    length: float = 0.0
+    long_question: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Changes of the weights for the share of a query in scripts that the embedding model does not support.
+    `vector_scaled` replaces the weight of every kind; the weight of `vector_rank` becomes 0. The other fields are added
+    to a blend's."""
+
+    vector_scaled: float = 0.0
+    text_scaled: float = 0.0
+    repeats: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """All weights of the ranking.
+
+    Fitted: `person`, for what a user or a named speaker says in a session; `assistant`, for what an assistant without a
+    name says there; `plain`, for all other memories; `when`, for a memory inside the time that the query names.
+
+    Set by hand: `importance` and `recency`, small priors; `latest`, for the newest of the best documents if the query
+    asks for the present state; `summary`, negative because the messages that a summary covers are found as well;
+    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`echoes`);
+    `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
+    model); and `filler`, for a turn that says no more than "Noted." (`fillers`).
+    """
+
+    person: Blend
+    assistant: Blend
+    plain: Blend
+    foreign: Foreign
+    importance: float = 0.5
+    recency: float = 0.2
+    when: float = 0.0
+    latest: float = 5.0
+    summary: float = -1.5
+    echo: float = -12.0
+    echo_cosine: float = 0.6
+    filler: float = -2.0
+
+
+# Fitted by scripts/fit_ranking.py
+DEFAULT_WEIGHTS = Weights(
+    person=Blend(
+        vector_scaled=2.21,
+        text_scaled=0.32,
+        vector_rank=13.03,
+        coverage=3.47,
+        repeats=-17.18,
+        speaker=2.46,
+        session=3.11,
+        neighbour=3.47,
+        number=0.66,
+        question=-1.39,
+        length=-2.12,
+        long_question=1.28,
+    ),
+    assistant=Blend(
+        base=-2.75,
+        vector_scaled=4.07,
+        text_scaled=1.54,
+        session=1.71,
+        neighbour=2.19,
+        number=2.23,
+        question=1.55,
+        length=-1.57,
+        long_question=-1.63,
+    ),
+    plain=Blend(
+        base=-0.3, vector_scaled=6.04, coverage=4.93, repeats=-48.74, session=3.43, number=0.35, question=-0.49
+    ),
+    foreign=Foreign(vector_scaled=0.2, text_scaled=2.38, repeats=7.9),
+    when=5.6,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Fitted log-odds for each unit of the properties of a query.
+
+    `share`: log of a document's share of the odds of all, down to `KNEE`; `tail`: the part below `KNEE`. `nearest`: the
+    best cosine. `coverage`: the best share of the query's words. `foreign`: the share of the query in scripts that the
+    model does not support.
+    """
+
+    base: float = 0.0
+    share: float = 1.0
+    tail: float = 1.0
+    nearest: float = 0.0
+    coverage: float = 0.0
+    foreign: float = 0.0
+    foreign_coverage: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Terms for turns of conversations (`turn`) and for other memories (`plain`).
+
+    They are mixed by the part of the odds that each of the two kinds has.
+    """
+
+    turn: Terms
+    plain: Terms
+
+
+# Fitted by scripts/fit_ranking.py
+DEFAULT_CALIBRATION = Calibration(
+    turn=Terms(
+        base=-0.714, share=1.002, tail=0.895, nearest=0.949, coverage=1.088, foreign=-0.56, foreign_coverage=5.936
+    ),
+    plain=Terms(
+        base=-2.002, share=1.807, tail=0.891, nearest=7.505, coverage=-0.985, foreign=3.382, foreign_coverage=5.285
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

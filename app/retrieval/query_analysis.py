@@ -1,6 +1,6 @@
 """Query analysis: reads terms, speakers and other properties from the text of a query.
 
-The kinds of memory that the ranking distinguishes, as masks of shape (n,) over the documents of a scope.
+The kinds of memory that the ranking distinguishes are here, too, as masks of shape (n,) over the documents of a scope.
 """
 
 import re

@@ -1,9 +1,8 @@
-"""Dates and relative times that dateparser reads.
+"""Dates and relative times that dateparser reads, and the language that a query may be in.
 
-It reads full dates in all supported languages, and whole expressions in languages without a table of their own. The
-library returns a point in time and its precision; the span follows from both.
-
-Guesses a query's language, and whether it may name a time. It looks at single words only and is fast.
+dateparser reads full dates in all supported languages, and whole expressions in languages without a table of their own.
+It returns a point in time and its precision; the span follows from both. The guess of a query's language, and of
+whether it names a time at all, looks at single words only and is fast.
 """
 
 import re

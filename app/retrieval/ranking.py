@@ -5,44 +5,33 @@ question), from the best turn of its session, and from being spoken by the perso
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
 odds to be the answer (conditional logit, McFadden 1974). `calibration.py` converts the odds to a probability. Formulas,
-evaluation and discarded features: docs/concepts/retrieval.md.
+evaluation and discarded features: docs/concepts/retrieval.md. `explained` says what a hit's score is made of.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import EllipsisType
 from typing import Literal, TypeAlias
 
 import numpy as np
+import orjson
 
-from app.retrieval.calibration import DEFAULT_CALIBRATION, Calibration, probabilities
+from app.retrieval.calibration import probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import (
     ASKED,
     FEATURES,
     bm25,
     everything_or,
-    importance_at,
     query_features,
     query_independent_features,
 )
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Foreign, Weights
 from app.retrieval.query_analysis import QueryText, assistants, echoes, fillers, plain_memories
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import SUMMARY
-
-__all__ = [
-    "DEFAULT_WEIGHTS",
-    "Blend",
-    "Mode",
-    "Ranked",
-    "Weights",
-    "foreign_weights",
-    "importance_at",
-    "rank",
-    "top",
-    "weight_columns",
-]
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
@@ -52,105 +41,9 @@ LATEST_AMONG, LATEST_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blend:
-    """Fitted log-odds for each unit of the features, in the order of `FEATURES`, for one kind of memory.
-
-    `base`: log-odds relative to the other kinds.
-    """
-
-    base: float = 0.0
-    vector_scaled: float = 0.0
-    text_scaled: float = 0.0
-    vector_rank: float = 0.0
-    coverage: float = 0.0
-    repeats: float = 0.0
-    speaker: float = 0.0
-    session: float = 0.0
-    neighbour: float = 0.0
-    number: float = 0.0
-    question: float = 0.0
-    length: float = 0.0
-    long_question: float = 0.0
-
-
 FITTED = FEATURES[:12]
 _FITTED = attrgetter(*FITTED)
 REPEATS = ASKED.index("repeats")
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """Changes of the weights for the share of a query in scripts that the embedding model does not support.
-    `vector_scaled` replaces the weight of every kind; the weight of `vector_rank` becomes 0. The other fields are added
-    to a blend's."""
-
-    vector_scaled: float = 0.0
-    text_scaled: float = 0.0
-    repeats: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """All weights of the ranking.
-
-    Fitted: `person`, for what a user or a named speaker says in a session; `assistant`, for what an assistant without a
-    name says there; `plain`, for all other memories; `when`, for a memory inside the time that the query names.
-
-    Set by hand: `importance` and `recency`, small priors; `latest`, for the newest of the best documents if the query
-    asks for the present state; `summary`, negative because the messages that a summary covers are found as well;
-    `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`echoes`);
-    `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
-    model); and `filler`, for a turn that says no more than "Noted." (`fillers`).
-    """
-
-    person: Blend
-    assistant: Blend
-    plain: Blend
-    foreign: Foreign
-    importance: float = 0.5
-    recency: float = 0.2
-    when: float = 0.0
-    latest: float = 5.0
-    summary: float = -1.5
-    echo: float = -12.0
-    echo_cosine: float = 0.6
-    filler: float = -2.0
-
-
-# Fitted by scripts/fit_ranking.py
-DEFAULT_WEIGHTS = Weights(
-    person=Blend(
-        vector_scaled=2.21,
-        text_scaled=0.32,
-        vector_rank=13.03,
-        coverage=3.47,
-        repeats=-17.18,
-        speaker=2.46,
-        session=3.11,
-        neighbour=3.47,
-        number=0.66,
-        question=-1.39,
-        length=-2.12,
-        long_question=1.28,
-    ),
-    assistant=Blend(
-        base=-2.75,
-        vector_scaled=4.07,
-        text_scaled=1.54,
-        session=1.71,
-        neighbour=2.19,
-        number=2.23,
-        question=1.55,
-        length=-1.57,
-        long_question=-1.63,
-    ),
-    plain=Blend(
-        base=-0.3, vector_scaled=6.04, coverage=4.93, repeats=-48.74, session=3.43, number=0.35, question=-0.49
-    ),
-    foreign=Foreign(vector_scaled=0.2, text_scaled=2.38, repeats=7.9),
-    when=5.6,
-)
 
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
@@ -330,3 +223,79 @@ def _by_score(order: Ints, score: Floats) -> Ints:
     keys.sort()
     keys &= 0xFFFFFFFF
     return order[keys]
+
+
+# --- What a score is made of ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a score is made of."""
+
+    scores: dict[str, float]
+    """The features by name, before their weights; with `rerank`, the score of the second stage, if there was one."""
+    contributions: dict[str, float]
+    """The log-odds that each feature adds, by name, in a hybrid search; else empty. Their sum orders the hits."""
+
+
+def explained(
+    ranked: Ranked,
+    columns: Columns,
+    query: QueryText,
+    weights: Weights,
+    index: int,
+    reranked: float | None,
+) -> Explanation:
+    """Returns what the score of one document is made of.
+
+    Args:
+        ranked: The ranking.
+        columns: The columns that were ranked.
+        query: The query.
+        weights: The weights of the ranking.
+        index: The index of the document in the columns.
+        reranked: The document's score in the second stage, if there was one.
+    """
+    scores = {name: values[index] for name, values in ranked.parts.items()}
+    if reranked is not None:
+        scores["rerank"] = reranked
+    return Explanation(_short(scores), _short(contributions(ranked, columns, query, weights, index)))
+
+
+def contributions(ranked: Ranked, columns: Columns, query: QueryText, weights: Weights, index: int) -> dict[str, float]:
+    """Returns the log-odds that each feature adds to one document; those that add nothing are left out.
+
+    `kind` is what the document has by its kind alone: a turn of a person, a turn of an assistant, a plain memory, a
+    summary.
+    """
+    if ranked.known is None or ranked.lasting is None:
+        return {}
+    each, rest, base = (_of(one, index) for one in weight_columns(columns, weights))
+    if query.foreign:
+        each = each + query.foreign * (foreign_weights(each, weights.foreign) - each)
+    values = np.concatenate((ranked.known[:, index], ranked.lasting[:, index]))
+    found = {"kind": float(base)}
+    found |= dict(zip(FEATURES, (values * np.concatenate((each, rest))).tolist(), strict=True))
+    for name in ("echo", "filler", "when", "latest"):
+        if name in ranked.plain:
+            found[name] = float(ranked.plain[name][index]) * float(getattr(weights, name))
+    return {name: value for name, value in found.items() if value}
+
+
+def _of(weights: Floats, index: int) -> Floats:
+    """Returns the weights of one document. `weights` has one column for each document or one for all."""
+    found: Floats = weights[..., index if weights.shape[-1] > 1 else 0]
+    return found
+
+
+def _short(values: Mapping[str, float]) -> dict[str, float]:
+    return dict(zip(values, as_short(np.array(list(values.values()), np.float32)), strict=True))
+
+
+def as_short(values: Floats) -> list[float]:
+    """Returns the values with the digits of a float32, so that small scores stay distinct.
+
+    orjson writes and reads them in this form faster than Python formats one number.
+    """
+    found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+    return found

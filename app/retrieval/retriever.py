@@ -11,15 +11,14 @@ from app.core.tracing import span
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
+from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable
 from app.metrics import SEARCH_SECONDS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
-from app.retrieval.explaining import Explanation, as_short, explained
-from app.retrieval.features import term_weights
+from app.retrieval.features import importance_at, term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.query_analysis import QueryText, analysed, read_by
-from app.retrieval.ranking import Mode, Ranked, importance_at, rank, top
-from app.retrieval.reranking import RerankingFailed, SecondStage, best_first
+from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, explained, rank, top
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc, Filter
@@ -153,9 +152,9 @@ class Retriever:
         attributes = {"gen_ai.operation.name": "retrieval", "gen_ai.data_source.id": name}
         with span(f"retrieval {name}", attributes) as open_span:
             found = await self._find(wanted)
-            asked = {"recalld.search.mode": wanted.mode, "recalld.search.k": wanted.k}
+            given = {"recalld.search.mode": wanted.mode, "recalld.search.k": wanted.k}
             open_span.set(
-                {**asked, "recalld.search.mode_used": found.mode_used, "recalld.search.hits": len(found.hits)}
+                {**given, "recalld.search.mode_used": found.mode_used, "recalld.search.hits": len(found.hits)}
             )
             return found
 

@@ -98,8 +98,8 @@ def asks_for_latest(query: str) -> bool:
     now. Where did we stop?" does not ask for the latest.
     """
     text = fold(query[:MAX_CHARS])
-    asked = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
-    return any(grammar.latest.search(one) for one in asked for grammar in likeliest(one))
+    questions = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
+    return any(grammar.latest.search(one) for one in questions for grammar in likeliest(one))
 
 
 @lru_cache(maxsize=2048)

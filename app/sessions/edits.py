@@ -15,11 +15,11 @@ from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
 from app.memories.models import MEMORIES, Embeddings
-from app.memories.records import passage, revision
+from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession
 from app.sessions import repository
-from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, revised, was_said_in
+from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, was_said_in
 from app.sessions.schemas import MessageIn, MessagePatch, render_message
 from app.settings import Settings
 from app.storage.changes import Change
@@ -123,11 +123,12 @@ class MessageEdits:
         fresh = repository.memory_of(new, session, trust, key_id, now)
         if memory is not None:
             changed = _follows(memory, old, new, fresh, now)
-            return fields, changes + await revised(self._memories, self._embeddings, memory, changed, now)
+            _, rewritten = await self._memories.rewritten(memory, changed, now, self._embeddings)
+            return fields, changes + rewritten
         if session["memorize"] != "messages":
             return fields, changes
-        (entry,) = await self._embeddings.entries([passage(fresh)])
-        return fields, changes + self._memories.add(fresh | {"embedding": self._embeddings.info(entry)}, entry)
+        _, added = await self._memories.added(fresh, self._embeddings)
+        return fields, changes + added
 
     async def _memory_of(self, session: Doc, message: Doc) -> Doc | None:
         """Returns the memory that was made of the message. Its time, unless a caller changed it, finds it at once."""

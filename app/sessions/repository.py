@@ -1,10 +1,8 @@
-"""Sessions and messages: their documents and queries.
+"""Sessions, messages and summaries: their documents and queries.
 
-A session's summary, and the long-term memory with the same text.
-
-The session shows its summary. A memory of type `summary` makes it searchable and outlives the session. The session
-document names that memory (`summary_id`), and every write of a summary expects that name, so two jobs that run at the
-same time cannot create two memories. The memory is changed in place as long as it is active.
+A session shows its summary. A memory of type `summary` with the same text makes it searchable and outlives the session.
+The session document names that memory (`summary_id`), and every write of a summary expects that name, so two jobs that
+run at the same time cannot create two memories. The memory is changed in place as long as it is active.
 """
 
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from app.core.characters import is_small_talk
 from app.core.clock import new_id
 from app.core.served_text import strip_served
 from app.memories.models import MEMORIES, Embeddings
-from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, needs_new_entry, new_memory, passage, revision
+from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
@@ -105,6 +103,14 @@ def _tokens(message: MessageIn, sent: dict[str, Any]) -> int:
     """Returns the tokens of everything that a prompt would contain of the message: text, tool calls and result."""
     more = [sent[name] for name in ("tool_calls", "result") if sent.get(name) is not None]
     return prompt_text.count(message.text()) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more)
+
+
+def content(doc: Doc) -> str:
+    """Returns the text of a message; without text, its result or its tool calls as JSON."""
+    if doc["text"]:
+        return str(doc["text"])
+    shown = doc["result"] if doc["result"] is not None else doc["tool_calls"]
+    return "" if shown is None else orjson.dumps(shown).decode()
 
 
 def leaves_memory(message: Doc) -> bool:
@@ -310,10 +316,8 @@ class SessionSummaries:
         }
         key = {"api_key_id": self._memories.scope.key_id}
         source = {**summary.source, "session_id": session["session_id"], **key}
-        doc = new_memory(fields, source, now, unique=False)
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        doc["embedding"] = self._embeddings.info(entry)
-        return doc["memory_id"], self._memories.add(doc, entry)
+        doc, changes = await self._memories.added(new_memory(fields, source, now, unique=False), self._embeddings)
+        return doc["memory_id"], changes
 
     async def _revised(self, old: Doc, summary: SummaryText, now: str) -> list[Change]:
         """Changes content, time, trust and source. Fields that callers set (tags, pin, importance) stay."""
@@ -325,16 +329,4 @@ class SessionSummaries:
         changed = revision(old | {"source": source}, fields, now)
         if source != old["source"]:
             changed["source"] = source
-        return await revised(self._memories, self._embeddings, old, changed, now)
-
-
-async def revised(memories: MemoryRepository, embeddings: Embeddings, old: Doc, changed: Doc, now: str) -> list[Change]:
-    """Returns the changes that set these fields of a memory and, if its text changes, embed it again."""
-    if not changed:
-        return []
-    if not needs_new_entry(changed):
-        return memories.revise(old, changed, now)
-    (entry,) = await embeddings.entries([passage(old | changed)])
-    changed = changed | {"embedding": embeddings.info(entry)}
-    pending = memories.note_pending(old | changed | {"updated_at": now})
-    return [*memories.revise(old, changed, now, entry), *pending]
+        return (await self._memories.rewritten(old, changed, now, self._embeddings))[1]

@@ -32,6 +32,11 @@ SESSIONS = Collection(
     opaque=("metadata",),
     internal=SUMMARY_INTERNAL | {"learned_seq", "revised", "metadata_terms"},
 )
+"""The collection of sessions. Some of its fields:
+
+`learned_seq`: learning has processed the messages up to this one. `revised`: how often messages were edited or deleted.
+`metadata_terms`: a digest of each entry of the metadata, as memories have them.
+"""
 MESSAGES = Collection(
     name="messages",
     kind="message",
@@ -58,14 +63,8 @@ MESSAGES = Collection(
 `seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts.
 """
 
-SESSION_INTERNAL = SESSIONS.internal | {"tenant_id"}
 MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
-"""Fields that no response contains.
-
-`learned_seq`: learning has processed the messages up to this one. `revised`: how often messages were edited or deleted.
-`metadata_terms`: a digest of each entry of the metadata, as memories have them. `text`: the text of a
-message, its parts joined.
-"""
+"""Fields of messages that no response contains. `text`: the text of a message, its parts joined."""
 
 
 def counter(session_id: str) -> str:
@@ -280,7 +279,7 @@ class SessionStats(Schema):
 
 def render(doc: Doc) -> Doc:
     """Returns a session as responses show it."""
-    return {name: value for name, value in doc.items() if name not in SESSION_INTERNAL}
+    return SESSIONS.public(doc)
 
 
 def render_message(doc: Doc) -> Doc:

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-import orjson
-
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape
 from app.core.work import off_loop
 from app.errors import InvalidCursor
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import render_message
 from app.storage.repository import Listing
 from app.storage.schema import Doc, both
@@ -144,11 +142,3 @@ def _line(role: str, text: str) -> str:
     """Returns a line such as `user: I moved to Boston.` Further lines are indented, so that none can pass for a
     role."""
     return entry(f"{role}: ", text).removesuffix("\n")
-
-
-def content(doc: Doc) -> str:
-    """Returns the text of a message; without text, its result or its tool calls as JSON."""
-    if doc["text"]:
-        return str(doc["text"])
-    shown = doc["result"] if doc["result"] is not None else doc["tool_calls"]
-    return "" if shown is None else orjson.dumps(shown).decode()

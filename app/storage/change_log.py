@@ -102,6 +102,12 @@ class LogPage:
     position: Position
     more: bool
 
+    @classmethod
+    def read(cls, head: "Head", entries: list[LogEntry], upto: int, limit: int) -> "LogPage":
+        """Returns the page of the first `limit` entries up to the number `upto`."""
+        reached = entries[-1].seq if len(entries) == limit else upto
+        return cls(entries, Position(head.log, reached), more=reached < head.last)
+
 
 @dataclass(frozen=True, slots=True)
 class Head:

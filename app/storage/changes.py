@@ -1,17 +1,18 @@
-"""What a tenant stores: its records and their bytes, which engines count in the commit that changes them.
+"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none.
 
-Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none.
+And what a tenant stores: its records and their bytes, which engines count in the commit that changes them.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.errors import Conflict, QuotaExceeded
 from app.storage.schema import Collection, Doc, Filter
-from app.storage.search import Floats
 from app.storage.text import IndexedText
 
 
@@ -35,10 +36,16 @@ def total(usage: Mapping[str, Usage]) -> Usage:
     return sum(usage.values(), Usage())
 
 
-def nonzero(counted: Mapping[str, Mapping[str, Usage]]) -> dict[str, dict[str, Usage]]:
-    """Returns the same usage without collections and tenants that have nothing."""
-    kept = {tenant: {name: one for name, one in own.items() if one != Usage()} for tenant, own in counted.items()}
-    return {tenant: own for tenant, own in kept.items() if own}
+def by_tenant(counted: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dict[str, Usage]]:
+    """Returns the sums of the usages of a (tenant, collection), without collections and tenants that have nothing."""
+    sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+    for key, usage in counted:
+        sums[key] += usage
+    found: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
+    for (tenant, name), usage in sums.items():
+        if usage != Usage():
+            found[tenant][name] = usage
+    return dict(found)
 
 
 def differences(stored: UsageByTenant, counted: UsageByTenant) -> list[str]:
@@ -87,9 +94,9 @@ class IndexEntry:
     """
 
     text: IndexedText
-    vector: Floats | None
+    vector: NDArray[np.float32] | None
     model: str
-    further: Floats | None = None
+    further: NDArray[np.float32] | None = None
     """(n, dim): the vectors of a long text's windows after the first, which is `vector`. None if the text has one
     window."""
 
@@ -143,6 +150,11 @@ class Update:
     """True keeps the vector that `entry` replaces, for searches by its model."""
     user: str | None = field(default=None, compare=False)
     """The owner of the document. Engines ignore it."""
+
+    def fields(self, doc: Mapping[str, Any], allocated: Mapping[str, int]) -> Doc:
+        """Returns the new values of the fields that change. A field without a value counts from 0."""
+        new: Doc = dict(resolve(self.set, allocated))
+        return new | {name: (new.get(name, doc.get(name)) or 0) + by for name, by in self.inc.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +251,23 @@ def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
 def stale(doc: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
     """Returns whether any field of `doc` differs from its value in `expect`."""
     return any(doc.get(name) != value for name, value in expect.items())
+
+
+class InsertListeners:
+    """Callbacks by collection. They are called in the event loop of the commit, after the commit."""
+
+    def __init__(self) -> None:
+        self._callbacks: dict[str, list[Callable[[], None]]] = {}
+
+    def add(self, collection: Collection, callback: Callable[[], None]) -> None:
+        """Registers a callback for inserts into the collection."""
+        self._callbacks.setdefault(collection.name, []).append(callback)
+
+    def notify(self, changes: Sequence[Change]) -> None:
+        """Calls each callback whose collection has an insert among the changes."""
+        if not self._callbacks:
+            return
+        inserted = {change.collection.name for change in changes if isinstance(change, Insert)}
+        for name in inserted & self._callbacks.keys():
+            for callback in self._callbacks[name]:
+                callback()

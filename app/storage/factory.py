@@ -2,45 +2,50 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
+from app.core.tracing import Attributes, TraceSpan, span, tracing
 from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.change_log import LogOptions
-from app.storage.protocol import Finding
+from app.storage.changes import Allocate, Change, Committed, WithinQuota
+from app.storage.protocol import Fetched, Finding, Store
 from app.storage.schema import Collection
+from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery
 from app.storage.sqlite import check
 from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.backup import add_checksums, restore
-from app.storage.sqlite.backup_folder import chosen as chosen  # for commands, which may not import an engine
-from app.storage.sqlite.backup_folder import next_file as next_file
-from app.storage.sqlite.backup_folder import prune as prune
+from app.storage.sqlite.backup import chosen as chosen  # for commands, which may not import an engine
+from app.storage.sqlite.backup import next_file as next_file
+from app.storage.sqlite.backup import prune as prune
+from app.storage.sqlite.backup import restore
 from app.storage.sqlite.pages import StoreKey
-from app.storage.sqlite.rekey import rekey
+from app.storage.sqlite.rewrite import add_checksums, rekey
 from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
-from app.storage.traced import traced
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
 EMBEDDED = "embedded"
 MONGODB = ("mongodb://", "mongodb+srv://")
+S = TypeVar("S", bound=Store)
+_SYSTEMS = {"embedded": "sqlite"}
+"""Engines that OpenTelemetry's conventions call otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
     """Where the data are stored: `embedded` in a directory, or a MongoDB URI. Its `repr` omits the password."""
 
+    settings: Settings
     store: str
-    directory: Path
-    database: str
-    exact_up_to: int
-    deadline_seconds: float
-    busy_timeout_ms: int
-    cache_bytes: int
-    key: StoreKey | None = field(default=None, repr=False)
-    reserve_bytes: int = 0
+    key: StoreKey | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The directory of an embedded store."""
+        return self.settings.data_dir
 
     @property
     def name(self) -> str:
@@ -49,7 +54,7 @@ class StoreLocation:
             return EMBEDDED
         scheme, _, rest = self.store.partition("://")
         hosts = rest.partition("?")[0].partition("/")[0].rpartition("@")[2].lower().split(",")
-        named = f"{scheme}://{','.join(sorted(hosts))}/{self.database}"
+        named = f"{scheme}://{','.join(sorted(hosts))}/{self.settings.mongodb.database}"
         return f"mongodb:{sha256(named.encode()).hexdigest()[:32]}"
 
     @property
@@ -64,17 +69,7 @@ class StoreLocation:
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
     """Returns the location of the store of the settings, or of `elsewhere`. Raises StoreUnavailable if the store's key
     cannot be read."""
-    return StoreLocation(
-        store=elsewhere or settings.store.get_secret_value(),
-        directory=settings.data_dir,
-        database=settings.mongodb.database,
-        exact_up_to=settings.mongodb.exact_up_to,
-        deadline_seconds=settings.mongodb.deadline_seconds,
-        busy_timeout_ms=settings.busy_timeout_ms,
-        cache_bytes=settings.cache_bytes,
-        key=_key(settings),
-        reserve_bytes=settings.disk_reserve_bytes,
-    )
+    return StoreLocation(settings, elsewhere or settings.store.get_secret_value(), _key(settings))
 
 
 def _key(settings: Settings) -> StoreKey | None:
@@ -101,16 +96,16 @@ async def open_store(
     `observe_commit` is called after each group commit with the number of writes and the seconds that it took. `log`:
     how changes are logged.
     """
-    log = log or LogOptions()
+    settings, log = where.settings, log or LogOptions()
     if where.store == EMBEDDED:
         if existing and where.missing:
             raise StoreUnavailable(f"There is no store in {where.directory}.")
         embedded = EmbeddedOptions(
-            cache_bytes=where.cache_bytes,
-            busy_timeout_ms=where.busy_timeout_ms,
+            cache_bytes=settings.cache_bytes,
+            busy_timeout_ms=settings.busy_timeout_ms,
             observe_commit=observe_commit,
             key=where.key,
-            reserve_bytes=where.reserve_bytes,
+            reserve_bytes=settings.disk_reserve_bytes,
             log=log,
         )
         return traced(await EmbeddedStore.open(where.directory, collections, embedded, dim=dim))
@@ -122,10 +117,10 @@ async def open_store(
     from app.storage.mongo.store import MongoOptions, MongoStore  # noqa: PLC0415
 
     options = MongoOptions(
-        database=where.database,
-        deadline_seconds=where.deadline_seconds,
-        cache_bytes=where.cache_bytes,
-        exact_up_to=where.exact_up_to,
+        database=settings.mongodb.database,
+        deadline_seconds=settings.mongodb.deadline_seconds,
+        cache_bytes=settings.cache_bytes,
+        exact_up_to=settings.mongodb.exact_up_to,
         observe_commit=observe_commit,
         log=log,
     )
@@ -152,7 +147,14 @@ def file_findings(where: StoreLocation) -> Iterator[Finding]:
 def make_room(where: StoreLocation) -> None:
     """Frees a few bytes of those that an embedded store keeps back, for a small file beside it."""
     if where.store == EMBEDDED:
-        DiskSpace(where.directory / FILE_NAME, where.reserve_bytes).spare()
+        DiskSpace(where.directory / FILE_NAME, where.settings.disk_reserve_bytes).spare()
+
+
+def _file_of(where: StoreLocation) -> Path:
+    """Returns the file of an embedded store. Raises StoreUnavailable if there is none."""
+    if where.store != EMBEDDED or where.missing:
+        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
+    return where.directory / FILE_NAME
 
 
 def add_page_checksums(where: StoreLocation) -> bool:
@@ -160,9 +162,7 @@ def add_page_checksums(where: StoreLocation) -> bool:
 
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
-    if where.store != EMBEDDED or where.missing:
-        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
-    return add_checksums(where.directory / FILE_NAME, where.busy_timeout_ms, where.key)
+    return add_checksums(_file_of(where), where.settings.busy_timeout_ms, where.key)
 
 
 def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
@@ -171,9 +171,7 @@ def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
     new = StoreKey.of_file(new_key_file)
-    if where.store != EMBEDDED or where.missing:
-        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
-    rekey(where.directory / FILE_NAME, where.key, new, where.busy_timeout_ms)
+    rekey(_file_of(where), where.key, new, where.settings.busy_timeout_ms)
 
 
 async def salvage_store(
@@ -183,6 +181,60 @@ async def salvage_store(
 
     Raises StoreUnavailable, also if there is no such store.
     """
-    if where.store != EMBEDDED or where.missing:
-        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
-    return await salvage(where.directory / FILE_NAME, directory, collections, target, where.key)
+    return await salvage(_file_of(where), directory, collections, target, where.key)
+
+
+def traced(store: S) -> S:
+    """Returns a store that makes a span of each call below an open span, or the store itself where nothing is traced.
+    Filters, ids and documents are not told."""
+    return cast(S, _Traced(store)) if tracing() else store
+
+
+class _Traced:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._system = _SYSTEMS.get(store.name, store.name)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def _span(self, operation: str, collection: str, more: Attributes) -> TraceSpan:
+        named: Attributes = {"db.collection.name": collection} if collection else {}
+        attributes = {"db.system.name": self._system, "db.operation.name": operation, **named, **more}
+        return span(f"{operation} {collection}".rstrip(), attributes, "client")
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        names = sorted({one.collection.name for one in changes if not isinstance(one, Allocate | WithinQuota)})
+        alone = names[0] if len(names) == 1 else ""
+        with self._span("commit", alone, {"db.operation.batch.size": len(changes), "recalld.collections": names}):
+            return await self._store.commit(changes)
+
+    async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts:
+        with self._span("scope_facts", collection.name, {"recalld.partitions": len(pairs)}) as open_span:
+            facts = await self._store.scope_facts(collection, tenant, pairs)
+            open_span.set({"recalld.scope.records": facts.count})
+            return facts
+
+    async def search(self, collection: Collection, query: SearchQuery) -> Columns:
+        with self._span("search", collection.name, {"recalld.partitions": len(query.pairs)}):
+            return await self._store.search(collection, query)
+
+    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
+        with self._span("fetch", collection.name, {"db.response.returned_rows": len(rows)}):
+            return await self._store.fetch(collection, tenant, rows)
+
+    async def find(self, collection: Collection, *given: Any, **named: Any) -> Any:
+        with self._span("find", collection.name, {}):
+            return await self._store.find(collection, *given, **named)
+
+    async def count(self, collection: Collection, *given: Any, **named: Any) -> Any:
+        with self._span("count", collection.name, {}):
+            return await self._store.count(collection, *given, **named)
+
+    async def tally(self, collection: Collection, *given: Any, **named: Any) -> Any:
+        with self._span("tally", collection.name, {}):
+            return await self._store.tally(collection, *given, **named)
+
+    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
+        with self._span("get", collection.name, {}):
+            return await self._store.get(collection, tenant, doc_id)

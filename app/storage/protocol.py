@@ -13,31 +13,9 @@ from typing import Literal, Protocol, TypeAlias
 
 from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
-from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere, Insert
+from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Memo, Partition, ScopeFacts, SearchQuery
-
-Callback = Callable[[], None]
-
-
-class InsertListeners:
-    """Callbacks by collection. They are called in the event loop of the commit, after the commit."""
-
-    def __init__(self) -> None:
-        self._callbacks: dict[str, list[Callback]] = {}
-
-    def add(self, collection: Collection, callback: Callback) -> None:
-        """Registers a callback for inserts into the collection."""
-        self._callbacks.setdefault(collection.name, []).append(callback)
-
-    def notify(self, changes: Sequence[Change]) -> None:
-        """Calls each callback whose collection has an insert among the changes."""
-        if not self._callbacks:
-            return
-        inserted = {change.collection.name for change in changes if isinstance(change, Insert)}
-        for name in inserted & self._callbacks.keys():
-            for callback in self._callbacks[name]:
-                callback()
 
 
 class RequestDeadline:
@@ -94,6 +72,8 @@ def left(seconds: float) -> float:
 
 
 FEWER = 4
+MAX_NAMED = 5
+"""Faults that a finding names."""
 
 
 def fewer_at_once(error: StorageFull, number: int) -> int:
@@ -161,6 +141,12 @@ class Finding:
     name: str
     ok: bool
     detail: str
+
+    @classmethod
+    def of(cls, name: str, faults: Sequence[str]) -> "Finding":
+        """Returns the result of a check that has found these faults."""
+        shown = "; ".join(faults[:MAX_NAMED])
+        return cls(name, not faults, f"{len(faults)} faults: {shown}" if faults else "ok")
 
 
 PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]

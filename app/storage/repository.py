@@ -2,7 +2,7 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -12,7 +12,7 @@ import orjson
 from app.errors import InvalidCursor, NotFound
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store
-from app.storage.schema import Absent, After, Collection, Doc, Filter, In, Or, Range, both
+from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
 from app.storage.search import Scope
 
 
@@ -37,6 +37,17 @@ def unexpired(now: str) -> Filter:
 def expired(doc: Doc, now: str) -> bool:
     """Returns whether the document has expired at `now` (RFC 3339)."""
     return doc["expires_at"] is not None and doc["expires_at"] <= now
+
+
+def having(values: Mapping[str, Any], *names: str) -> Filter:
+    """Returns a filter for documents that have exactly these values. A name whose value is absent or None filters
+    nothing."""
+    return both(*(Eq(name, values[name]) for name in names if values.get(name) is not None))
+
+
+def between(field: str, since: str | None, until: str | None) -> Filter | None:
+    """Returns a filter for times from `since` on and before `until` (RFC 3339), or None if neither is given."""
+    return None if since is None and until is None else Range(field, ge=since, lt=until)
 
 
 async def anything(store: Store, wanted: Iterable[tuple[Collection, Filter]]) -> bool:

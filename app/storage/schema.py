@@ -1,25 +1,34 @@
-"""What a query may name: declared collections and their fields, and filters over them.
+"""What a store holds: declared collections and their fields, filters over them, and the layout that they are stored in.
 
-Filters: typed conditions over declared fields. Field names come from our code, values from callers; a caller's dict
-is never used.
+**Documents** are plain JSON objects and are the same in every engine. Each has `tenant_id`, an id under the
+collection's `id_field`, `version`, `created_at` and `updated_at`. Times are RFC 3339 strings (`clock.rfc3339`), which
+sort in order of time. A collection declares fields, unique keys, indexes and a search schema.
 
-Each engine translates filters. `matches` defines their meaning, and the contract suite checks every engine against it.
-Filters are treated as immutable but are not frozen: a frozen one takes five times as long to make, and searches make
-eight.
+**Filters** are typed conditions over declared fields. Field names come from our code, values from callers; a caller's
+dict is never used. Each engine translates filters. `matches` defines their meaning, and the contract suite checks every
+engine against it. Filters are treated as immutable but are not frozen: a frozen one takes five times as long to make,
+and searches make eight.
 
-Declarations of collections: fields, unique keys, indexes and the search schema.
-
-Documents are plain JSON objects and are the same in every engine. Each has `tenant_id`, an id under the collection's
-`id_field`, `version`, `created_at` and `updated_at`. Times are RFC 3339 strings (`clock.rfc3339`), which sort in order
-of time.
+**A layout** is how an engine lays out data. A release that adds collections, fields or indexes keeps the layout:
+engines add these at the next start, and the release before goes on with the same store. What that release could not
+read needs a new layout, with a step that makes it of the layout before. Example: `STEPS = {3: to_signed_times}` makes 3
+the newest layout. A store of layout 2 is brought up to date at the next start, and a release that knows 2 refuses it
+from then on.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from app import VERSION
+from app.errors import StoreUnavailable
 
 Scalar: TypeAlias = str | int | float | bool
+Doc: TypeAlias = dict[str, Any]
+FieldKind: TypeAlias = Literal["text", "number", "flag", "time", "list"]
+S = TypeVar("S")
+GUIDE = "docs/operations/upgrading.md"
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -144,10 +153,6 @@ def _in_range(value: Any, bounds: Range) -> bool:
     )
 
 
-Doc: TypeAlias = dict[str, Any]
-FieldKind: TypeAlias = Literal["text", "number", "flag", "time", "list"]
-
-
 @dataclass(frozen=True, slots=True)
 class Unique:
     """A unique key: no two documents of a tenant have equal values in all `fields`.
@@ -245,6 +250,47 @@ class Collection:
             raise TypeError(f"{self.name} is not searched")
         return self.searched
 
+    def public(self, doc: Mapping[str, Any]) -> Doc:
+        """Returns a document without its tenant and its internal fields."""
+        return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
+
     def after(self, doc: Mapping[str, Any]) -> "After":
         """Returns the position of `doc` in lists."""
         return After(doc[self.order], doc[self.id_field])
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a store says of itself: its layout, and the release that last brought it up to date, if it says so."""
+
+    layout: int
+    release: str | None = None
+
+    def __str__(self) -> str:
+        by = f"Recalld {self.release}" if self.release else "a release that did not leave its name"
+        return f"layout {self.layout}, last started by {by}"
+
+
+def newest(first: int, steps: Mapping[int, object]) -> int:
+    """Returns the newest layout that an engine knows. `first` is the newest one that needs no step."""
+    return max(steps, default=first)
+
+
+def refuse_newer_layout(what: str, written: Written, known: int) -> None:
+    """Raises StoreUnavailable if a store has a layout that is not known. `what` names it, as "The store"."""
+    if written.layout <= known:
+        return
+    release = written.release or "of a newer version"
+    start = f"Start {written.release} or later" if written.release else "Start the newer release"
+    raise StoreUnavailable(
+        f"{what} was written by a newer version: Recalld {release} (layout {written.layout}). "
+        f"This is Recalld {VERSION}, which knows layouts up to {known}. {start}, or restore a backup from before the "
+        f"upgrade ({GUIDE}). "
+        "Nothing was changed.",
+        retry_after=None,
+    )
+
+
+def due(found: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
+    """Yields the layouts that a store of layout `found` has to go through, each with its step."""
+    yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > found)

@@ -1,8 +1,7 @@
-"""Scopes, and searches within them.
+"""What a search is given and what it returns: scopes and their partitions, the query, and columns.
 
-Scopes: the tenant of a caller, the bindings of its key, and the partitions (agent, user) that it may reach.
-
-A search and its results as columns, and a bounded memo of values derived from them.
+A scope is the tenant of a caller, the bindings of its key, and the partitions (agent, user) that it may reach. Columns
+have a bounded memo of values derived from them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

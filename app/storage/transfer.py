@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from app.errors import RecalldError
+from app.storage.changes import CommitConflict
 from app.storage.index.record_codec import PackedRecord, head_dtype
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc, SearchSchema
@@ -101,6 +102,21 @@ async def exported(store: MovableStore, collection: Collection) -> AsyncIterator
     while page := await store.export(collection, place, PAGE):
         yield page
         place = page[-1].place
+
+
+async def load_each(store: MovableStore, collection: Collection, records: Sequence[Record]) -> tuple[int, list[Record]]:
+    """Loads records, one by one if some contradict others in the store. Returns how many are new, and the
+    contradictory ones."""
+    try:
+        return await store.load(collection, records), []
+    except CommitConflict:
+        new, refused = 0, list[Record]()
+    for record in records:
+        try:
+            new += await store.load(collection, [record])
+        except CommitConflict:
+            refused.append(record)
+    return new, refused
 
 
 def at_version(spec: SearchSchema, packed: PackedRecord, rev: int) -> PackedRecord:

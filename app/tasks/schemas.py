@@ -247,8 +247,7 @@ class Restore(Schema):
 
 def render(doc: Doc) -> Doc:
     """Renders a task. Tasks of earlier versions have no open questions."""
-    shown = {name: value for name, value in doc.items() if name not in ("tenant_id", *INTERNAL)}
-    return {"open_questions": [], **shown}
+    return {"open_questions": [], **TASKS.public(doc)}
 
 
 _CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "created_at")

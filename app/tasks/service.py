@@ -1,6 +1,5 @@
-"""Queries for tasks and their checkpoints.
-
-Creates, changes and restores tasks. Methods that write return a `WriteResult` and commit nothing.
+"""Creates, changes and restores tasks, with their checkpoints. Methods that write return a `WriteResult` and commit
+nothing.
 """
 
 from collections.abc import Mapping, Sequence

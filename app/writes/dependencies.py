@@ -33,7 +33,7 @@ class WriteExecutor:
     """Runs the write handler of an endpoint and renders its result as a response."""
 
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
-        self._request, self._caller, self._held, self._key = request, principal, resources, key
+        self._request, self._caller, self._resources, self._key = request, principal, resources, key
 
     async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True) -> Response:
         """Commits what `plan` returns. `keyed=False` ignores the idempotency key, as does any method but POST."""
@@ -41,7 +41,9 @@ class WriteExecutor:
         named = await self._named() if keyed else None
         actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
         try:
-            answer = await path.write(self._held.store, self._held.clock, named, self._within_quota(plan), actor)
+            answer = await path.write(
+                self._resources.store, self._resources.clock, named, self._within_quota(plan), actor
+            )
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()
             raise
@@ -51,7 +53,7 @@ class WriteExecutor:
 
     def _within_quota(self, plan: path.WriteHandler) -> path.WriteHandler:
         """Returns the handler with a check of the tenant's quotas. Deletions have none: they may store a note."""
-        quotas = self._held.settings.quotas
+        quotas = self._resources.settings.quotas
         if self._request.method == "DELETE" or not (quotas.records or quotas.bytes):
             return plan
         check = WithinQuota(self._caller.scope.tenant, quotas.records, quotas.bytes)

@@ -171,7 +171,7 @@ async def write(
         return stored
     renewing = asyncio.create_task(claim.renew(), context=Context())
     try:
-        return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.mark_migrated(outcome)])
+        return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.store_answer(outcome)])
     # Freeing the key needs the same unavailable store, so the caller is answered first and the key is freed later.
     except StoreUnavailable:
         freeing = asyncio.create_task(claim.free(), context=Context())
@@ -268,7 +268,7 @@ class _Claim:
             with suppress(RecalldError):  # the commit detects a lost claim
                 await self._store.commit([self._ours(until)])
 
-    def mark_migrated(self, outcome: WriteResult) -> Sequence[Change]:
+    def store_answer(self, outcome: WriteResult) -> Sequence[Change]:
         """Returns the change that stores the answer in the claim."""
         body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
         answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}

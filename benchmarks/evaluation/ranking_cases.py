@@ -2,10 +2,9 @@
 
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,7 @@ from app.retrieval.features import base_score, bm25, features, scaled_text
 from app.retrieval.query_analysis import QueryText, analyse, read_by
 from app.retrieval.time_expressions import read_interval
 from app.storage.search import Columns, Floats
-from app.storage.text import (
-    HAS_EVENT_TIME,
-    SAID_BY_ASSISTANT,
-    SAID_BY_USER,
-    IndexedText,
-    content_hash,
-    index_text,
-    name_id,
-)
+from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
 from benchmarks.evaluation.sets import Item, Question, World
 
 _OF_ROLE = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
@@ -74,12 +65,6 @@ class Embedder:
         """(n, dim)"""
         return self._encoded([self._model.prompts.query + text for text in texts])
 
-    def fresh(self, texts: Sequence[str]) -> None:
-        """Embeds passages without the cache, to be timed."""
-        ordered = sorted(texts, key=len)
-        for start in range(0, len(ordered), 8):
-            self._model.encode([self._model.prompts.passage + text for text in ordered[start : start + 8]])
-
     def _encoded(self, texts: Sequence[str]) -> Floats:
         missing = sorted({text for text in texts if text not in self._known}, key=len)
         for start in range(0, len(missing), 8):
@@ -103,23 +88,13 @@ class Scope:
     postings: dict[int, list[tuple[int, int]]]
     """Term → (document, how often)."""
     vectors: Floats
-    """Of all windows and keys, document by document."""
+    """Of all windows, document by document."""
     first: NDArray[np.int64]
     """Where each document's windows begin."""
 
 
-@dataclass(frozen=True, slots=True)
-class ItemKeys:
-    """Further texts by which items are found, as many lists as items: in the text index, and as vectors."""
-
-    text: Sequence[Sequence[str]]
-    vectors: Sequence[Sequence[str]]
-
-
-def build_scope(items: Sequence[Item], embed: Embedder, keys: ItemKeys | None = None) -> Scope:
-    n = len(items)
-    more = keys or ItemKeys([()] * n, [()] * n)
-    indexed = [_indexed(item.content, item.time, tuple(key)) for item, key in zip(items, more.text, strict=True)]
+def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
+    indexed = [index_text(item.content, None, item.time) for item in items]
     codes: dict[str, int] = {}
     session = np.array([-1 if i.session is None else codes.setdefault(i.session, len(codes)) for i in items])
     previous, following = links(session)
@@ -131,63 +106,36 @@ def build_scope(items: Sequence[Item], embed: Embedder, keys: ItemKeys | None = 
         | HAS_EVENT_TIME * (item.time is not None)
         for item, text in zip(items, indexed, strict=True)
     ]
-    blank = replace(
-        blank_columns(indexed, [item.content for item in items]),
-        previous=previous,
-        following=following,
-        session=session,
-        speaker=np.array([name_id(name) for name in spoken]),
-        time=said,
-        anchor=said,
-        flags=np.array(flags),
-        base_importance=np.full(n, 0.3, np.float32),
-    )
-    postings: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for at, text in enumerate(indexed):
-        for term, count in zip(text.ids.tolist(), text.counts.tolist(), strict=True):
-            postings[term].append((at, count))
-    windows = [[*embed.windows(item.content), *key] for item, key in zip(items, more.vectors, strict=True)]
-    first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
-    return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
-
-
-@lru_cache(maxsize=20_000)
-def _indexed(content: str, time: datetime | None, keys: tuple[str, ...]) -> IndexedText:
-    """Items are indexed anew for each question if its keys differ: most have the same."""
-    return index_text(content, None, time, keys)
-
-
-def _keys(items: Sequence[Item], keys: Callable[[Item], tuple[Sequence[str], Sequence[str]]]) -> ItemKeys:
-    found = [keys(item) for item in items]
-    return ItemKeys([text for text, _ in found], [vectors for _, vectors in found])
-
-
-def blank_columns(indexed: Sequence[IndexedText], contents: Sequence[str]) -> Columns:
-    """Documents of a scope without a query: plain facts, of no session, speaker or time, and of importance 0.5."""
-    n, length = len(indexed), np.array([text.length for text in indexed], np.float32)
-    none, zero, alone = np.zeros(n, np.bool_), np.zeros(n, np.int64), np.full(n, -1)
-    return Columns(
+    n, length = len(items), np.array([text.length for text in indexed], np.float32)
+    blank = Columns(
         rows=np.arange(n),
-        matched=~none,
+        matched=np.ones(n, np.bool_),
         cosine=np.zeros(n, np.float32),
-        has_vector=~none,
+        has_vector=np.ones(n, np.bool_),
         hits=np.zeros((0, n), np.float32),
         df=np.zeros(0, np.float32),
         length=length,
         count=n,
         mean_length=float(length.mean()),
-        previous=alone,
-        following=alone,
-        session=alone,
-        speaker=zero,
-        time=zero,
-        flags=np.array([text.flags for text in indexed]),
-        base_importance=np.full(n, 0.5, np.float32),
-        anchor=zero,
-        pinned=none,
-        agent=zero,
-        content=np.array([content_hash(content) for content in contents]),
+        previous=previous,
+        following=following,
+        session=session,
+        speaker=np.array([name_id(name) for name in spoken]),
+        time=said,
+        flags=np.array(flags),
+        base_importance=np.full(n, 0.3, np.float32),
+        anchor=said,
+        pinned=np.zeros(n, np.bool_),
+        agent=np.zeros(n, np.int64),
+        content=np.array([content_hash(item.content) for item in items]),
     )
+    postings: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for at, text in enumerate(indexed):
+        for term, count in zip(text.ids.tolist(), text.counts.tolist(), strict=True):
+            postings[term].append((at, count))
+    windows = [embed.windows(item.content) for item in items]
+    first = np.cumsum([0, *(len(each) for each in windows)])[:-1]
+    return Scope(items, blank, postings, embed.passages([window for each in windows for window in each]), first)
 
 
 def links(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -202,16 +150,10 @@ def links(session: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     return previous, following
 
 
-def build_cases(
-    group: str,
-    worlds: Sequence[World],
-    embed: Embedder,
-    folds: int,
-    keys: Callable[[Item], tuple[Sequence[str], Sequence[str]]] | None = None,
-) -> Iterator[Case]:
-    """One case for each question; a world's fold is its number modulo `folds`. `keys`: of an item, as `ItemKeys`."""
+def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int) -> Iterator[Case]:
+    """One case for each question; a world's fold is its number modulo `folds`."""
     for number, world in enumerate(worlds):
-        scope = build_scope(world.items, embed, keys and _keys(world.items, keys))
+        scope = build_scope(world.items, embed)
         speakers = tuple({item.name or item.role for item in world.items if item.session is not None})
         embed.queries([analyse(question.query, speakers).stripped for question in world.questions])
         for question in world.questions:

@@ -1,6 +1,5 @@
-"""Figures of a set's answers, and the table that shows them: pure functions, the report of `evaluate recall`."""
+"""Figures of a set's answers, and the table that shows them: pure functions, the report of `benchmark recall`."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from benchmarks.evaluation import measures
 from benchmarks.evaluation.judging import Answer, Found, Set
 from benchmarks.evaluation.measures import Floats, interval
+from benchmarks.harness import Row, Section, table
 
 HYBRID = "hybrid"
 FEATURED = 20
@@ -139,33 +139,29 @@ def _rounded(values: Sequence[float], digits: int = 4) -> list[float]:
     return [round(value, digits) for value in values]
 
 
-# ---------------------------------------------------------------- text
+# --- Text -------------------------------------------------------------------------------------------------------------
 
 
-def table(result: Mapping[str, Any]) -> str:
-    names = [name for name in next(iter(result["modes"].values()))["all"] if name != "questions"]
-    heads = (*("mode", "questions", "n"), *names, "search p50 ms", "p95")
-    lines = [_title(result), "", f"| {' | '.join(heads)} |", "|---|---|" + "--:|" * (len(heads) - 2)]
+def section(result: Mapping[str, Any], more: Sequence[str] = ()) -> Section:
+    """A row for each mode, kind of question and difference; below them the calibration, and `more`."""
+    rows: list[Row] = []
     for mode, figures in result["modes"].items():
         took = figures["latency"]["search"]
-        lines.append(_line(mode, "all", figures["all"], names, f"{took['p50']:.1f} | {took['p95']:.1f}"))
+        rows.append(_cells(mode, "all", figures["all"]) | {"search p50 ms": took["p50"], "p95": took["p95"]})
         kinds = figures["kinds"] if len(figures["kinds"]) > 1 else {}
-        lines += [_line(mode, kind, row, names, " | ") for kind, row in kinds.items()]
+        rows += [_cells(mode, kind, row) for kind, row in kinds.items()]
     for name, row in result["differences"].items():
-        lines.append(_line(name.replace(" - ", " − "), "all, paired", row, names, " | ", sign="+"))
-    return "\n".join([*lines, "", *_notes(result)])
-
-
-def _title(result: Mapping[str, Any]) -> str:
-    return (
-        f"## {result['set']} ({result['file']}): {result['conversations']} conversations, {result['items']:,} items, "
+        rows.append(_cells(name.replace(" - ", " − "), "all, paired", row, sign="+"))
+    title = (
+        f"{result['set']} ({result['file']}): {result['conversations']} conversations, {result['items']:,} items, "
         f"{result['questions']} questions with evidence, {result['never_said']} never answered"
     )
+    return Section(title, rows, notes=[*_notes(result), *more], figures=result)
 
 
-def _line(mode: str, kind: str, row: Mapping[str, Any], names: Sequence[str], took: str, sign: str = "") -> str:
-    cells = [_cell(row[name]["mean"], row[name]["interval"], sign) if name in row else "" for name in names]
-    return f"| {mode} | {kind} | {row['questions']} | {' | '.join(cells)} | {took} |"
+def _cells(mode: str, kind: str, row: Mapping[str, Any], sign: str = "") -> Row:
+    metrics = {name: _cell(each["mean"], each["interval"], sign) for name, each in row.items() if name != "questions"}
+    return {"mode": mode, "questions": kind, "n": row["questions"], **metrics}
 
 
 def _cell(value: float, bounds: Sequence[float], sign: str = "") -> str:
@@ -181,17 +177,20 @@ def _notes(result: Mapping[str, Any]) -> Iterator[str]:
     found = result["calibration"]
     if not found:
         return
-    yield "\n| score of the first memory | answers | ECE | a calibrated score's ECE, mean (95 % below) | Brier |"
-    yield "|---|--:|--:|--:|--:|"
-    for name in ("with never said", "answerable"):
-        if part := found[name]:
-            chance = part["ece_if_calibrated"]
-            yield (
-                f"| {name} | {part['answers']} | {part['ece']:.3f} | {chance['mean']:.3f} ({chance['p95']:.3f}) | "
-                f"{part['brier']:.3f} |"
-            )
+    rows: list[Row] = [
+        {
+            "score of the first memory": name,
+            "answers": part["answers"],
+            "ECE": f"{part['ece']:.3f}",
+            "a calibrated score's ECE, mean (95 % below)": "{mean:.3f} ({p95:.3f})".format(**part["ece_if_calibrated"]),
+            "Brier": f"{part['brier']:.3f}",
+        }
+        for name in ("with never said", "answerable")
+        if (part := found[name])
+    ]
+    yield f"\n{table(rows)}\n" if rows else ""
     right, never, auc = found["right_first"], found["never_said"], found["auc"]
-    yield f"\nRight first memories: {right['count']}, median score {_shown(right['median'])}."
+    yield f"Right first memories: {right['count']}, median score {_shown(right['median'])}."
     if auc:
         yield f"Never answered: {never['count']}, median best score {_shown(never['median'])}."
         yield f"AUC of the best score, answerable against never answered: {_cell(auc['value'], auc['interval'])}."
@@ -201,15 +200,14 @@ def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def misses(answers: Sequence[Answer], mode: str) -> str:
+def misses(answers: Sequence[Answer], mode: str) -> list[str]:
     """Evidence that is not among the first five, and the never answered questions whose best score is highest."""
     lines = [line for answer in answers for line in _missed(answer, mode)]
     never = [(answer.found[mode].score or 0.0, answer) for answer in answers if not answer.evidence]
     for score, answer in sorted(never, key=lambda each: -each[0])[:FEATURED]:
-        lines.append(
-            f"\n{answer.world}, never answered: {answer.question.query}\n  {score:.3f}: {answer.found[mode].first}"
-        )
-    return "\n".join(lines)
+        lines.append(f"\n{answer.world}, never answered: {answer.question.query}")
+        lines.append(f"  {score:.3f}: {answer.found[mode].first}")
+    return lines
 
 
 def _missed(answer: Answer, mode: str) -> Iterator[str]:
@@ -218,7 +216,3 @@ def _missed(answer: Answer, mode: str) -> Iterator[str]:
         yield f"\n{answer.world}, {answer.question.kind}: {answer.question.query}"
         yield from (f"  {place or '> all'}: {text}" for text, place in found.missing.items())
         yield f"  1: {found.first}"
-
-
-def to_json(results: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
-    return json.dumps({"options": options, "sets": results}, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""How much of the memories that a question needs stands in a prompt: pure functions, the rules of `evaluate prompts`.
+"""How much of the memories that a question needs stands in a prompt: pure functions, the rules of `benchmark prompts`.
 
 Prompt and memory are compared as `normalise` leaves them. Then
 

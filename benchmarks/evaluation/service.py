@@ -1,11 +1,13 @@
 """The calls of the API with which a user's memory is filled and asked: one client for all evaluations."""
 
+import argparse
 import json
 import re
 import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import count, groupby
@@ -15,13 +17,19 @@ import httpx
 
 from app.sessions.service import LEARN_EVERY
 from app.storage.text import content_hash
+from benchmarks.evaluation import sets
 from benchmarks.evaluation.sets import Item, Question, World
+from benchmarks.harness import folder, recalld
 
 ATTEMPTS = 3
 """An answer that names sections that failed, or an embedder that did not answer, is asked for again: that is the
 machine's load, not the service's answer."""
+REQUEST_SECONDS = 300
 PENDING_SECONDS = 300
-"""How long the vectors of new memories, and the summaries of their sessions, are waited for."""
+"""How long operations, the vectors of new memories and the summaries of their sessions are waited for."""
+POLL_SECONDS = 0.05
+OVER = ("succeeded", "partial", "failed")
+"""States in which an operation has ended."""
 BATCH_BYTES = 2_000_000
 BATCH_ITEMS = 100
 
@@ -39,13 +47,79 @@ class Step:
     """The field `now` of a request; empty where neither the world nor its items have a time."""
 
 
-class Service:
+def add_service_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every evaluation that asks a running service."""
+    parser.description = f"{parser.description}\n\n{sets.__doc__}"
+    parser.add_argument("--url", help="a running service; without it one is started")
+    parser.add_argument("--key", help="its API key")
+    parser.add_argument("--conversations", type=int, help="only the first N of each file")
+    parser.add_argument("--limit", type=int, help="only N questions of each conversation, spread over all")
+    parser.add_argument("--wall-clock", action="store_true", help="ask without `now`")
+
+
+@contextmanager
+def connection(url: str | None, key: str | None, *, background: bool = True) -> Iterator[httpx.Client]:
+    """A client of the service at `url`; without `url`, of a fresh service that stops when the block ends.
+
+    Without `background` the fresh service runs no background work: it holds what was stored, and nothing else."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with ExitStack() as stack:
+        if url is None:
+            data = stack.enter_context(folder())
+            url = stack.enter_context(recalld(data, jobs=background)).url
+        yield stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=REQUEST_SECONDS))
+
+
+class Api:
+    """Calls of the API. A refused one ends the program."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self._client = client
+
+    def send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        return _read(self._client.request(method, path, json=body))
+
+    def pages(self, path: str, **params: str) -> Iterator[dict[str, Any]]:
+        """The items of all pages."""
+        given = {**params, "limit": "100"}
+        while True:
+            page = _read(self._client.get(path, params=given))
+            yield from page["items"]
+            if page["next_cursor"] is None:
+                return
+            given["cursor"] = page["next_cursor"]
+
+    def ended(self, operation: dict[str, Any]) -> dict[str, Any]:
+        """The operation once it has ended."""
+        deadline = time.monotonic() + PENDING_SECONDS
+        while operation["status"] not in OVER:
+            if time.monotonic() > deadline:
+                sys.exit(f"{operation['operation_id']} is {operation['status']} after {PENDING_SECONDS} s.")
+            time.sleep(POLL_SECONDS)
+            operation = self.send("GET", f"/v1/operations/{operation['operation_id']}")
+        return operation
+
+    def embedded(self, owner: Owner) -> list[dict[str, Any]]:
+        """The memories of a user once all have their vectors."""
+        deadline = time.monotonic() + PENDING_SECONDS
+        while True:
+            memories = list(self.pages("/v1/memories", **owner))
+            pending = sum(memory["embedding"]["status"] == "pending" for memory in memories)
+            if not pending:
+                return memories
+            if time.monotonic() > deadline:
+                sys.exit(f"{owner['user_id']}: {pending} memories have no vector after {PENDING_SECONDS} s.")
+            time.sleep(POLL_SECONDS)
+
+
+class Service(Api):
     """The calls of the API that the evaluations need, for one user at a time."""
 
     def __init__(self, client: httpx.Client, *, summaries: bool = False, reflects: bool = False) -> None:
         """With `summaries`, nothing is asked before every session that is long enough has its summary. With
         `reflects`, the service reflects on what it knows before it is asked."""
-        self._client, self._summaries, self._reflects = client, summaries, reflects
+        super().__init__(client)
+        self._summaries, self._reflects = summaries, reflects
         self._run = uuid.uuid4().hex[:8]
 
     def owner(self, world: World) -> Owner:
@@ -75,58 +149,36 @@ class Service:
                 body = {"items": [{**item, **owner} for item in body["items"]]}
             elif call.owned:
                 body = {**body, **owner}
-            self._send(call.method, call.path.format(user_id=owner["user_id"]), body)
+            self.send(call.method, call.path.format(user_id=owner["user_id"]), body)
 
     def remember(self, items: Sequence[Item], owner: Owner) -> None:
         for session, of_session in groupby(items, lambda item: item.session):
             for batch in _batches(of_session):
                 if session is None:
-                    self._send("POST", "/v1/memories/batch", {"items": [{**owner, **_fact(item)} for item in batch]})
+                    self.send("POST", "/v1/memories/batch", {"items": [{**owner, **_fact(item)} for item in batch]})
                 else:
                     messages = [_message(item) for item in batch]
                     path = f"/v1/sessions/{session_id(owner, session)}/messages"
-                    self._send("POST", path, {**owner, "memorize": "messages", "messages": messages})
+                    self.send("POST", path, {**owner, "memorize": "messages", "messages": messages})
 
     def reflect(self, owner: Owner) -> None:
         """Has the service look for contradictions, and says how many it found."""
-        done = self._send("POST", "/v1/reflect", dict(owner))
-        deadline = time.monotonic() + PENDING_SECONDS
-        while done["status"] not in ("succeeded", "partial", "failed") and time.monotonic() < deadline:
-            time.sleep(0.1)
-            done = self._send("GET", f"/v1/operations/{done['operation_id']}", {})
-        result = done["result"] or {}
-        print(f"{owner['user_id']}: reflection {done['status']}, {result.get('found')} found", file=sys.stderr)
+        done = self.ended(self.send("POST", "/v1/reflect", dict(owner)))
+        found = (done["result"] or {}).get("found")
+        print(f"{owner['user_id']}: reflection {done['status']}, {found} found", file=sys.stderr)
 
     def contents(self, owner: Owner) -> dict[str, str]:
         """The content of every memory of the user, by its id, once all that is waited for is there."""
         deadline = time.monotonic() + PENDING_SECONDS
         while True:
-            memories = list(self._list("/v1/memories", owner))
-            lacking = self._lacking(memories, owner)
+            memories = self.embedded(owner)
+            sessions = self.pages("/v1/sessions", **owner) if self._summaries else ()
+            lacking = sum(not each["summary"] and each["message_count"] >= LEARN_EVERY for each in sessions)
             if not lacking:
                 return {memory["memory_id"]: memory["content"] for memory in memories}
             if time.monotonic() > deadline:
-                sys.exit(f"{owner['user_id']}: {lacking} after {PENDING_SECONDS} s.")
+                sys.exit(f"{owner['user_id']}: {lacking} sessions have no summary after {PENDING_SECONDS} s.")
             time.sleep(1)
-
-    def _lacking(self, memories: Sequence[dict[str, Any]], owner: Owner) -> str | None:
-        """What is waited for, in words."""
-        if vectors := sum(memory["embedding"]["status"] == "pending" for memory in memories):
-            return f"{vectors} memories have no vector"
-        sessions = self._list("/v1/sessions", owner) if self._summaries else ()
-        summaries = sum(not each["summary"] and each["message_count"] >= LEARN_EVERY for each in sessions)
-        return f"{summaries} sessions have no summary" if summaries else None
-
-    def _list(self, path: str, owner: Owner) -> Iterator[dict[str, Any]]:
-        cursor: str | None = None
-        while True:
-            params = {**owner, "limit": "100", **({"cursor": cursor} if cursor else {})}
-            reply = self._client.get(path, params=params)
-            page = reply.raise_for_status().json()
-            yield from page["items"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
 
     def search(self, body: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """The answer, and the milliseconds that its caller waited for it."""
@@ -143,14 +195,11 @@ class Service:
     def context(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         """The answer, and whether it still lacks a section after ATTEMPTS calls."""
         for attempt in count(1):
-            answer = self._send("POST", "/v1/context", body)
+            answer = self.send("POST", "/v1/context", body)
             degraded = bool(answer["errors"]) or "embedding_unavailable" in json.dumps(answer["warnings"])
             if not degraded or attempt == ATTEMPTS:
                 return answer, degraded
         raise AssertionError
-
-    def _send(self, method: str, path: str, body: dict[str, Any]) -> Any:
-        return _read(self._client.request(method, path, json=body))
 
 
 def now_after(items: Sequence[Item]) -> dict[str, str]:
@@ -178,7 +227,7 @@ def _codes(reply: httpx.Response) -> list[str]:
 def _read(reply: httpx.Response) -> Any:
     if reply.is_error:
         sys.exit(f"{reply.request.method} {reply.request.url.path}: {reply.status_code} {reply.text[:500]}")
-    return reply.json()
+    return reply.json() if reply.content else None
 
 
 def _fact(item: Item) -> dict[str, Any]:

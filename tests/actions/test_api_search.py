@@ -9,9 +9,8 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
-from app.job_settings import JobSettings
 from app.memories.models import INDEXING
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import DeleteWhere, Update
 from app.storage.schema import EVERYTHING
 from app.storage.search import SYSTEM

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.setting_groups import LimitSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.repository import Repository
 from app.storage.schema import Eq
 from tests.conftest import Service, Starter

@@ -9,9 +9,8 @@ import pytest
 
 from app.auth.keys import API_KEYS, Keys, NewKey
 from app.errors import Invalid, NotFound
-from app.job_settings import JobSettings
 from app.lifespan import StartRefused
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, problem

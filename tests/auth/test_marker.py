@@ -73,7 +73,8 @@ def where(tmp_path: Path) -> StoreLocation:
 
 def test_the_name_of_a_deployment_is_of_its_hosts_and_its_database(where: StoreLocation) -> None:
     def name(uri: str, database: str = "recalld") -> str:
-        return replace(where, store=uri, database=database).name
+        mongodb = where.settings.mongodb.model_copy(update={"database": database})
+        return replace(where, settings=where.settings.model_copy(update={"mongodb": mongodb}), store=uri).name
 
     here = name("mongodb://ada:s3cret@one:27017,two:27017/?replicaSet=rs0")
     assert here == name("mongodb://TWO:27017,one:27017/admin?tls=true")

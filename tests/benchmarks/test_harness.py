@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
-from benchmarks.harness import alternate, environment, percentile, ratio_rows, table
+from benchmarks.harness import Section, alternate, environment, percentile, ratio_rows, table
 
 
 @pytest.mark.parametrize("jobs", [True, False])
@@ -52,3 +52,8 @@ def test_a_table_has_the_columns_of_all_rows() -> None:
         "| a | 1.5 |  |",
         "| b |  | 2 |",
     ]
+
+
+def test_a_section_is_its_title_its_table_and_its_notes() -> None:
+    section = Section("calls", [{"call": "a", "ms": 1.5}], notes=["One call."])
+    assert str(section).splitlines() == ["### calls", "", "| call | ms |", "|---|--:|", "| a | 1.5 |", "", "One call."]

@@ -16,7 +16,7 @@ NAMES = sorted(summaries())
 def test_every_benchmark_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
-    assert {"http", "commit", "facts", "mongo", "scale"} <= set(NAMES)
+    assert {"http", "compare", "facts", "mongo", "recall", "scale"} <= set(NAMES)
     assert all(f"  {name} " in listed for name in NAMES)
     assert not {"harness", "data", "bare"} & set(NAMES)
 
@@ -32,19 +32,22 @@ def test_every_benchmark_has_options_and_a_run(name: str) -> None:
 
 def test_a_name_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nothing"]) == 2
-    assert "queries_first" in capsys.readouterr().out
+    assert "reflection" in capsys.readouterr().out
 
 
 def test_a_run_prints_its_hardware_and_a_table_and_writes_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "figures.json"
-    assert main(["ranking", "--memories", "50", "--repeat", "1", "--json", str(file)]) == 0
+    assert main(["merging", "--json", str(file)]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert "cores" in printed[0]
-    assert "| memories | hybrid µs | vector µs | text µs | recipe B µs |" in printed
-    (row,) = json.loads(file.read_text())["ranking"]
-    assert (row["memories"], row["hybrid µs"] > 0) == (50, True)
+    assert "| pairs that mean | pairs | merged | cosine ≥ 0.95 |" in printed
+    written = json.loads(file.read_text())
+    same, other = written["merging"]
+    assert (same["pairs"], other["pairs"]) == (28, 42)
+    assert same["merged"] > other["merged"]
+    assert written["options"]["model"]
 
 
 def test_no_benchmark_or_tool_imports_tests() -> None:

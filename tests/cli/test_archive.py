@@ -10,9 +10,8 @@ import pytest
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
 from app.cli import archive, archive_import
-from app.job_settings import JobSettings
 from app.lifespan import open_store
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.transfer import MovableStore, Record, Total
 from tests.conftest import Service, Starter
 from tests.support.lives import Life

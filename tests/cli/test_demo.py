@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from app.cli.demo_writer import write_story
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import settings_of
 from tests.support.memories import shared_service
 from tests.support.server import Server, recalld

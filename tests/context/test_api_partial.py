@@ -14,9 +14,8 @@ from app.context.service import ContextService
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable
-from app.job_settings import JobSettings
 from app.setting_groups import ContextSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, faults, headings, items, names, problem_free, texts, warned

@@ -148,3 +148,23 @@ async def lose_counts(store: Any) -> None:
         await store.writer.submit(lambda connection: connection.execute("DELETE FROM usage").fetchall())
     else:
         await store._database["recalld_usage"].delete_many({})
+
+
+async def test_recounting_corrects_the_count_of_a_tenant_that_has_no_records(store: Store) -> None:
+    await invent_count(store)
+    (said,) = await store.accounting.recount()
+    assert said == "tenant gone is said to have 1 records of 9 bytes and has 0 records of 0 bytes"
+    assert "gone" not in await store.accounting.stored()
+    assert await store.accounting.recount() == []
+
+
+async def invent_count(store: Any) -> None:
+    """Counts a record of a tenant that has none."""
+    if store.name == "embedded":
+        row = ("gone", COUNTED.name, 1, 9)
+        await store.writer.submit(
+            lambda connection: connection.execute("INSERT INTO usage VALUES (?, ?, ?, ?)", row).fetchall()
+        )
+    else:
+        counts = {COUNTED.name: {"records": 1, "bytes": 9}}
+        await store._database["recalld_usage"].insert_one({"_id": "gone", "tenant_id": "gone", "collections": counts})

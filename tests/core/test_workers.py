@@ -9,8 +9,7 @@ import pytest
 from prometheus_client import Gauge
 
 from app import metrics
-from app.auth.dependencies import RateLimiter
-from app.auth.limits import CostLimiter, WrongKeyLimiter
+from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core.workers import BODY_BYTES, GENERATION, LEAVING, READY, STATE, WAYS, OwnPairs, Pair, SharedMemory, _place
 from app.errors import RateLimited
 from app.settings import Settings, usable_cores

@@ -7,11 +7,10 @@ import pytest
 
 from app.core.work import tenant_at_work
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
-from app.job_settings import JobSettings
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Starter, TestParts
 from tests.embedding.test_queue import Stepped
 from tests.jobs.conftest import until

@@ -11,8 +11,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from app.core.clock import rfc3339
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.facts import HOME, day, edge, listed, objects, tell, tell_all
 from tests.support.memories import PAIR, Json, problem

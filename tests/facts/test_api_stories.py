@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
 from app.facts.schemas import FACT_GROUPS, FACTS
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.schema import Eq
 from tests.conftest import Service, TestParts, running
 from tests.support.facts import HOME, listed

@@ -19,8 +19,8 @@ from app.facts.conflict_resolution import (
     Statement,
     ValidSpan,
     decide,
-    mark_migrated,
     minus,
+    settle,
 )
 from tests.support.facts_machine import STEPS, Step, Story
 from tests.support.facts_telling import Bookkeeper
@@ -130,12 +130,12 @@ def test_what_is_known_after_an_assertion(live: list[Statement], said: Assertion
 
 def test_a_dispute_is_settled_for_either_side_or_for_both() -> None:
     weak = replace(known("Boston", "2024", trust=0.3), disputed=True)
-    assert mark_migrated([HOME, weak], weak, NOW) == [
+    assert settle([HOME, weak], weak, NOW) == [
         Cut("Boston2024"),
         Cut("NY2019", (ValidSpan("2019", "2024"),)),
         NewSpan(ValidSpan("2024", OPEN), 1.0, "one", ("Boston2024",)),
     ]
-    assert mark_migrated([HOME, weak], weak, NOW, beside=True) == [
+    assert settle([HOME, weak], weak, NOW, beside=True) == [
         Cut("Boston2024"),
         NewSpan(ValidSpan("2024", OPEN), 0.3, "many", ("Boston2024",)),
     ]

@@ -9,9 +9,8 @@ import pytest
 from app.core.clock import rfc3339
 from app.facts.keys import group_of
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
-from app.job_settings import JobSettings
 from app.jobs.queue import Job
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.search import SYSTEM
 from app.storage.text import normalise_content

@@ -18,7 +18,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.support.load import Book, Load, check, mark_migrated
+from tests.support.load import Book, Load, check, retry_unanswered
 from tests.support.mongodb import SecantusDB, start_mongodb
 from tests.support.proxy import Blinking, Mode, Proxy, proxying
 from tests.support.server import Server, recalld, serving
@@ -156,7 +156,7 @@ async def suffer(
         await acknowledged(load.book, 4)
         book = await load.end()
         if retried:
-            await mark_migrated(client, book)
+            await retry_unanswered(client, book)
         await check(client, book)
     return book, seen
 

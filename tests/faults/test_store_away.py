@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.memories import PAIR, Json, problem, remember
 from tests.support.sessions import append, said

@@ -9,13 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.feed.schemas import KINDS
+from app.feed.endpoints import KINDS
 from app.feed.service import ChangeFeed, Wanted
-from app.job_settings import JobSettings
 from app.lifespan import COLLECTIONS
 from app.retention.decay_job import DecayJob
 from app.setting_groups import ChangeSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import Scope
 from tests.conftest import Service, Starter
 from tests.support.memories import PAIR, Json, problem, remember

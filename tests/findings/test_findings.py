@@ -3,8 +3,7 @@
 import pytest
 
 from app.findings.schemas import FINDINGS
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service
 from tests.support.findings import findings, found, memory
 from tests.support.learning import undo

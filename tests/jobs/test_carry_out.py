@@ -7,11 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATION
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Done, Run
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage import protocol
 from app.storage.changes import Insert
 from app.storage.protocol import Store

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.model import Model, scripted_model
 

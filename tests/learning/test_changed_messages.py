@@ -5,9 +5,8 @@ import asyncio
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
 from app.learning.derivations import DERIVATIONS
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import end, kept, learned, summaries, talk, work
 from tests.support.memories import PAIR, Json, found, problem, remember

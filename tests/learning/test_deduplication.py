@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from app.job_settings import JobSettings, ReflectionSettings
 from app.learning import deduplication
 from app.learning.deduplication import claim
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
 from app.memories.records import new_memory
-from app.settings import Settings
+from app.settings import JobSettings, ReflectionSettings, Settings
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter
 from tests.support.learning import consolidate, kept, undo, work

@@ -3,8 +3,7 @@
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.context.test_api_served_again import ANOTHER, served_prompts
 from tests.learning.test_extract import extract

@@ -181,7 +181,7 @@ async def planned(service: Service, seq: int) -> tuple[Tools, Conversation, Summ
     """A summary up to a message, before it is stored."""
     held = service.resources
     session = await held.store.get(SESSIONS, "default", "s")
-    tools = Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
+    tools = Tools(held.store, held.embedder, held.clock, held.settings)
     return tools, Conversation(Scope("default"), "a", "u", (), session=session), SummaryText("Late.", 1.0, {}, seq)
 
 

@@ -19,6 +19,9 @@ from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_se
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-very-secret-0123456789"
+PATIENT_SECONDS = 60.0
+IMPATIENT_SECONDS = 2.0
+"""Long enough for a good answer on a busy machine, shorter than the answers that must not be waited for."""
 
 
 class Film(BaseModel):
@@ -48,8 +51,15 @@ def calls() -> list[Call]:
 
 @pytest.fixture
 async def chat(server: ScriptedServer, calls: list[Call]) -> AsyncIterator[OpenAIChat]:
-    settings = LLMSettings(base_url=server.url, api_key=SecretStr(KEY), model="small", timeout_seconds=0.5)
+    settings = LLMSettings(base_url=server.url, api_key=SecretStr(KEY), model="small", timeout_seconds=PATIENT_SECONDS)
     chat = OpenAIChat(settings, lambda *call: calls.append(call))
+    yield chat
+    await chat.close()
+
+
+@pytest.fixture
+async def impatient(server: ScriptedServer) -> AsyncIterator[OpenAIChat]:
+    chat = OpenAIChat(LLMSettings(base_url=server.url, timeout_seconds=IMPATIENT_SECONDS), lambda *call: None)
     yield chat
     await chat.close()
 
@@ -149,8 +159,10 @@ PASSING = {
     "504": Reply(504),
     "408": Reply(408),
     "cut connection": Reply(cut=True),
-    "silence": Reply(delay=1.5),
-    "drip": Reply(trickle=0.02),
+}
+SLOW = {
+    "silence": Reply(delay=2 * IMPATIENT_SECONDS),
+    "drip": Reply(trickle=0.05),
 }
 FINAL = {
     "401": Reply(401, body=json.dumps({"error": {"message": f"bad key {KEY}", "code": KEY}}).encode()),
@@ -185,6 +197,15 @@ async def test_a_second_wrong_answer_is_a_clear_failure(server: ScriptedServer, 
 async def test_what_may_pass_is_tried_again(server: ScriptedServer, chat: OpenAIChat, reply: Reply) -> None:
     server.then(reply, says(GOOD))
     assert await ask(chat) == Film(**GOOD)
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("reply", SLOW.values(), ids=SLOW)
+async def test_what_does_not_come_in_time_is_tried_again(
+    server: ScriptedServer, impatient: OpenAIChat, reply: Reply
+) -> None:
+    server.then(reply, says(GOOD))
+    assert await ask(impatient) == Film(**GOOD)
     assert len(server.seen) == 2
 
 

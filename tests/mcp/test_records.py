@@ -3,9 +3,8 @@
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
 from app.mcp.transport import matched
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused
 from tests.support.memories import Faulty, problem, remember

@@ -6,8 +6,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.mcp.conftest import Connect, call, connecting, refused
 from tests.support.identifiers import KNOWN, decomposed, segment

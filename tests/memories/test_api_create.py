@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, found, listed, problem, recall, remember

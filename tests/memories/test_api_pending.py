@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.job_settings import JobSettings
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.models import PENDING
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember

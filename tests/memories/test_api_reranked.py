@@ -8,10 +8,9 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.job_settings import JobSettings
-from app.retrieval.reranking import RerankingFailed
+from app.embedding.reranking import RerankingFailed
 from app.setting_groups import ContextSettings, RerankSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask
 from tests.support.memories import PAIR, Faulty, Json, batch, recall, remember

@@ -6,8 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, batch, found, history, listed, problem, remember
 

@@ -11,10 +11,9 @@ from app.context.schemas import ContextRequest
 from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.job_settings import JobSettings
 from app.memories.models import MEMORIES
 from app.setting_groups import ContextSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
 from app.storage.search import Scope
 from tests.conftest import Service, Starter, TestParts

@@ -12,9 +12,8 @@ import pytest
 from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.memories.access_log import TOGETHER, AccessRecorder
-from app.memories.models import MEMORIES
+from app.memories.models import AGENTS, MEMORIES
 from app.memories.records import new_memory
-from app.profiles.schemas import AGENTS, StoredAgentSettings
 from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
@@ -49,7 +48,7 @@ def job(store: Store, clock: SetClock) -> DecayJob:
 
 @pytest.fixture
 def accesses(store: Store, clock: SetClock) -> AccessRecorder:
-    return AccessRecorder(store, StoredAgentSettings(store), clock)
+    return AccessRecorder(store, clock)
 
 
 async def put(store: Store, memory_id: str, *, at: datetime = BORN, tenant: str = "acme", **fields: Any) -> None:
@@ -272,7 +271,7 @@ async def test_many_recorders_count_every_access(open_store: Open, clock: SetClo
     stores = [await open_store() for _ in range(4)]
     await put(stores[0], "m")
     clock.time = BORN + timedelta(days=50)
-    recorders = [AccessRecorder(store, StoredAgentSettings(store), clock) for store in stores]
+    recorders = [AccessRecorder(store, clock) for store in stores]
     for _ in range(10):
         for recorder in recorders:
             recorder.note("acme", ["m"])
@@ -367,7 +366,7 @@ async def test_an_access_that_comes_late_moves_nothing_back(
     store: Store, accesses: AccessRecorder, clock: SetClock
 ) -> None:
     await put(store, "m")
-    late = AccessRecorder(store, StoredAgentSettings(store), clock)
+    late = AccessRecorder(store, clock)
     clock.time = BORN + timedelta(days=40)
     late.note("acme", ["m"])
     clock.time = BORN + timedelta(days=41)

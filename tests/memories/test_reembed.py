@@ -18,10 +18,9 @@ from app.cli.migrate import ReembedReport, reembed_store
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder, by_characters, split
 from app.embedding.model import Prompts, Vectors, unit
 from app.errors import EmbeddingUnavailable, StoreUnavailable
-from app.job_settings import JobSettings
 from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
 from app.memories.reembed import Reembed, whole
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from tests.conftest import Service, TestParts, TurnedClock, running

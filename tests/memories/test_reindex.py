@@ -10,13 +10,12 @@ import pytest
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
-from app.job_settings import JobSettings
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
 from app.memories.models import INDEXING, MEMORIES
 from app.memories.records import new_memory, passage
 from app.memories.reindex import REVISION, Reindex
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc, Eq

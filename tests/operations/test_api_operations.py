@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
 from app.memories.models import MEMORIES
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, found, problem, remember
 from tests.support.operations import forget, operation, rows, undo, work

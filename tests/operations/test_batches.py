@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import consolidate
 from tests.support.memories import PAIR, remember

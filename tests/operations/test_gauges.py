@@ -10,13 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from app import VERSION, metrics
 from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
-from app.job_settings import JobSettings
 from app.jobs.models import DECAY, SUMMARIZE
 from app.jobs.queue import Job
 from app.memories.embedding_backfill import note
 from app.memories.models import MEMORIES
 from app.sessions.schemas import MESSAGES, SESSIONS
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import StoredTotals
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts, TurnedClock, wrapped_stores

@@ -6,11 +6,10 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.job_settings import JobSettings
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import PROCEDURE
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, problem
 from tests.support.procedures import LOGIN, PARCEL, got, learn, looked_up, names, path, report

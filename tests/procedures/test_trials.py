@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.job_settings import ProcedureSettings
 from app.procedures.search import Failing, counted, failing, interval, new_trial, served, to_review, verdict
+from app.settings import ProcedureSettings
 
 SETTINGS = ProcedureSettings()
 counts = st.integers(0, 200)

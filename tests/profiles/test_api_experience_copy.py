@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
+from app.memories.models import AGENTS
 from app.profiles.merge import LESSONS
-from app.profiles.schemas import AGENTS
 from app.storage.changes import Update
 from tests.conftest import Service
 from tests.support.memories import Json, problem

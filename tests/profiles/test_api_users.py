@@ -11,7 +11,6 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.access_log import Decays
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
@@ -222,9 +221,7 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     path = f"/v1/memories/{issue['issue_id']}"
     meddled = Meddled(held.store, lambda: api.patch(path, json={"metadata": {"status": "open", "ticket": 7}}))
     scope = Scope("default")
-    memories = MemoryService(
-        MemoryRepository(meddled, scope), Embeddings(held.embedder), Decays(held.agents, "default"), held.clock
-    )
+    memories = MemoryService(MemoryRepository(meddled, scope), Embeddings(held.embedder), held.clock)
     lookup = Retriever(meddled, scope, held.embedder, FACTS)
     facts = FactService(FactRepository(meddled, scope), Embeddings(held.embedder), lookup, held.clock)
     users = UserService(Repository(meddled, scope, USERS), facts, memories, held.settings.limits, held.clock)

@@ -39,7 +39,7 @@ async def pairs_of(service: Service, user: str = "u") -> list[CandidatePair]:
 
 def _tools(service: Service) -> Tools:
     held = service.resources
-    return Tools(held.store, held.embedder, held.clock, held.agents, held.settings)
+    return Tools(held.store, held.embedder, held.clock, held.settings)
 
 
 @pytest.mark.anyio

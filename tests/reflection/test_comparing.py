@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.findings.evidence import EvidenceRecord, of_memory
+from app.findings.service import EvidenceRecord, of_memory
 from app.memories.records import new_memory
 from app.reflection.comparing import conflicts, shared_names
 

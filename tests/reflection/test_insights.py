@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.findings.evidence import EvidenceRecord, mark_of
-from app.job_settings import JobSettings, ReflectionSettings
+from app.findings.service import EvidenceRecord, mark_of
 from app.learning.prompts import FoundInsight
 from app.reflection.insights import Cluster, cited_of, refused
 from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import JobSettings, ReflectionSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work

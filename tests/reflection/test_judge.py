@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.job_settings import JobSettings, ReflectionSettings
 from app.learning.prompts import JudgedPair
 from app.reflection.candidates import CandidatePair
 from app.reflection.judge import PLAIN_REASON, REASON_CHARS, _loops, _read, safe_reason
 from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import JobSettings, ReflectionSettings, Settings
 from tests.conftest import Service, Starter
 from tests.reflection.test_comparing import record
 from tests.support.findings import findings, memory, reflect

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.job_settings import JobSettings
 from app.learning.episodes import founded
 from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.actions import log
 from tests.support.findings import findings

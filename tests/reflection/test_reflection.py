@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.job_settings import JobSettings, ReflectionSettings
-from app.settings import Settings
+from app.settings import JobSettings, ReflectionSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo

@@ -2,8 +2,7 @@
 
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
 from tests.support.memories import PAIR, Json

@@ -4,14 +4,13 @@ from typing import Any
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.learning.dependencies import ALWAYS
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
@@ -30,7 +29,7 @@ def settings(settings: Settings) -> Settings:
 async def learn(service: Service, content: str = BIKE, origin: str = "extraction", **more: Any) -> str:
     """The id of a memory as a job learns it, by default of an assistant's message."""
     held = service.resources
-    memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.agents, "default")
+    memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
     writer = MemoryWriter(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
     body = MemoryCreate.model_validate({**PAIR, "content": content, "trust": 0.7, **more})
     (made,), changes, _ = await writer.plan([body], "", [{"origin": origin}])

@@ -9,16 +9,15 @@ import httpx
 import pytest
 
 from app.audit.trail import owned
-from app.job_settings import JobSettings
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import Queue
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.models import MEMORIES
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.schema import EVERYTHING, Collection, Eq
 from app.storage.search import SYSTEM
-from app.storage.sqlite import set_wide
+from app.storage.sqlite import rewrite
 from tests.conftest import Service, Starter
 from tests.support import findings
 from tests.support.lives import Life, bytes_with
@@ -89,7 +88,7 @@ async def test_an_erased_user_is_nowhere_and_others_are_as_they_were(
 async def test_the_scan_sees_what_is_only_deleted(
     service: Service, api: httpx.AsyncClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(set_wide, "scrub", lambda path, busy_timeout_ms, key: None)
+    monkeypatch.setattr(rewrite, "scrub", lambda *_: None)
     await Life(api, CANARY).lived()
     await api.delete(f"/v1/users/{CANARY}")
     assert bytes_with(settings.data_dir, CANARY) != {}

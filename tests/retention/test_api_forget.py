@@ -6,10 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
 from app.retention import service as forgetting
 from app.retention.service import Forgetting
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, Json, batch, found, history, listed, problem, remember
 from tests.support.operations import forget, operation, rows, rows_of, run, undo, work

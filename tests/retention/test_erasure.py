@@ -10,14 +10,12 @@ import pytest
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT, ERASED, Actor
 from app.errors import StoreUnavailable
-from app.job_settings import JobSettings
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import MAX_ATTEMPTS
 from app.lifespan import COLLECTIONS, job_runner
-from app.memories.models import MEMORIES
-from app.profiles.schemas import AGENTS
+from app.memories.models import AGENTS, MEMORIES
 from app.retention.erasure import ERASURE_NOTES, Erasure
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Eq
@@ -194,7 +192,9 @@ async def test_nothing_is_said_to_be_erased_before_it_is(service: Service, store
     admin, unbound = await service.key(verbs="admin"), await service.key()
     ada, bob = await service.key(users=["ursula"]), await service.key(users=["bob"])
     held, reached = service.resources, store.hold("purge")
-    erasure = Erasure(held.store, Scope("default"), held.clock, Tombstones.of(held, "default"), held.jobs)
+    erasure = Erasure(
+        held.store, Scope("default"), held.clock, Tombstones.of(held.store, held.settings, "default"), held.jobs
+    )
     erased = await erasure.erase("ursula", Actor("default", "k", "erase_user"), seconds=0)
     await reached.wait()
     assert (erased.verified, erased.body["status"]) in ((False, "queued"), (False, "running"))
@@ -202,7 +202,7 @@ async def test_nothing_is_said_to_be_erased_before_it_is(service: Service, store
     (operation,) = await erasures(service)
     tombstone = await store.get(ERASED, "default", operation["user_id"])
     assert (tombstone["status"], tombstone["erased_at"]) == ("begun", None)
-    assert await Tombstones.of(held, "default").erased_since("ursula", "9999")
+    assert await Tombstones.of(held.store, held.settings, "default").erased_since("ursula", "9999")
 
     async def trail() -> list[Json]:
         found = await service.client.get("/v1/audit", params={"user_id": "ursula", "limit": 100}, headers=admin)

@@ -9,12 +9,11 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
-from app.job_settings import JobSettings
 from app.jobs import queue
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
 from app.memories.models import MEMORIES, PENDING
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.schema import Doc

@@ -4,11 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.jobs.queue import LEASE, Job, LeaseLost, Queue
 from app.jobs.runner import Run
 from app.lifespan import COLLECTIONS, job_runner
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter
 from tests.jobs.conftest import taken

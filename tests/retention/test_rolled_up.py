@@ -8,9 +8,8 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.audit.trail import AUDIT
-from app.job_settings import JobSettings
 from app.lifespan import COLLECTIONS
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.memories import PAIR, Json, problem
 from tests.support.operations import rows_of, run

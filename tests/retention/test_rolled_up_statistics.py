@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.changes import DeleteWhere
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter, TurnedClock

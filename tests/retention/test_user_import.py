@@ -11,14 +11,13 @@ from app.audit.tombstones import ErasureKey
 from app.audit.trail import owned
 from app.cli.archive import ArchiveRefused, is_user_export, read_user
 from app.facts.keys import group_of
-from app.job_settings import JobSettings
 from app.jobs.models import RETENTION
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, PENDING
 from app.retention.service import KEPT
 from app.retention.user_import import NoUserExport, UserReport
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from app.storage.search import SYSTEM
 from tests.conftest import Service, Starter
 from tests.support.identifiers import decomposed, segment

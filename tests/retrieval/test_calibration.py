@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.calibration import DEFAULT_CALIBRATION, Calibration, Terms, describe, probabilities
+from app.retrieval.calibration import describe, probabilities
 from app.retrieval.features import bm25, query_features
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, Calibration, Terms
 from app.retrieval.query_analysis import QueryText, plain_memories
 from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.explaining import contributions, explained
 from app.retrieval.features import query_features, query_independent_features
+from app.retrieval.model_weights import DEFAULT_WEIGHTS
 from app.retrieval.query_analysis import QueryText
-from app.retrieval.ranking import DEFAULT_WEIGHTS, Mode, log_odds, rank
+from app.retrieval.ranking import Mode, contributions, explained, log_odds, rank
 from app.storage.search import Columns
 from tests.support.columns import NOBODY, NOW, SPOKEN, scopes
 

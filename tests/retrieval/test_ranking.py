@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
 from app.retrieval.decay import DAY_MS
-from app.retrieval.features import FEATURES, LEAST_SPREAD
+from app.retrieval.features import FEATURES, LEAST_SPREAD, importance_at
+from app.retrieval.model_weights import Blend, Foreign, Weights
 from app.retrieval.query_analysis import QueryText, analyse
-from app.retrieval.ranking import LATEST_AMONG, Blend, Foreign, Mode, Weights, importance_at, rank, top
+from app.retrieval.ranking import LATEST_AMONG, Mode, rank, top
 from app.storage.search import Columns, Floats
 from app.storage.text import (
     HAS_EVENT_TIME,

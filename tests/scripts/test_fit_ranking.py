@@ -11,10 +11,11 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from app.retrieval.calibration import KNEE, Terms, describe
+from app.retrieval.calibration import KNEE, describe
 from app.retrieval.features import FEATURES
+from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
 from app.retrieval.query_analysis import QueryText, plain_memories
-from app.retrieval.ranking import Blend, Foreign, Weights, rank
+from app.retrieval.ranking import rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small

@@ -3,8 +3,7 @@
 import httpx
 import pytest
 
-from app.job_settings import JobSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service
 from tests.support.learning import end, summaries, work
 from tests.support.memories import found, problem

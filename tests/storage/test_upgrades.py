@@ -18,12 +18,12 @@ from app.setting_groups import MongodbSettings
 from app.settings import Settings
 from app.storage.factory import open_store, where_of
 from app.storage.mongo import schema as mongo_schema
-from app.storage.mongo.check import connect as connect_mongo
-from app.storage.mongo.partitions import META, Database
+from app.storage.mongo.connection import META, Database
+from app.storage.mongo.connection import connect as connect_mongo
+from app.storage.schema import Written
 from app.storage.sqlite import schema as sqlite_schema
 from app.storage.sqlite.backup import backup
 from app.storage.sqlite.connections import WITH_CHECKSUMS, connect
-from app.storage.versions import Written
 from tests.cli.conftest import Run
 from tests.conftest import ENGINES, Starter, settings_of
 from tests.support.mongodb import Deployment

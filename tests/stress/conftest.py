@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.job_settings import JobSettings
 from app.setting_groups import LimitSettings
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 
 

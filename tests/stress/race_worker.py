@@ -22,7 +22,7 @@ from app.jobs.schedule import Schedules
 from app.metrics import JOB_RUNS
 from app.settings import Settings
 from app.storage.changes import Insert
-from app.storage.factory import EMBEDDED, StoreLocation, open_store
+from app.storage.factory import EMBEDDED, open_store, where_of
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Eq
 from app.storage.search import SYSTEM
@@ -42,16 +42,9 @@ def period() -> timedelta:
 
 async def opened(directory: Path) -> Store:
     settings = Settings(data_dir=directory)
-    where = StoreLocation(
-        store=settings.store.get_secret_value(),
-        directory=directory,
-        database=settings.mongodb.database,
-        exact_up_to=settings.mongodb.exact_up_to,
-        deadline_seconds=PATIENCE_SECONDS,
-        busy_timeout_ms=PATIENCE_SECONDS * 1000,
-        cache_bytes=settings.cache_bytes,
-    )
-    return await open_store(where, (JOBS, SCHEDULES, EFFECTS), dim=1)
+    mongodb = settings.mongodb.model_copy(update={"deadline_seconds": PATIENCE_SECONDS})
+    patient = settings.model_copy(update={"mongodb": mongodb, "busy_timeout_ms": PATIENCE_SECONDS * 1000})
+    return await open_store(where_of(patient), (JOBS, SCHEDULES, EFFECTS), dim=1)
 
 
 async def worker(directory: Path, *, stops: bool) -> None:

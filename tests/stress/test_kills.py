@@ -116,7 +116,7 @@ async def search(client: httpx.AsyncClient, user: str, query: str) -> Any:
     return response.json()["items"]
 
 
-async def mark_migrated(client: httpx.AsyncClient) -> None:
+async def grow_settled_scope(client: httpx.AsyncClient) -> None:
     """Adds to the settled scope, with searches in between: its copy in memory grows by increments."""
     for _ in range(2):
         (await send(client, Memory(SETTLED, None))).raise_for_status()
@@ -157,7 +157,7 @@ class Rounds:
                 if last is not None:
                     await self._send_again(client, last)
                     await Checker(client, self.report).check(last)
-                await mark_migrated(client)
+                await grow_settled_scope(client)
                 self._before = await answers(client, [SETTLED, *([last.user] if last else [])])
                 planted = self._command is not SERVE
                 after = random.uniform(0.02, LONGEST_SECONDS)

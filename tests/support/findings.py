@@ -3,8 +3,7 @@
 from typing import Any
 
 from app.core.clock import rfc3339
-from app.findings.evidence import EvidenceReader
-from app.findings.service import FindingRepository, new_finding
+from app.findings.service import EvidenceReader, FindingRepository, new_finding
 from app.reflection.judge import JUDGED_PAIRS
 from app.storage.changes import Insert
 from app.storage.search import Scope

@@ -117,7 +117,7 @@ def _key() -> str | None:
     return uuid4().hex if random.random() < 0.5 else None
 
 
-async def mark_migrated(client: httpx.AsyncClient, book: Book) -> None:
+async def retry_unanswered(client: httpx.AsyncClient, book: Book) -> None:
     """Tries again what has a key and no answer, until it has one."""
     for _ in range(RETRIES_CLAIMED):
         claimed = 0

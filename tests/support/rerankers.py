@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.embedding import onnx
 
-DATA = Path(__file__).parents[1] / "retrieval" / "data"
+DATA = Path(__file__).parents[1] / "embedding" / "data"
 
 
 def by_length(query: str, texts: Sequence[str]) -> list[float]:

@@ -80,7 +80,7 @@ PARTNER_WORTH = 0.5
 
 async def gather_memories(request: SourceRequest) -> list[Candidate]:
     """Returns memories, best first. It leaves out those below the minimum importance."""
-    decays = Decays(request.resources.agents, request.scope.tenant)
+    decays = Decays(request.resources.store, request.scope.tenant)
     retrieved = await search(request, MEMORIES, visible(request), request.limit + SPARE_MEMORIES, decays, partners=True)
     least, found = await _least_importance(request, decays), list[Candidate]()
     for hit in retrieved.hits:

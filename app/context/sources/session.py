@@ -10,9 +10,8 @@ from app.core.served_text import strip_served
 from app.core.work import off_loop
 from app.errors import NotFound
 from app.memories.repository import MemoryRepository
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import SESSIONS
-from app.sessions.windows import content
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Doc, Eq, Not, Range, both
 from app.storage.text import content_hash

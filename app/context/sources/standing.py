@@ -1,6 +1,5 @@
-"""Context sources about user and agent: instructions, the profile, the agent's experience.
-
-The context source of open findings: what two records say differently, until somebody settles it.
+"""Context sources that are about the user and the agent: instructions, the profile, the agent's experience, and open
+findings, which say what two records state differently until somebody settles it.
 """
 
 from collections import Counter
@@ -16,15 +15,13 @@ from app.core.clock import rfc3339, to_ms
 from app.core.work import off_loop
 from app.facts.keys import sentence
 from app.facts.repository import View, of_pairs
-from app.findings.evidence import EvidenceReader, EvidenceRecord, whole
 from app.findings.schemas import evidence_names
-from app.findings.service import FindingRepository
+from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, whole
 from app.memories.access_log import Decays
-from app.memories.models import MEMORIES, STANDING
+from app.memories.models import AGENTS, MEMORIES, STANDING
 from app.memories.repository import MemoryRepository
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS, ProfileReader
-from app.profiles.schemas import AGENTS
 from app.storage.repository import Repository
 from app.storage.schema import Doc, Eq, In, Or, both
 from app.storage.search import SearchQuery
@@ -48,7 +45,7 @@ async def gather_instructions(request: SourceRequest) -> list[Candidate]:
     rows = columns.rows[columns.matched]
     found = await resources.store.fetch(MEMORIES, request.scope.tenant, rows) if len(rows) else []
     docs = [one.doc for one in found if one is not None and request.scope.sees(one.doc)]
-    decays, now = Decays(resources.agents, request.scope.tenant), to_ms(request.now)
+    decays, now = Decays(resources.store, request.scope.tenant), to_ms(request.now)
     importance = {doc["memory_id"]: await decays.importance(doc, now) for doc in docs}
     docs.sort(key=lambda doc: (not doc["pinned"], -doc["trust"], -importance[doc["memory_id"]], doc["memory_id"]))
     return [_instruction_item(doc) for doc in docs]

@@ -1,6 +1,4 @@
-"""Partitions: their bookkeeping, and the cache of their segments.
-
-The bookkeeping of a partition, which both engines do in the same way inside `commit`.
+"""Partitions: their bookkeeping, which both engines do alike inside `commit`, and the cache of their segments.
 
 Each list of changes moves the version of the partitions that it touches by one. A row of the search index carries the
 version that it was written in, and a deleted row leaves a tombstone. So a process brings its copy of a partition up to
@@ -8,8 +6,6 @@ date by reading what is newer than its own version.
 
 A record contains one vector. A migration to another model replaces it and keeps the old one beside it, so that searches
 by the old model see rows as they were: an alternate vector.
-
-A cache of the segments in use, bounded in bytes. Searches update its segments with the rows that changed.
 """
 
 from collections import OrderedDict
@@ -20,10 +16,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.storage.index.record_codec import PackedRecord, head_dtype, norms_of
-from app.storage.index.rows import Row
+from app.storage.index.record_codec import PackedRecord, Row, head_dtype, norms_of
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc, SearchSchema, value_at
+from app.storage.search import ScopeFacts
 from app.storage.text import LONG
 
 MAX_SPEAKERS = 64
@@ -72,6 +68,13 @@ class PartitionState:
 
     def tombstones_dropped(self) -> None:
         self.floor, self.tombstones = self.version, 0
+
+
+def facts_of(states: Sequence[PartitionState]) -> ScopeFacts:
+    """Returns the facts about a scope of these partitions."""
+    speakers = dict.fromkeys(name for state in states for name in state.speakers)
+    agents = dict.fromkeys(state.agent for state in states)
+    return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
 
 NONE = bytes(4)

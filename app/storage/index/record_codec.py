@@ -1,4 +1,4 @@
-"""Index records as bytes: the terms of a text, and the vectors of its windows."""
+"""Index records as bytes: the head, terms and facets of a document, and the vectors of its text's windows."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -20,14 +20,14 @@ from app.storage.search import Bools, Floats, Ints
 from app.storage.text import LONG, TEXT_FLAGS, IndexedText, name_id
 
 
-def joined(windows: Sequence[bytes]) -> bytes:
+def join_windows(windows: Sequence[bytes]) -> bytes:
     """Returns the `vector` field of a record whose windows have these vectors (at least one, all of equal length)."""
     if len(windows) == 1:
         return windows[0]
     return b"".join(windows) + bytes((len(windows),))
 
 
-def parted(vector: bytes, *, long: bool) -> tuple[bytes, bytes]:
+def split_windows(vector: bytes, *, long: bool) -> tuple[bytes, bytes]:
     """Splits a record's `vector` field into the vector of the first window and those of the further ones."""
     if not long:
         return vector, b""
@@ -115,13 +115,13 @@ FACET = np.dtype("<u8")
 
 @cache
 def head_dtype(ranges: int) -> np.dtype[np.void]:
-    """Returns the layout of a head with this number of ranges."""
+    """Returns the layout of a head with this number of ranges.
+
+    `rev` is the partition version that last wrote its text, vector, facets or session.
+    """
     return np.dtype(
         [
-            (
-                "rev",
-                "<i8",
-            ),  # the partition version that last wrote its text, vector, facets or session
+            ("rev", "<i8"),
             ("time", "<i8"),
             ("anchor", "<i8"),
             ("content", "<i8"),
@@ -148,6 +148,31 @@ class PackedRecord:
     """The int8 vectors of all windows; None while the embedding is pending."""
     terms: bytes
     facets: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A document's handle and its packed record; None if it was deleted."""
+
+    id: int
+    packed: PackedRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Many documents: their handles, each part of their packed records joined, and the length in bytes of each part.
+
+    A document without a vector has a vector length of 0.
+    """
+
+    ids: Sequence[int]
+    heads: bytes
+    vectors: bytes
+    terms: bytes
+    facets: bytes
+    vector_lengths: Sequence[int]
+    term_lengths: Sequence[int]
+    facet_lengths: Sequence[int]
 
 
 def quantise(vector: Floats) -> NDArray[np.int8]:
@@ -179,7 +204,7 @@ def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int
         whole = first.astype(np.float32)
         record["model"], record["norm"] = model_id(entry.model, len(first)), math.sqrt(whole.dot(whole))
         further = () if entry.further is None else entry.further
-        vector = joined([first.tobytes(), *(quantise(window).tobytes() for window in further)])
+        vector = join_windows([first.tobytes(), *(quantise(window).tobytes() for window in further)])
         record["flags"] |= LONG * (len(further) > 0)
     _describe(record, spec, doc)
     return PackedRecord(record.bytes(), vector, _terms(entry.text), _facets(spec, doc).tobytes())

@@ -7,17 +7,19 @@ them is `worn`.
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.index.record_codec import FACET, TERM, FurtherWindows, head_dtype
-from app.storage.index.rows import Block, JoinedParts, Row, join_parts
+from app.storage.index.record_codec import FACET, TERM, Block, FurtherWindows, Row, head_dtype
 from app.storage.index.segment_view import FADING, Masks, Postings, SegmentView, fading
 from app.storage.schema import SearchSchema
 from app.storage.search import Columns, Ints, Memo, SearchQuery
 from app.storage.text import LONG, name_id
+
+JoinedParts: TypeAlias = tuple[bytes, Sequence[int]]
+"""Joined parts of packed records, and the length in bytes of each."""
 
 MIN_DEAD = 32
 OWN_BYTES, ENTRY_BYTES = 8_192, 284
@@ -88,7 +90,7 @@ class Segment:
             self._place_all(block)
             terms.append((block.terms, block.term_lengths))
             facets.append((block.facets, block.facet_lengths))
-        self._post(join_parts(terms), join_parts(facets), 0)
+        self._post(_join_parts(terms), _join_parts(facets), 0)
         self._link(0, self._size)
         self._fixed = None
 
@@ -153,9 +155,6 @@ class Segment:
             term_lengths=[len(p.terms) for p in packed],
             facet_lengths=[len(p.facets) for p in packed],
         )
-        self._take(block)
-
-    def _take(self, block: Block) -> None:
         start = self._size
         self._place_all(block)
         self._post((block.terms, block.term_lengths), (block.facets, block.facet_lengths), start)
@@ -341,3 +340,8 @@ def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:
     new = np.empty((length, *old.shape[1:]), old.dtype)
     new[: len(old)] = old
     return new
+
+
+def _join_parts(parts: list[JoinedParts]) -> JoinedParts:
+    """Joins the parts of several blocks into one."""
+    return b"".join([joined for joined, _ in parts]), [length for _, lengths in parts for length in lengths]

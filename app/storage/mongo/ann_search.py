@@ -1,25 +1,48 @@
 """Search on MongoDB: segments loaded whole, or Atlas' approximate nearest-neighbour index for large scopes."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from app.storage.index.partitions import SegmentCache
-from app.storage.index.record_codec import head_dtype, model_id, quantise
-from app.storage.index.rows import Row
+from app.storage.index.partitions import SegmentCache, overlaid
+from app.storage.index.record_codec import Row, head_dtype, model_id, quantise
 from app.storage.index.segment import Segment
-from app.storage.mongo.codec import MODEL, OWN, PACKED, PAIR, REV, ROW, VECTOR, Stored, term_text, vector_of
-from app.storage.mongo.filters import text_filter, vector_filter
-from app.storage.mongo.partitions import PAIRS, Database, MongoPartition, changed_rows, row_of, state_of
-from app.storage.mongo.schema import WORDS, text_index, vector_index
+from app.storage.mongo.codec import (
+    KEPT,
+    MODEL,
+    OWN,
+    PACKED,
+    PAIR,
+    REV,
+    ROW,
+    VECTOR,
+    Stored,
+    packed_of,
+    raw_vector,
+    term_text,
+    vector_of,
+)
+from app.storage.mongo.connection import PAIRS, TOMBSTONES, Database
+from app.storage.mongo.partitions import MongoPartition, state_of
+from app.storage.mongo.search_indexes import WORDS, text_filter, text_index, vector_filter, vector_index
+from app.storage.mongo.transactions import KeyedLocks
 from app.storage.schema import Collection, value_at
 from app.storage.search import Columns, Memo, SearchQuery, concatenate
 
+CANDIDATES = 200
+"""Number of candidates from each of the two indexes. At 100, the ranking finds 0.94 of the evidence
+(docs/concepts/retrieval.md)."""
+NUM_CANDIDATES = min(10_000, 20 * CANDIDATES)
+OVERLAY_MS = 60_000
+"""Rows changed in this time are read in addition to the indexes, which may lag behind."""
+AROUND = 2
+"""Number of neighbours on each side, by their ordinals in the session."""
+AT_ONCE = 50
 INLINE_ROWS = 2_000
+_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
 
 
 class SegmentLoader:
@@ -27,7 +50,7 @@ class SegmentLoader:
 
     def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
         self._database, self._cache, self._dim = database, cache, dim
-        self._busy: dict[int, tuple[asyncio.Lock, int]] = {}
+        self._locks = KeyedLocks()
 
     def empty(self, collection: Collection, agent: str | None = None) -> Segment:
         """Returns a segment without documents."""
@@ -42,7 +65,8 @@ class SegmentLoader:
         cached = self._cache.get((state.pair, model), state.floor)
         if cached is not None and cached[1] >= state.version:
             return cached[0]
-        async with self._one_at_a_time(state.pair):
+        # two concurrent updates of a segment could apply an older row over a newer one
+        async with self._locks.of([state.key]):
             return await self._refreshed(collection, state, model)
 
     async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
@@ -70,29 +94,33 @@ class SegmentLoader:
         found = await self._database[PAIRS].find_one({"_id": state.key})
         return state if found is None else state_of(found)
 
-    @asynccontextmanager
-    async def _one_at_a_time(self, pair: int) -> AsyncIterator[None]:
-        """Locks a partition: two concurrent updates of a segment could apply an older row over a newer one."""
-        lock, waiting = self._busy.get(pair, (asyncio.Lock(), 0))
-        self._busy[pair] = lock, waiting + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._busy.pop(pair)
-            if waiting > 1:
-                self._busy[pair] = lock, waiting - 1
+
+async def changed_rows(
+    database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
+) -> list[Row]:
+    """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
+    `dim`) if they have one.
+
+    `since` 0 reads all live rows.
+    """
+    query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
+    found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
+    kept = {
+        int(own["row"]): raw_vector(vector)
+        for stored in found
+        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
+    }
+    rows = [row_of(stored[OWN]) for stored in found]
+    if since and state.buried > since:
+        gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
+        rows += [Row(int(stored["_id"]), None) async for stored in gone]
+    rows.sort(key=lambda row: row.id)
+    return overlaid(collection.spec, rows, model, dim, lambda _: kept)
 
 
-CANDIDATES = 200
-"""Number of candidates from each of the two indexes. At 100, the ranking finds 0.94 of the evidence
-(docs/concepts/retrieval.md)."""
-NUM_CANDIDATES = min(10_000, 20 * CANDIDATES)
-OVERLAY_MS = 60_000
-"""Rows changed in this time are read in addition to the indexes, which may lag behind."""
-AROUND = 2
-"""Number of neighbours on each side, by their ordinals in the session."""
-AT_ONCE = 50
+def row_of(own: Stored) -> Row:
+    """Returns the row of a document's `_r`."""
+    return Row(int(own["row"]), packed_of(own))
 
 
 class Candidates:

@@ -12,7 +12,7 @@ entries after its writes. See decision 22.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from bson import Timestamp
@@ -22,23 +22,13 @@ from pymongo import ReturnDocument, UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from app.storage.change_log import (
-    CHANGES,
-    ChangeNotes,
-    Head,
-    LogEntry,
-    LogOptions,
-    LogPage,
-    LogWatch,
-    Position,
-    erased,
-)
-from app.storage.mongo import filters
+from app.storage.change_log import CHANGES, ChangeNotes, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
+from app.storage.mongo import codec
 from app.storage.mongo.codec import Stored
-from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
+from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
+from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import EVERYTHING, Filter
 
-T = TypeVar("T")
 STEP = 1_000
 """Entries that one transaction numbers or drops."""
 NEVER = Timestamp(0, 0)
@@ -70,12 +60,6 @@ async def append(database: Database, session: MongoSession, notes: ChangeNotes) 
         await database[CHANGE_LOG].insert_many(entries, session=session)
 
 
-class Transactions(Protocol):
-    """Runs work in a transaction, again after a conflict."""
-
-    def __call__(self, work: Callable[[MongoSession], Awaitable[T]], keys: set[str], /) -> Awaitable[T]: ...
-
-
 class MongoChangeLog:
     """Implements `ChangeLog`. Its reads see what a majority has, so that no number is ever taken back."""
 
@@ -83,11 +67,11 @@ class MongoChangeLog:
         self,
         database: Database,
         timely: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
-        in_transaction: Transactions,
+        runner: TransactionRunner,
         options: LogOptions,
     ) -> None:
         """`timely` runs a call of the driver within the deadline of a request."""
-        self._database, self._timely, self._in_transaction, self.options = database, timely, in_transaction, options
+        self._database, self._timely, self._runner, self.options = database, timely, runner, options
         durable = ReadConcern("majority")
         self._entries = database.get_collection(CHANGE_LOG, read_concern=durable)
         self._heads = database.get_collection(CHANGE_HEADS, read_concern=durable)
@@ -110,14 +94,12 @@ class MongoChangeLog:
         head = await self._head(tenant)
         start = head.start(after)
         upto = min(head.last, start + self.options.scanned)
-        wanted = filters.joined(
-            {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, filters.where(CHANGES, where)
+        wanted = codec.all_of(
+            {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
         )
         found = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
         (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
-        entries = [_entry(one) for one in found]
-        reached = entries[-1].seq if len(entries) == limit else upto
-        return LogPage(entries, Position(head.log, reached), more=reached < head.last)
+        return LogPage.read(head, [_entry(one) for one in found], upto, limit)
 
     async def end(self, tenant: str) -> Position:
         await self._number(tenant)
@@ -140,7 +122,7 @@ class MongoChangeLog:
         pending = {"tenant_id": tenant, **PENDING}
         while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
             await self._timely(lambda: self._begun(tenant))
-            await self._in_transaction(lambda session: self._number_some(session, tenant), {f"changes {tenant}"})
+            await self._runner.in_transaction(lambda session: self._number_some(session, tenant), {f"changes {tenant}"})
 
     async def _begun(self, tenant: str) -> None:
         new = {"_id": tenant, "log": uuid4().hex[:12], "last": Int64(0), "floor": Int64(0)}
@@ -177,7 +159,7 @@ class MongoChangeLog:
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def forget(self, tenant: str, user: str) -> None:
-        await self._in_transaction(lambda session: self._forget(session, tenant, user), {f"changes {tenant}"})
+        await self._runner.in_transaction(lambda session: self._forget(session, tenant, user), {f"changes {tenant}"})
 
     async def _forget(self, session: MongoSession, tenant: str, user: str) -> None:
         entries = self._database[CHANGE_LOG]

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import orjson
 from bson.int64 import Int64
 from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
@@ -28,22 +27,22 @@ from app.storage.changes import (
     resolve,
     stale,
 )
-from app.storage.mongo import filters
+from app.storage.mongo import codec
 from app.storage.mongo.change_log import append
-from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, SEPARATOR, Stored, decode, encode, key, parts, unique_keys
-from app.storage.mongo.errors import DUPLICATE_KEY
-from app.storage.mongo.partition_writer import (
+from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, Stored, decode, encode, key, new_document, parts, unique_keys
+from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY, Database, MongoSession
+from app.storage.mongo.partitions import PairWriting, add_own, counter_key, owner, pair_key
+from app.storage.mongo.transactions import Retry
+from app.storage.mongo.unread import (
     TYPE_MISMATCH,
     Assignment,
     NotPlain,
-    PairWriting,
     expected,
     explain,
     is_plain,
+    refused,
     statement,
 )
-from app.storage.mongo.partitions import COUNTERS, Database, MongoSession, owner, pair_key
-from app.storage.mongo.transactions import Retry
 from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc
 
@@ -58,17 +57,12 @@ def competing(changes: Sequence[Change]) -> set[str]:
     for change in changes:
         match change:
             case Allocate():
-                keys.add(counter_key(change))
+                keys.add(counter_key(change.tenant, change.name))
             case Update() | Delete():
                 keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
             case Insert() if change.collection.searched and (change.entry or change.like):
                 keys.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
     return keys
-
-
-def counter_key(change: Allocate) -> str:
-    """Returns the `_id` of a counter."""
-    return orjson.dumps([change.tenant, change.name]).decode()
 
 
 @dataclass(slots=True)
@@ -189,7 +183,7 @@ class ChangeAttempt:
 
     async def _allocate(self, change: Allocate) -> None:
         found = await self._database[COUNTERS].find_one_and_update(
-            {"_id": counter_key(change)},
+            {"_id": counter_key(change.tenant, change.name)},
             {"$inc": {"value": Int64(change.count)}, "$setOnInsert": {"tenant_id": change.tenant, "name": change.name}},
             upsert=True,
             return_document=ReturnDocument.AFTER,
@@ -210,7 +204,7 @@ class ChangeAttempt:
                 own = await self._pairs.put(collection, doc, None, change.entry)
             else:
                 own = await self._pairs.put_like(collection, doc, self._like(change))
-            stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
+            add_own(stored, own)
         self._add(collection, stored["_id"], InsertOne(stored))
 
     def _like(self, change: Insert) -> Stored:
@@ -239,8 +233,7 @@ class ChangeAttempt:
     async def _update(self, change: Update) -> None:
         collection = change.collection
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
-        fields = dict(resolve(change.set, self._allocated))
-        fields |= {name: (fields.get(name, old.get(name)) or 0) + by for name, by in change.inc.items()}
+        fields = change.fields(old, self._allocated)
         doc = old | fields
         update = Assignment(encode(collection, fields), inc={WRITES: 1})
         self._usage.add(collection, stored, stored | update.set)
@@ -282,7 +275,7 @@ class ChangeAttempt:
     async def _delete_where(self, change: DeleteWhere) -> None:
         collection, name = change.collection, change.collection.name
         await self._flush(name)
-        wanted = filters.of_tenant(collection, change.tenant, change.where)
+        wanted = codec.of_tenant(collection, change.tenant, change.where)
         await self._usage.remove_matching(collection, wanted)
         if collection.searched or (collection.kind and self._notes is not None):
             named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)
@@ -322,20 +315,3 @@ class ChangeAttempt:
             for change in pending.unread:
                 await explain(self._database, change)
             raise Retry  # the reason has changed meanwhile
-
-
-def new_document(collection: Collection, doc: Doc) -> Stored:
-    """Returns a new document as it is stored, without its packed record."""
-    stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
-    keys = unique_keys(collection, doc)
-    return stored | ({OWN: {"u": keys}} if keys else {})
-
-
-def refused(collection: Collection, stored_id: str, error: Mapping[str, Any]) -> CommitConflict | Retry:
-    """Returns the error for a duplicate key: a conflict of the violated unique key or id, or a retry."""
-    doc_id = stored_id.partition(SEPARATOR)[2]
-    fields = [str(name) for name in error.get("keyPattern", {})]
-    for unique in collection.unique:
-        if fields == [f"{OWN}.u.{unique.name}"]:
-            return CommitConflict(collection.name, doc_id, unique.name)
-    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()

@@ -1,4 +1,5 @@
-"""Documents as MongoDB stores them: our fields under their own names, and the engine's under `_r`.
+"""Documents as MongoDB stores them, and filters as its queries: our fields under their own names, and the engine's
+under `_r`.
 
 `_id` is tenant and id, so that ids of two tenants never clash and a tenant's documents are adjacent. Fields that
 contain callers' objects are JSON text inside `{"json": …}`: their keys ("$where", "a.b", "") can never be a path, an
@@ -20,8 +21,26 @@ import orjson
 from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 
-from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, joined, parted, range_value
-from app.storage.schema import Collection, Doc, SearchSchema, Unique, matches, value_at
+from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, join_windows, range_value, split_windows
+from app.storage.protocol import Order
+from app.storage.schema import (
+    Absent,
+    After,
+    And,
+    Collection,
+    Doc,
+    Eq,
+    Filter,
+    Has,
+    In,
+    Not,
+    Or,
+    Range,
+    SearchSchema,
+    Unique,
+    matches,
+    value_at,
+)
 from app.storage.text import LONG
 
 Stored: TypeAlias = dict[str, Any]
@@ -120,7 +139,7 @@ def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
     head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0]
     first, further = None, b""
     if packed.vector is not None:
-        first, further = parted(packed.vector, long=bool(head["flags"] & LONG))
+        first, further = split_windows(packed.vector, long=bool(head["flags"] & LONG))
     return {
         "head": packed.head,
         "vector": None if first is None else vector_of(first),
@@ -172,4 +191,82 @@ def whole_vector(own: Mapping[str, Any]) -> bytes | None:
     if "vector" not in own:
         return None
     first, further = raw_vector(own["vector"]), own.get("further", b"")
-    return joined([first, *(further[at : at + len(first)] for at in range(0, len(further), len(first)))])
+    return join_windows([first, *(further[at : at + len(first)] for at in range(0, len(further), len(first)))])
+
+
+# --- Queries ----------------------------------------------------------------------------------------------------------
+
+Query: TypeAlias = dict[str, Any]
+
+NOTHING: Query = {"_id": {"$in": []}}
+
+
+def where(collection: Collection, part: Filter) -> Query:
+    """Returns the filter as a MongoDB query."""
+    match part:
+        case And(parts):
+            return all_of(*(where(collection, inner) for inner in parts))
+        case Or(parts):
+            return {"$or": [where(collection, inner) for inner in parts]} if parts else NOTHING
+        case Not(inner):
+            return {"$nor": [where(collection, inner)]}
+        case Absent(field):
+            return {_path(collection, field): None}
+        case Eq(field, value) | Has(field, value):
+            return {_path(collection, field): {"$eq": value}}
+        case In(field, values):
+            return {_path(collection, field): {"$in": list(values)}}
+        case Range():
+            return {_path(collection, part.field): bounds(part)}
+
+
+def bounds(part: Range) -> Query:
+    """Returns the bounds of a range as query operators."""
+    given = {"$gte": part.ge, "$gt": part.gt, "$lte": part.le, "$lt": part.lt}
+    return {sign: bound for sign, bound in given.items() if bound is not None} or {"$ne": None}
+
+
+def of_tenant(collection: Collection, tenant: str | None, part: Filter) -> Query:
+    """Returns the filter as a query of one tenant, or of all with None."""
+    return where(collection, part) if tenant is None else all_of({"tenant_id": tenant}, where(collection, part))
+
+
+def all_of(*parts: Query) -> Query:
+    """Returns the conjunction of the queries."""
+    there = [part for part in parts if part]
+    names = [name for part in there for name in part]
+    if len(names) == len(set(names)):
+        return {name: value for part in there for name, value in part.items()}
+    return {"$and": there}
+
+
+def beyond(collection: Collection, after: After | None, order: Order) -> Query:
+    """Returns the query for documents after a position in a list."""
+    if after is None:
+        return {}
+    sign = "$lt" if order == "desc" else "$gt"
+    by = collection.order
+    # the index can use only the bound on the order field; the rest settles ties
+    return {
+        by: {f"{sign}e": after.value},
+        "$or": [{by: {sign: after.value}}, {collection.id_field: {sign: after.id}}],
+    }
+
+
+def sorting(collection: Collection, order: Order) -> list[tuple[str, int]]:
+    """Returns the sort keys of a list."""
+    sign = -1 if order == "desc" else 1
+    return [(collection.order, sign), (collection.id_field, sign)]
+
+
+def _path(collection: Collection, field: str) -> str:
+    if field not in collection.fields and field not in ("tenant_id", collection.id_field, collection.order):
+        raise KeyError(f"{collection.name} declares no field {field}")
+    return field
+
+
+def new_document(collection: Collection, doc: Doc) -> Stored:
+    """Returns a new document as it is stored, without its packed record."""
+    stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
+    keys = unique_keys(collection, doc)
+    return stored | ({OWN: {"u": keys}} if keys else {})

@@ -1,32 +1,31 @@
-"""Partitions of searched collections: version, count, speakers. The transactions that touch them update them.
+"""Partitions of searched collections: version, count, speakers. The transactions that touch them update them, by
+`PairWriting`.
 
 As in the embedded engine, each list of changes increments the version of the partitions that it touches. A row stores
 the version that wrote it, and a deleted one leaves a tombstone, so that any process can update its copy of a partition
 with the rows that changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
+import numpy as np
 import orjson
 from bson.int64 import Int64
-from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.asynchronous.database import AsyncDatabase
+from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from app.storage.index.partitions import PartitionState, overlaid
-from app.storage.index.rows import Row
-from app.storage.mongo.codec import KEPT, OWN, PACKED, PAIR, REV, ROW, Stored, packed_of, raw_vector
+from app.storage.changes import IndexEntry
+from app.storage.index.partitions import PartitionState, model_of
+from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
+from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
+from app.storage.mongo.connection import DUPLICATE_KEY, META, PAIR_NUMBERS, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.transactions import Retry
 from app.storage.schema import Collection, Doc
 from app.storage.search import ANY_AGENT, Partition
-
-Database: TypeAlias = AsyncDatabase[dict[str, Any]]
-MongoSession: TypeAlias = AsyncClientSession
-
-META, PAIRS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
-CHANGE_LOG, CHANGE_HEADS = "recalld_changes", "recalld_change_heads"
-PAIR_NUMBERS = "pair numbers"
-"""The counter in `META` that numbers new partitions. No transaction writes to it."""
+from app.storage.text import IndexedText
+from app.storage.transfer import at_version
 
 ROW_BITS = 32
 """A row's handle combines its partition's number and its own number in the partition. Handles are never reused."""
@@ -117,7 +116,7 @@ def state_of(stored: Stored) -> MongoPartition:
     )
 
 
-def owner(doc: Doc) -> tuple[str | None, str | None]:
+def owner(doc: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Returns (user, agent). An empty string counts as none, as in the embedded engine."""
     return doc.get("user_id") or None, doc.get("agent_id") or None
 
@@ -145,32 +144,182 @@ async def by_key(database: Database, keys: Sequence[str], session: MongoSession 
     return {stored["_id"]: state_of(stored) async for stored in found}
 
 
-_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
+def counter_key(tenant: str, name: str) -> str:
+    """Returns the `_id` of a counter."""
+    return orjson.dumps([tenant, name]).decode()
 
 
-async def changed_rows(
-    database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
-) -> list[Row]:
-    """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
-    `dim`) if they have one.
+class PairWriting:
+    """Updates partitions for the documents that one transaction writes."""
 
-    `since` 0 reads all live rows.
-    """
-    query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
-    found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
-    kept = {
-        int(own["row"]): raw_vector(vector)
-        for stored in found
-        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
-    }
-    rows = [row_of(stored[OWN]) for stored in found]
-    if since and state.buried > since:
-        gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
-        rows += [Row(int(stored["_id"]), None) async for stored in gone]
-    rows.sort(key=lambda row: row.id)
-    return overlaid(collection.spec, rows, model, dim, lambda _: kept)
+    def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
+        self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
+        self._open: dict[str, MongoPartition] = {}
+        self._known: dict[str, MongoPartition] = {}
+        self._new: set[str] = set()
+        self._gone: dict[str, list[int]] = {}
+
+    async def prefetch(self, docs: Sequence[tuple[Collection, Doc]]) -> None:
+        """Reads the states of the documents' partitions in one query."""
+        keys = {pair_key(collection.name, doc["tenant_id"], *owner(doc)) for collection, doc in docs}
+        if keys:
+            self._known = await by_key(self._database, sorted(keys), self._session)
+
+    async def put(
+        self,
+        collection: Collection,
+        doc: Doc,
+        own: Mapping[str, Any] | None,
+        entry: IndexEntry | None,
+        *,
+        text: IndexedText | None = None,
+        keep: bool = False,
+    ) -> Stored:
+        """Returns the fields of `_r` for a document's row, a new one if `own` has none.
+
+        Without `entry` the text and vectors stay, except that `text` replaces the terms. `keep` keeps the replaced
+        vector as an alternate vector.
+        """
+        spec = collection.spec
+        old = packed_of(own) if own else None
+        if entry is None and old is None:
+            return {}
+        state = await self._state(collection, doc)
+        if entry is not None:
+            packed = pack(spec, doc, entry, state.version)
+        elif text is not None:
+            assert old is not None
+            packed = reword(spec, doc, old, text, state.version)
+        else:
+            assert old is not None
+            packed = repack(spec, doc, old, state.version)
+        fields = self._written(collection, state, doc, packed, old)
+        if own and entry is not None:
+            fields |= self._kept(collection, state, own, packed) if keep else {"kept": None}
+        return fields
+
+    def _kept(
+        self, collection: Collection, state: MongoPartition, own: Mapping[str, Any], packed: PackedRecord
+    ) -> Stored:
+        """Returns the fields of alternate vectors. A kept vector is of the same text; a new text drops it."""
+        state.kept = True
+        new = model_of(collection.spec, packed.head)
+        vector = whole_vector(own)
+        before = {} if vector is None else {int(own["model"]): vector_of(vector)}
+        return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
+
+    async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:
+        """Returns the fields of `_r` for a new document with the text and vectors of another, whose `_r` is `own`."""
+        like = packed_of(own)
+        if like is None:
+            return {}
+        fields = await self.take_in(collection, doc, repack(collection.spec, doc, like, 0))
+        if "kept" not in own:
+            return fields
+        (await self._state(collection, doc)).kept = True
+        return fields | {"kept": own["kept"]}
+
+    async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> Stored:
+        """Returns the fields of `_r` for a new document from the packed record of another store."""
+        state = await self._state(collection, doc)
+        return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
+
+    def _written(
+        self, collection: Collection, state: MongoPartition, doc: Doc, packed: PackedRecord, old: PackedRecord | None
+    ) -> Stored:
+        fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
+        if old is None:
+            state.rows += 1
+            fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
+        state.written(collection, doc, model_of(collection.spec, packed.head), new=old is None)
+        state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
+        return fields
+
+    async def remove(self, collection: Collection, found: Sequence[Stored]) -> None:
+        """Removes stored documents from their partitions."""
+        if collection.searched is None:
+            return
+        for stored in found:
+            own = stored.get(OWN, {})
+            if "head" not in own:
+                continue
+            state = await self._state(collection, stored)
+            state.removed()
+            state.buried = state.version
+            state.length -= length_of(collection, own["head"])
+            self._gone.setdefault(state.key, []).append(int(own["row"]))
+
+    async def close(self) -> None:
+        """Writes the states of the partitions that were touched. Raises Retry if another writer created one."""
+        for state in self._open.values():
+            state.mark(self._now_ms)
+            gone = self._gone.get(state.key, [])
+            if state.worn:
+                await self._bury(state)
+            elif gone:
+                left: list[Stored] = [{"_id": Int64(row), "pair": state.pair, "rev": state.version} for row in gone]
+                await self._database[TOMBSTONES].insert_many(left, session=self._session)
+        writes = [
+            InsertOne(new_document(state))
+            if state.key in self._new
+            else UpdateOne({"_id": state.key}, {"$set": state.fields()})
+            for state in self._open.values()
+        ]
+        if not writes:
+            return
+        try:
+            await self._database[PAIRS].bulk_write(writes, session=self._session)
+        except BulkWriteError as error:
+            if error.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
+                raise Retry from error  # another writer created the partition meanwhile
+            raise
+
+    async def _bury(self, state: MongoPartition) -> None:
+        """Drops the tombstones. Copies older than this version must be reloaded."""
+        await self._database[TOMBSTONES].delete_many({"pair": state.pair}, session=self._session)
+        state.tombstones_dropped()
+
+    async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> MongoPartition:
+        user, agent = owner(doc)
+        key = pair_key(collection.name, doc["tenant_id"], user, agent)
+        state = self._open.get(key)
+        if state is None:
+            self._keys.add(key)
+            found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
+            if found is None:
+                found = MongoPartition(
+                    key=key,
+                    collection=collection.name,
+                    tenant=doc["tenant_id"],
+                    user=user,
+                    agent=agent,
+                    pair=await self._number(),
+                )
+                self._new.add(key)
+            state = self._open[key] = found
+            state.version += 1
+        return state
+
+    async def _number(self) -> int:
+        """Returns the number of a new partition.
+
+        Runs outside the transaction, so that new partitions do not wait for each other. An unused number is lost.
+        """
+        try:
+            found = await self._database[META].find_one_and_update(
+                {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+            )
+        except DuplicateKeyError as error:
+            raise Retry from error
+        assert found is not None
+        return int(found["value"])
 
 
-def row_of(own: Stored) -> Row:
-    """Returns the row of a document's `_r`."""
-    return Row(int(own["row"]), packed_of(own))
+def length_of(collection: Collection, head: bytes) -> int:
+    """Returns the number of terms in a record's text."""
+    return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])
+
+
+def add_own(stored: Stored, fields: Mapping[str, Any]) -> None:
+    """Adds fields of `_r` to a new document. None means that the field is not stored."""
+    stored.setdefault(OWN, {}).update({name: value for name, value in fields.items() if value is not None})

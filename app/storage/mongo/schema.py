@@ -1,23 +1,25 @@
-"""Indexes of collections, and Atlas search indexes."""
+"""The layout of the database: indexes of collections, versions, and the checks of `recalld doctor`."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
-import orjson
 from pymongo import IndexModel
-from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
-from pymongo.operations import SearchIndexModel
+from pymongo.errors import DuplicateKeyError
 
 from app import VERSION
-from app.storage.mongo.codec import MODEL, OWN, PAIR, REV, ROW, VECTOR, range_name, unique_path
-from app.storage.mongo.partitions import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
+from app.storage.changes import differences
+from app.storage.index.partitions import is_long
+from app.storage.index.record_codec import TERM, head_dtype
+from app.storage.mongo import usage
+from app.storage.mongo.codec import OWN, PAIR, REV, ROW, SEPARATOR, Stored, decode, raw_vector, unique_keys, unique_path
+from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
 from app.storage.mongo.usage import USAGE
-from app.storage.schema import Collection
-from app.storage.versions import Written, due, newest, refuse_newer
+from app.storage.protocol import Finding
+from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
 
 LAYOUT = 1
 """The first layout. Newly declared fields and indexes need no new one."""
@@ -126,7 +128,7 @@ async def _made(database: Database, marker: str, steps: Mapping[int, MongoStep])
     known, found = newest(LAYOUT, steps), await written(database)
     if found is None:
         return False
-    refuse_newer("The database", found, known)
+    refuse_newer_layout("The database", found, known)
     return found == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
 
 
@@ -173,157 +175,98 @@ async def _make(database: Database, wanted: dict[str, list[IndexModel]]) -> None
     log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
 
 
-WORDS, ABSENT = f"{OWN}.words", f"{OWN}.absent"
-INDEX_LOOK_SECONDS = 5.0
-
 log = logging.getLogger(__name__)
 
 
-def vector_index(collection: Collection) -> str:
-    """Returns the name of the collection's vector search index."""
-    return f"{collection.name}_vector"
+async def deep_check(database: Database, collections: Sequence[Collection]) -> list[Finding]:
+    """Returns the findings of all checks. Reads every document."""
+    version = Finding("version", True, str(await written(database)))
+    findings = [await _finding("indexes", _missing_indexes(database, collections)), version]
+    for collection in collections:
+        findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
+        if collection.searched:
+            findings.append(await _finding(f"{collection.name}: pairs", _bad_pairs(database, collection)))
+    findings.append(await _finding("usage", _bad_usage(database, collections)))
+    return findings
 
 
-def text_index(collection: Collection) -> str:
-    """Returns the name of the collection's text search index."""
-    return f"{collection.name}_text"
+async def _bad_usage(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
+    """Yields tenants whose stored usage is not what they have. Reads one state of the database."""
+    async with database.client.start_session(snapshot=True) as session:
+        there = await usage.counted(database, collections, {}, session)
+        for error in differences(await usage.stored(database, session), there):
+            yield error
 
 
-def range_path(field: str) -> str:
-    """Returns the path of a range field in stored documents."""
-    return f"{OWN}.ranges.{range_name(field)}"
+async def _finding(name: str, faults: AsyncIterator[str]) -> Finding:
+    return Finding.of(name, [error async for error in faults])
 
 
-def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
-    """Returns the search indexes of the collection.
-
-    They declare every field that a search may filter by, so that filters are applied inside the index, not to its
-    results.
-    """
-    spec = collection.spec
-    numbers = [PAIR, MODEL, *map(range_path, spec.ranges)]
-    texts = ["tenant_id", ABSENT, *spec.facets]
-    vector: list[dict[str, Any]] = [
-        {"type": "vector", "path": VECTOR, "numDimensions": dim, "similarity": "cosine"},
-        *({"type": "filter", "path": path} for path in [*numbers, *texts]),
-    ]
-    fields: dict[str, Any] = {}
-    for path in numbers:
-        _place(fields, path, {"type": "number"})
-    for path in texts:
-        _place(fields, path, {"type": "token"})
-    _place(fields, WORDS, {"type": "string", "analyzer": "lucene.whitespace", "indexOptions": "freqs"})
-    mappings = {"mappings": {"dynamic": False, "fields": fields}}
-    return [
-        SearchIndexModel({"fields": vector}, name=vector_index(collection), type="vectorSearch"),
-        SearchIndexModel(mappings, name=text_index(collection), type="search"),
-    ]
+async def _missing_indexes(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
+    for name, models in declared(collections).items():
+        there = await database[name].index_information()
+        for model in models:
+            if model.document["name"] not in there:
+                yield f"{name} has no index {model.document['name']}"
 
 
-def neighbours(collection: Collection) -> list[tuple[str, int]]:
-    """Returns the keys of the ordinary index that finds the neighbours of candidates."""
-    spec = collection.spec
-    return [(PAIR, 1), (spec.session, 1), (spec.ordinal, 1)]
+async def _bad_documents(database: Database, collection: Collection) -> AsyncIterator[str]:
+    async for stored in database[collection.name].find({}):
+        own, stored_id = stored.get(OWN, {}), stored["_id"]
+        doc = decode(collection, stored)
+        doc_id = str(doc.get(collection.id_field))
+        if stored_id != f"{doc.get('tenant_id')}{SEPARATOR}{doc_id}":
+            yield f"{doc_id} lies under another id or tenant"
+        if own.get("u", {}) != unique_keys(collection, doc):
+            yield f"{doc_id} has other unique keys than its fields say"
+        if collection.searched:
+            for error in _bad_row(collection, own):
+                yield f"{doc_id} {error}"
 
 
-def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
-    """Sets a field's mapping. A path with dots is a document inside a document."""
-    *outer, last = path.split(".")
-    for name in outer:
-        fields = fields.setdefault(name, {"type": "document", "fields": {}})["fields"]
-    fields[last] = kind
+def _bad_row(collection: Collection, own: Stored) -> list[str]:
+    if "row" not in own:
+        return ["has no search row"]
+    size = head_dtype(len(collection.spec.ranges)).itemsize
+    parts: dict[str, Any] = {name: own.get(name) for name in ("head", "terms", "facets")}
+    if any(part is None for part in parts.values()):
+        return ["has a search row without " + ", ".join(n for n, part in parts.items() if part is None)]
+    whole = len(parts["head"]) == size and not len(parts["terms"]) % TERM.itemsize and not len(parts["facets"]) % 8
+    faults = [] if whole else ["has a search row of a wrong size"]
+    if bool(own.get("model")) != ("vector" in own) or (whole and not _windows_fit(collection, own)):
+        faults.append("has a vector that does not fit its record")
+    return faults
 
 
-class SearchIndexes:
-    """Creates and watches the Atlas search indexes, if the deployment has search."""
+def _windows_fit(collection: Collection, own: Stored) -> bool:
+    """Returns whether further windows exist if the record says so, each as long as the first."""
+    further, long = own.get("further", b""), is_long(collection.spec, own["head"])
+    fits = "vector" in own and not len(further) % len(raw_vector(own["vector"]))
+    return fits if long and further else long == bool(further)
 
-    def __init__(self, database: Database, collections: Sequence[Collection], dim: int) -> None:
-        self._database, self._dim = database, dim
-        self._collections = [collection for collection in collections if collection.searched]
-        self._ready: set[str] = set()
-        self._supported = False
-        self._watching: asyncio.Task[None] | None = None
 
-    def ready(self, collection: Collection) -> bool:
-        """Returns whether the collection's search indexes can be queried."""
-        return collection.name in self._ready
-
-    @property
-    def described(self) -> str:
-        """The kind of search in use, for `Store.check`."""
-        if not self._supported:
-            return "exact: this deployment has no search indexes"
-        if len(self._ready) < len(self._collections):
-            return f"exact while search indexes are built ({len(self._ready)}/{len(self._collections)} ready)"
-        return "vector and text search indexes"
-
-    async def find_out(self) -> None:
-        """Asks whether the deployment has search; if so, starts to create and watch the indexes."""
-        if not self._collections:
-            return
-        try:
-            await self._listed(self._collections[0])
-        except OperationFailure as error:
-            said = (error.details or {}).get("codeName", error.code)
-            log.info("no search indexes here: every scope is searched exactly", extra={"said": said})
-            return
-        self._supported = True
-        self._watching = asyncio.create_task(self._make_and_watch(), name="search indexes")
-
-    async def close(self) -> None:
-        """Stops watching the indexes."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait((self._watching,))
-
-    async def _create(self, collection: Collection, model: SearchIndexModel) -> None:
-        await self._database[collection.name].create_search_index(model)
-
-    async def _update(self, collection: Collection, name: str, definition: dict[str, Any]) -> None:
-        await self._database[collection.name].update_search_index(name, definition)
-
-    async def _listed(self, collection: Collection) -> dict[str, dict[str, Any]]:
-        cursor = await self._database[collection.name].list_search_indexes()
-        return {index["name"]: dict(index) async for index in cursor}
-
-    async def _make_and_watch(self) -> None:
-        waiting = list(self._collections)
-        while waiting:
-            try:
-                waiting = [collection for collection in waiting if not await self._look_at(collection)]
-            except PyMongoError as error:
-                log.warning("search indexes cannot be asked for", extra={"error": type(error).__name__})
-            if waiting:
-                await asyncio.sleep(INDEX_LOOK_SECONDS)
-        log.info("search indexes are ready")
-
-    async def _look_at(self, collection: Collection) -> bool:
-        """Creates what is missing. Returns True if all indexes of the collection can be queried."""
-        there = await self._listed(collection)
-        await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
-        wanted = models(collection, self._dim)
-        result = [await self._make(collection, model, there.get(model.document["name"])) for model in wanted]
-        named = [there.get(model.document["name"], {}) for model in wanted]
-        # an index being changed still answers by its old definition, perhaps of another dimension
-        if not any(result) and all(index.get("queryable") and index.get("status") == "READY" for index in named):
-            self._ready.add(collection.name)
-            return True
-        states = {index.get("name"): index.get("status") for index in named if index}
-        log.info("search indexes are being built", extra={"collection": collection.name, "status": states})
-        return False
-
-    async def _make(self, collection: Collection, model: SearchIndexModel, there: dict[str, Any] | None) -> bool:
-        """Creates or updates an index once for each definition, which is recorded. Returns True if it did so now."""
-        wanted, name = model.document["definition"], model.document["name"]
-        note = {"_id": f"search index {collection.name} {name}"}
-        print_ = blake2b(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
-        noted = await self._database[META].find_one(note)
-        if there is None:
-            await self._create(collection, model)
-        elif noted is None or noted.get("definition") != print_:
-            await self._update(collection, name, wanted)
-        else:
-            return False
-        await self._database[META].update_one(note, {"$set": {"definition": print_}}, upsert=True)
-        log.info("search index asked for", extra={"collection": collection.name, "index": name})
-        return True
+async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterator[str]:
+    grouped = await database[collection.name].aggregate(
+        [
+            {"$match": {f"{OWN}.pair": {"$exists": True}}},
+            {
+                "$group": {
+                    "_id": f"${OWN}.pair",
+                    "there": {"$sum": 1},
+                    "newest": {"$max": f"${OWN}.rev"},
+                    "models": {"$addToSet": f"${OWN}.model"},
+                }
+            },
+        ]
+    )
+    there = {int(group["_id"]): group async for group in grouped}
+    async for pair in database[PAIRS].find({"collection": collection.name}):
+        found = there.pop(int(pair["pair"]), {"there": 0, "newest": 0, "models": []})
+        if pair["count"] != found["there"]:
+            yield f"pair {pair['pair']} counts {pair['count']} rows and has {found['there']}"
+        if found["newest"] > pair["version"]:
+            yield f"pair {pair['pair']} is at version {pair['version']} and holds a row of {found['newest']}"
+        if pair.get("model") and {*found["models"]} - {pair["model"]}:
+            yield f"pair {pair['pair']} holds a row of another embedding model than it says"
+    for number in there:
+        yield f"pair {number} is not known"

@@ -1,34 +1,30 @@
-"""Single statements that stand for a whole list of changes, or for many documents.
-
-Set-wide statements on MongoDB: decay and expiry, moving to another model, loading an export.
-
-Commits a list with one change of one document as one conditional statement, without a transaction.
-"""
+"""Statements over many documents of MongoDB: decay, erasure, moving to another model or another store."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import orjson
 from bson.int64 import Int64
 from pymongo import InsertOne, UpdateOne
-from pymongo.errors import DuplicateKeyError, WriteError
 
-from app.storage.changes import Change, Committed, Delete, Insert, Update
-from app.storage.mongo import filters
-from app.storage.mongo.changes import new_document, refused
-from app.storage.mongo.codec import KEPT, MODEL, OWN, PAIR, ROW, VECTOR, WITH_ROW, Stored, decode, key, packed_of, parts
-from app.storage.mongo.partition_writer import (
-    TYPE_MISMATCH,
-    NotPlain,
-    PairWriting,
-    comparable,
-    expected,
-    explain,
-    is_plain,
-    statement,
+from app.storage.mongo import codec
+from app.storage.mongo.codec import (
+    KEPT,
+    MODEL,
+    OWN,
+    PAIR,
+    ROW,
+    VECTOR,
+    WITH_ROW,
+    Stored,
+    decode,
+    key,
+    new_document,
+    packed_of,
+    parts,
 )
-from app.storage.mongo.partitions import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.connection import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.partitions import PairWriting, add_own, counter_key
 from app.storage.mongo.usage import UsageWriting, slot_at_random
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
 from app.storage.schema import Collection, Eq, Filter, Not, both
@@ -56,13 +52,13 @@ class DecayStep:
         """Writes one page. Returns how many documents changed."""
         documents = self.database[self.collection.name]
         wanted = _fading(self.collection, self.tenant, self.where)
-        after = filters.joined({"_id": {"$gt": self.last}}, wanted)
+        after = codec.all_of({"_id": {"$gt": self.last}}, wanted)
         page = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
         if not page:
             self.last = None
             return 0
         end = page[-1]["_id"]
-        within = filters.joined({"_id": {"$gt": self.last, "$lte": end}}, wanted)
+        within = codec.all_of({"_id": {"$gt": self.last, "$lte": end}}, wanted)
         done = await documents.update_many(within, [{"$set": {"importance": written(self.rule)}}])
         self.last = end if len(page) == ROWS else None  # only now, so that an interrupted step runs again
         return done.modified_count
@@ -72,12 +68,12 @@ async def would_change(
     database: Database, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter
 ) -> bool:
     """Returns whether the rule would change any document that matches."""
-    moved = filters.joined(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
+    moved = codec.all_of(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
     return await database[collection.name].find_one(moved, {"_id": 1}) is not None
 
 
 def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[str, Any]:
-    return filters.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
+    return codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
 
 
 def written(rule: DecayRule) -> dict[str, Any]:
@@ -105,7 +101,7 @@ async def forget(database: Database, tenant: str, user: str, counters: Sequence[
     for part in parts(numbers):
         await database[TOMBSTONES].delete_many({"pair": {"$in": part}})
         await database[PAIRS].delete_many({**wanted, "pair": {"$in": part}})
-    for names in parts([orjson.dumps([tenant, name]).decode() for name in counters]):
+    for names in parts([counter_key(tenant, name) for name in counters]):
         await database[COUNTERS].delete_many({"_id": {"$in": names}})
     return numbers
 
@@ -239,7 +235,7 @@ async def load(
         usage.add(collection, None, stored)
         if record.packed is not None:
             own = await pairs.take_in(collection, record.doc, record.packed)
-            stored.setdefault(OWN, {}).update({name: value for name, value in own.items() if value is not None})
+            add_own(stored, own)
         writes.append(InsertOne(stored))
     if writes:
         await database[collection.name].bulk_write(writes, session=session)
@@ -274,7 +270,7 @@ async def load_counters(database: Database, given: Sequence[Counter], *, only: b
         await database[COUNTERS].delete_many({})
     writes = [
         UpdateOne(
-            {"_id": orjson.dumps([one.tenant, one.name]).decode()},
+            {"_id": counter_key(one.tenant, one.name)},
             {"$max": {"value": Int64(one.value)}, "$setOnInsert": {"tenant_id": one.tenant, "name": one.name}},
             upsert=True,
         )
@@ -282,60 +278,3 @@ async def load_counters(database: Database, given: Sequence[Counter], *, only: b
     ]
     for part in parts(writes):
         await database[COUNTERS].bulk_write(part)
-
-
-DONE = Committed({}, 0)
-
-
-def is_single(changes: Sequence[Change]) -> bool:
-    """Returns whether the list can be committed without a transaction."""
-    if len(changes) != 1:
-        return False
-    match changes[0]:
-        case Insert(collection, _, entry, like):
-            return not collection.counted and (collection.searched is None or (entry is None and like is None))
-        case Update() as update:
-            return is_plain(update)
-        case Delete(collection, _, _, expect):
-            return not (collection.searched or collection.counted) and comparable(collection, expect)
-        case _:
-            return False
-
-
-async def commit_single(database: Database, change: Change) -> Committed:
-    """Commits the change. Raises CommitConflict, or NotPlain if the document must be read first."""
-    match change:
-        case Insert():
-            await _insert(database, change)
-            return DONE
-        case Update():
-            wanted = expected(key(change.tenant, change.id), change.expect)
-            while not await _update(database, change, wanted):
-                await explain(database, change)
-            return DONE
-        case Delete():
-            wanted = expected(key(change.tenant, change.id), change.expect)
-            while not (await database[change.collection.name].delete_one(wanted)).deleted_count:
-                await explain(database, change)
-            return Committed({}, 1)
-        case _:
-            raise NotPlain()
-
-
-async def _insert(database: Database, change: Insert) -> None:
-    stored = new_document(change.collection, change.doc)
-    try:
-        await database[change.collection.name].insert_one(stored)
-    except DuplicateKeyError as error:
-        raise refused(change.collection, stored["_id"], error.details or {}) from None
-
-
-async def _update(database: Database, change: Update, wanted: Stored) -> bool:
-    collection = change.collection
-    try:
-        found = await database[collection.name].update_one(wanted, statement(collection, change.set, change.inc))
-    except WriteError as error:
-        if error.code == TYPE_MISMATCH:
-            raise NotPlain() from None
-        raise
-    return bool(found.matched_count)

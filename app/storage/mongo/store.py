@@ -16,23 +16,22 @@ import pymongo
 from app.core.clock import Clock, SystemClock, to_ms
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
-from app.storage.changes import Allocate, Change, Committed, WithinQuota
-from app.storage.index.partitions import SegmentCache
+from app.storage.changes import Allocate, Change, Committed, InsertListeners, WithinQuota
+from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
-from app.storage.mongo import check, filters, partitions, statements
+from app.storage.mongo import codec, partitions, statements
 from app.storage.mongo.ann_search import Candidates, SegmentLoader
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
-from app.storage.mongo.check import connect, greet
 from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
-from app.storage.mongo.errors import guarded
-from app.storage.mongo.partition_writer import NotPlain
-from app.storage.mongo.partitions import MongoSession
-from app.storage.mongo.schema import SearchIndexes, reconcile
-from app.storage.mongo.statements import MongoReembedding, commit_single, is_single
-from app.storage.mongo.transactions import Client, Shielded, TransactionRunner, shielded
+from app.storage.mongo.connection import COUNTERS, Client, MongoSession, connect, greet, guarded
+from app.storage.mongo.schema import deep_check, reconcile
+from app.storage.mongo.search_indexes import SearchIndexes
+from app.storage.mongo.statements import MongoReembedding
+from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
+from app.storage.mongo.unread import NotPlain, commit_single, is_single
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
-from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
@@ -72,7 +71,7 @@ class MongoStore(Shielded):
         self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim)
         self._candidates = Candidates(self._database, dim)
-        self.change_log = MongoChangeLog(self._database, self._timely, self._runner.in_transaction, options.log)
+        self.change_log = MongoChangeLog(self._database, self._timely, self._runner, options.log)
         self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
 
     @classmethod
@@ -136,14 +135,14 @@ class MongoStore(Shielded):
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        wanted = filters.joined(filters.of_tenant(collection, tenant, where), filters.beyond(collection, after, order))
+        wanted = codec.all_of(codec.of_tenant(collection, tenant, where), codec.beyond(collection, after, order))
         with self._within():
-            found = self._database[collection.name].find(wanted, PLAIN).sort(filters.sorting(collection, order))
+            found = self._database[collection.name].find(wanted, PLAIN).sort(codec.sorting(collection, order))
             return [decode(collection, stored) for stored in await found.limit(limit).to_list()]
 
     @shielded
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        wanted = filters.of_tenant(collection, tenant, where)
+        wanted = codec.of_tenant(collection, tenant, where)
         with self._within():
             return await self._database[collection.name].count_documents(wanted)
 
@@ -151,7 +150,7 @@ class MongoStore(Shielded):
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
     ) -> list[str]:
-        wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
+        wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         sign = -1 if order == "desc" else 1
         with self._within():
             found = await self._database[collection.name].aggregate(
@@ -169,7 +168,7 @@ class MongoStore(Shielded):
     async def tally(
         self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
     ) -> dict[str, int]:
-        wanted = filters.of_tenant(collection, tenant, both(Not(Absent(field)), where))
+        wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         shown: Any = f"${field}" if first is None else {"$substrCP": [f"${field}", 0, first]}
         steps = [{"$match": wanted}, {"$group": {"_id": shown, "count": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
         with self._within():
@@ -233,10 +232,7 @@ class MongoStore(Shielded):
     @shielded
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
         with self._within():
-            states = await partitions.read(self._database, collection, tenant, wanted)
-        speakers = dict.fromkeys(name for state in states for name in state.speakers)
-        agents = dict.fromkeys(state.agent for state in states)
-        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+            return facts_of(await partitions.read(self._database, collection, tenant, wanted))
 
     @shielded
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
@@ -274,7 +270,7 @@ class MongoStore(Shielded):
 
     @property
     def accounting(self) -> MongoAccounting:
-        return MongoAccounting(self._database, self._collections, self._slowly.in_transaction)
+        return MongoAccounting(self._database, self._collections, self._slowly)
 
     async def _timely(self, work: Callable[[], Awaitable[T]]) -> T:
         """Runs a call of the driver to its end, within the deadline of a request."""
@@ -340,8 +336,8 @@ class MongoStore(Shielded):
         with self._within():
             await self._client.admin.command("ping")
             # a ping needs no readable primary, a read does
-            await self._database[partitions.COUNTERS].find_one({}, {"_id": 1})
+            await self._database[COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():
-                return await check.deep(self._database, self._collections)
+                return await deep_check(self._database, self._collections)
         return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]

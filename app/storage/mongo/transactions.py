@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import Context
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pymongo
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -32,13 +32,11 @@ from pymongo.write_concern import WriteConcern
 
 from app.errors import RecalldError, StoreUnavailable
 from app.storage import protocol
-from app.storage.mongo.errors import WRITE_CONFLICT, codes, guarded
-from app.storage.mongo.partitions import COUNTERS, Database
+from app.storage.mongo.connection import COUNTERS, WRITE_CONFLICT, Database, codes, guarded
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
 
 SNAPSHOT, MAJORITY = ReadConcern("snapshot"), WriteConcern("majority")
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.2

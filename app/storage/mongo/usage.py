@@ -6,18 +6,18 @@ and a transaction picks one at random. Bytes are those of the documents as BSON,
 
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import bson
 import orjson
 from bson.int64 import Int64
-from pymongo import InsertOne, UpdateOne
+from pymongo import UpdateOne
 
-from app.storage.changes import StoredTotals, Usage, UsageByTenant, differences, nonzero, total
+from app.storage.changes import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
 from app.storage.mongo.codec import OWN, Stored
-from app.storage.mongo.errors import guarded
-from app.storage.mongo.partitions import META, Database, MongoSession
+from app.storage.mongo.connection import META, Database, MongoSession, guarded
+from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import Collection
 
 USAGE = "recalld_usage"
@@ -25,7 +25,6 @@ SLOTS = 64
 COUNTED = "usage counted"
 """The id of the mark in `META` that every record has been counted."""
 PLAIN = {"_id": 0, OWN: 0}
-T = TypeVar("T")
 
 
 def slot_at_random() -> int:
@@ -68,17 +67,10 @@ class UsageWriting:
         """Writes the changes."""
         writes = [
             UpdateOne({"_id": _slot_id(tenant, self._slot)}, _increase(tenant, own), upsert=True)
-            for tenant, own in nonzero(_by_tenant(self._changed.items())).items()
+            for tenant, own in by_tenant(self._changed.items()).items()
         ]
         if writes:
             await self._database[USAGE].bulk_write(writes, session=self._session)
-
-
-def _by_tenant(changed: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dict[str, Usage]]:
-    found: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
-    for (tenant, name), usage in changed:
-        found[tenant][name] = found[tenant].get(name, Usage()) + usage
-    return found
 
 
 def _slot_id(tenant: str, slot: int) -> str:
@@ -100,7 +92,7 @@ async def usage_of(database: Database, tenant: str, session: MongoSession | None
 
 async def stored(database: Database, session: MongoSession | None = None) -> dict[str, dict[str, Usage]]:
     """Returns the usage that is stored."""
-    return nonzero(await _stored(database, {}, session))
+    return await _stored(database, {}, session)
 
 
 async def _stored(database: Database, wanted: Stored, session: MongoSession | None) -> dict[str, dict[str, Usage]]:
@@ -108,33 +100,27 @@ async def _stored(database: Database, wanted: Stored, session: MongoSession | No
     async for slot in database[USAGE].find(wanted, session=session):
         for name, own in slot["collections"].items():
             found.append(((slot["tenant_id"], name), Usage(int(own["records"]), int(own["bytes"]))))
-    return _by_tenant(found)
+    return by_tenant(found)
 
 
 async def counted(
     database: Database, collections: Sequence[Collection], wanted: Stored, session: MongoSession | None = None
 ) -> dict[str, dict[str, Usage]]:
     """Returns the usage by reading the documents that match."""
-    found: defaultdict[str, defaultdict[str, Usage]] = defaultdict(lambda: defaultdict(Usage))
+    found: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
     for collection in collections:
         if not collection.counted:
             continue
         async for document in database[collection.name].find(wanted, PLAIN, session=session):
-            found[document["tenant_id"]][collection.name] += Usage(1, len(bson.encode(document)))
-    return nonzero(found)
-
-
-class InTransaction(Protocol):
-    """Runs work in a transaction, again after a conflict."""
-
-    def __call__(self, work: Callable[[MongoSession], Awaitable[T]], keys: set[str], /) -> Awaitable[T]: ...
+            found[document["tenant_id"], collection.name] += Usage(1, len(bson.encode(document)))
+    return by_tenant(found.items())
 
 
 class MongoAccounting:
     """Implements `Accounting`."""
 
-    def __init__(self, database: Database, collections: Sequence[Collection], in_transaction: InTransaction) -> None:
-        self._database, self._in_transaction = database, in_transaction
+    def __init__(self, database: Database, collections: Sequence[Collection], runner: TransactionRunner) -> None:
+        self._database, self._runner = database, runner
         self._collections = [collection for collection in collections if collection.counted]
 
     async def stored(self) -> UsageByTenant:
@@ -171,19 +157,20 @@ class MongoAccounting:
 
         async def attempt(session: MongoSession) -> list[str]:
             wanted = {"tenant_id": tenant}
-            said = nonzero(await _stored(self._database, wanted, session))
+            said = await _stored(self._database, wanted, session)
             there = await counted(self._database, self._collections, wanted, session)
             wrong = differences(said, there)
             if wrong:
                 await self._database[USAGE].delete_many(wanted, session=session)
                 fields = {
-                    name: {"records": Int64(u.records), "bytes": Int64(u.bytes)} for name, u in there[tenant].items()
+                    name: {"records": Int64(one.records), "bytes": Int64(one.bytes)}
+                    for name, one in there.get(tenant, {}).items()
                 }
                 new = {"_id": _slot_id(tenant, slot_at_random()), "tenant_id": tenant, "collections": fields}
-                await self._database[USAGE].bulk_write([InsertOne(new)], session=session)
+                await self._database[USAGE].insert_one(new, session=session)
             return wrong
 
-        return await self._in_transaction(attempt, set())
+        return await self._runner.in_transaction(attempt, set())
 
 
 async def count_once(database: Database, accounting: MongoAccounting) -> None:

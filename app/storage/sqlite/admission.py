@@ -1,15 +1,13 @@
-"""What a write waits for and needs: a turn among the tenants, and room on the disk.
+"""What a write waits for: a turn among the tenants, and room on the disk.
 
-The free space of the disk that holds the store, and the part of it that is kept back for deletions.
+**Turns.** What waits for the writer's thread is kept by tenant. Tenants take turns, so that none waits for all writes
+of another.
 
-The file `recalld.db-reserve` takes `RECALLD_DISK_RESERVE_BYTES` of the disk, so that other programs cannot use them up.
-As many bytes again must be free for a write that adds something. A deletion is made in any case: it is given the
-bytes of the file, which are taken back as soon as they are free again.
-
-Example: with a reserve of 16 MiB a store stops taking new records while 16 MiB are free, and it can delete even if
-another program has filled the disk to its last byte.
-
-What waits for the writer's thread, by tenant: tenants take turns, so that none waits for all writes of another.
+**Room.** The file `recalld.db-reserve` takes `RECALLD_DISK_RESERVE_BYTES` of the disk, so that other programs cannot
+use them up. As many bytes again must be free for a write that adds something. A deletion is made in any case: it is
+given the bytes of the file, which are taken back as soon as they are free again. Example: with a reserve of 16 MiB a
+store stops taking new records while 16 MiB are free, and it can delete even if another program has filled the disk to
+its last byte.
 """
 
 import os
@@ -87,10 +85,10 @@ class DiskSpace:
             with suppress(OSError):
                 os.truncate(self._file, 0)
 
-    def spare(self, number: int = SPARE_BYTES) -> None:
+    def spare(self) -> None:
         """Frees some of the bytes kept back, until the next deletion."""
         with suppress(OSError):
-            os.truncate(self._file, max(0, self._file.stat().st_size - number))
+            os.truncate(self._file, max(0, self._file.stat().st_size - SPARE_BYTES))
 
     @contextmanager
     def room_for(self, number: int, purpose: str) -> Iterator[None]:

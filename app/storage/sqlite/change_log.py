@@ -4,7 +4,6 @@ SQLite has one writer at a time, over all processes. The order of the numbers is
 whoever sees an entry sees all earlier ones.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,37 +11,21 @@ import apsw
 
 from app.storage.change_log import CHANGES, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
 from app.storage.schema import EVERYTHING, Filter
-from app.storage.sqlite import schema
-from app.storage.sqlite.read_pool import ReadPool
-from app.storage.sqlite.writer import WriterTask
+from app.storage.sqlite import sql
+from app.storage.sqlite.changes import LOG_COLUMNS, append_to_log
+from app.storage.sqlite.connections import ReadPool
+from app.storage.sqlite.writer import WriterThread
 
-_COUNT_UP = (
-    "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
-    "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
-)
-_COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
-"""In the order of the fields of `LogEntry`."""
-_INSERT = f"INSERT INTO changes ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 STEP = 5_000
 """Entries that one transaction drops or looks through, so that others can write in between."""
 LAST = "SELECT last FROM change_heads WHERE tenant = ?"
 
 
-def append(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
-    """Appends entries to the tenant's log. Runs in the transaction of the changes."""
-    last: Any
-    ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
-    rows = [(*one[:-1], seq) for seq, one in enumerate(entries, int(last) - len(entries) + 1)]
-    connection.executemany(_INSERT, rows)
-
-
 class EmbeddedChangeLog:
     """Implements `ChangeLog`."""
 
-    def __init__(
-        self, readers: ReadPool, submit: Callable[[WriterTask[Any]], Awaitable[Any]], options: LogOptions
-    ) -> None:
-        self._readers, self._submit, self.options = readers, submit, options
+    def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
+        self._readers, self._writer, self.options = readers, writer, options
         self.watch = LogWatch(self._last)
 
     async def page(
@@ -65,7 +48,7 @@ class EmbeddedChangeLog:
     async def forget(self, tenant: str, user: str) -> None:
         mark: LogEntry | None = erased(tenant, self.options.stamp_now())
         for start in range(0, await self._last(tenant), STEP):
-            if await self._submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
+            if await self._writer.submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
                 mark = None
 
     async def has_expired(self) -> bool:
@@ -79,7 +62,7 @@ class EmbeddedChangeLog:
     async def prune(self) -> int:
         oldest, dropped = self.options.oldest(), 0
         for tenant in await self._readers.apart(_tenants):
-            while step := await self._submit(partial(_prune, tenant=tenant, oldest=oldest)):
+            while step := await self._writer.submit(partial(_prune, tenant=tenant, oldest=oldest)):
                 dropped += step
         return dropped
 
@@ -108,17 +91,15 @@ def _page(
         head = _head(connection, tenant)
         start = head.start(after)
         upto = min(head.last, start + scanned)
-        condition, values = schema.where(CHANGES, where)
+        condition, values = sql.where(CHANGES, where)
         statement = (
-            f"SELECT {_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
+            f"SELECT {LOG_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
             f"ORDER BY seq LIMIT {int(limit)}"
         )
         rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
     finally:
         connection.execute("COMMIT")
-    entries = [LogEntry(*row) for row in rows]
-    reached = entries[-1].seq if len(entries) == limit else upto
-    return LogPage(entries, Position(head.log, reached), more=reached < head.last)
+    return LogPage.read(head, [LogEntry(*row) for row in rows], upto, limit)
 
 
 def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mark: LogEntry | None) -> int:
@@ -127,7 +108,7 @@ def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mar
     connection.execute(statement, (tenant, start, start + STEP, user))
     removed = connection.changes()
     if removed and mark is not None:
-        append(connection, tenant, [mark])
+        append_to_log(connection, tenant, [mark])
     return removed
 
 

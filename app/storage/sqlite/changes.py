@@ -1,18 +1,12 @@
-"""Usage of tenants in the embedded store. Triggers count it, so that no statement can forget to.
+"""Executes one list of changes and logs them, in the writer's thread; and reads the usage that the triggers count."""
 
-`usage` has a row for each tenant and counted collection. Bytes are those of the documents as JSON.
-
-Executes one list of changes. Runs in the writer's thread, inside the list's savepoint.
-"""
-
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
 import orjson
 
-from app.storage.change_log import ChangeNotes
+from app.storage.change_log import ChangeNotes, LogEntry
 from app.storage.changes import (
     Allocate,
     Change,
@@ -26,74 +20,24 @@ from app.storage.changes import (
     Usage,
     UsageByTenant,
     WithinQuota,
+    by_tenant,
     differences,
-    nonzero,
     resolve,
     stale,
 )
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import schema, search_rows
-from app.storage.sqlite.change_log import append
-from app.storage.sqlite.schema import quoted
-from app.storage.sqlite.set_wide import RunApart
-from app.storage.sqlite.writer import WriterTask
+from app.storage.sqlite import search_rows, sql
+from app.storage.sqlite.connections import ReadPool
+from app.storage.sqlite.schema import count_usage
+from app.storage.sqlite.writer import WriterThread
 
-TABLE = (
-    "CREATE TABLE IF NOT EXISTS usage (tenant TEXT, collection TEXT, records INTEGER NOT NULL, bytes INTEGER NOT NULL, "
-    "PRIMARY KEY (tenant, collection)) WITHOUT ROWID"
+_COUNT_UP = (
+    "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
+    "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
 )
-
-
-def migrate(connection: apsw.Connection, collections: Sequence[Collection]) -> None:
-    """Creates the table and the missing triggers, and counts the collections that had none, in one transaction."""
-    wanted = {one.name: _triggers(one) for one in collections if one.counted}
-    if not _missing(connection, wanted):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute(TABLE)
-        for collection in collections:
-            missing = _missing(connection, {collection.name: wanted.get(collection.name, {})})
-            if missing:
-                _count_anew(connection, collection)
-            for statement in missing:
-                connection.execute(statement)
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-def _missing(connection: apsw.Connection, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Returns the statements of triggers that do not exist."""
-    existing = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
-    return [sql for triggers in wanted.values() for name, sql in triggers.items() if name not in existing]
-
-
-def _triggers(collection: Collection) -> dict[str, str]:
-    """Returns the statements that create the collection's triggers, by name."""
-    table, named = quoted(collection.name), apsw.format_sql_value(collection.name)
-    of_row = f"WHERE tenant = old.tenant AND collection = {named}"
-    actions = {
-        "insert": f"AFTER INSERT ON {table} BEGIN INSERT INTO usage VALUES "
-        f"(new.tenant, {named}, 1, octet_length(new.doc)) "
-        "ON CONFLICT DO UPDATE SET records = records + 1, bytes = bytes + excluded.bytes; END",
-        "update": f"AFTER UPDATE OF doc ON {table} WHEN octet_length(new.doc) <> octet_length(old.doc) BEGIN "
-        f"UPDATE usage SET bytes = bytes + octet_length(new.doc) - octet_length(old.doc) {of_row}; END",
-        "delete": f"AFTER DELETE ON {table} BEGIN UPDATE usage SET records = records - 1, "
-        f"bytes = bytes - octet_length(old.doc) {of_row}; END",
-    }
-    names = {action: f"{collection.name}_counted_{action}" for action in actions}
-    return {names[action]: f"CREATE TRIGGER {quoted(names[action])} {sql}" for action, sql in actions.items()}
-
-
-def _count_anew(connection: apsw.Connection, collection: Collection) -> None:
-    connection.execute("DELETE FROM usage WHERE collection = ?", (collection.name,))
-    connection.execute(
-        f"INSERT INTO usage SELECT tenant, ?, count(*), sum(octet_length(doc)) FROM {quoted(collection.name)} "
-        "GROUP BY tenant",
-        (collection.name,),
-    )
+LOG_COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
+"""In the order of the fields of `LogEntry`."""
+_INSERT = f"INSERT INTO changes ({LOG_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
@@ -105,7 +49,7 @@ def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
 
 def stored(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
     """Returns the usage that is stored."""
-    return _by_tenant(connection, ["SELECT tenant, collection, records, bytes FROM usage"])
+    return _usage(connection, "SELECT tenant, collection, records, bytes FROM usage")
 
 
 def totals(connection: apsw.Connection) -> StoredTotals:
@@ -118,50 +62,40 @@ def totals(connection: apsw.Connection) -> StoredTotals:
 
 def counted(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
     """Returns the usage by counting every record."""
-    return _by_tenant(
-        connection,
-        [
-            f"SELECT tenant, {apsw.format_sql_value(one.name)}, count(*), sum(octet_length(doc)) "
-            f"FROM {quoted(one.name)} GROUP BY tenant"
-            for one in collections
-            if one.counted
-        ],
-    )
+    statements = [
+        f"SELECT tenant, {apsw.format_sql_value(one.name)}, count(*), sum(octet_length(doc)) "
+        f"FROM {sql.quoted(one.name)} GROUP BY tenant"
+        for one in collections
+        if one.counted
+    ]
+    return _usage(connection, *statements)
 
 
-def _by_tenant(connection: apsw.Connection, statements: Sequence[str]) -> dict[str, dict[str, Usage]]:
-    found: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
-    for statement in statements:
-        for tenant, name, records, size in connection.execute(statement):
-            found[str(tenant)][str(name)] = Usage(int(records), int(size))
-    return nonzero(found)
+def _usage(connection: apsw.Connection, *statements: str) -> dict[str, dict[str, Usage]]:
+    rows: list[Any] = [row for statement in statements for row in connection.execute(statement)]
+    return by_tenant(((tenant, name), Usage(records, size)) for tenant, name, records, size in rows)
 
 
 class EmbeddedAccounting:
     """Implements `Accounting`."""
 
-    def __init__(
-        self,
-        collections: Sequence[Collection],
-        apart: RunApart,
-        submit: Callable[[WriterTask[list[str]]], Awaitable[list[str]]],
-    ) -> None:
-        self._collections, self._apart, self._submit = collections, apart, submit
+    def __init__(self, collections: Sequence[Collection], readers: ReadPool, writer: WriterThread) -> None:
+        self._readers, self._writer = readers, writer
+        self._collections = [collection for collection in collections if collection.counted]
 
     async def stored(self) -> UsageByTenant:
-        return await self._apart(stored)
+        return await self._readers.apart(stored)
 
     async def totals(self) -> StoredTotals:
-        return await self._apart(totals)
+        return await self._readers.apart(totals)
 
     async def recount(self) -> list[str]:
-        return await self._submit(self._recount)
+        return await self._writer.submit(self._recount)
 
     def _recount(self, connection: apsw.Connection) -> list[str]:
         wrong = differences(stored(connection), counted(connection, self._collections))
         for collection in self._collections if wrong else ():
-            if collection.counted:
-                _count_anew(connection, collection)
+            count_usage(connection, collection)
         return wrong
 
 
@@ -177,7 +111,7 @@ def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | No
     work.pairs.close()
     if notes is not None:
         for tenant, entries in notes.by_tenant().items():
-            append(connection, tenant, entries)
+            append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
         quota.check(used, usage_of(connection, quota.tenant))
     return Committed(work.allocated, work.deleted)
@@ -225,17 +159,11 @@ class _Work:
         if change.entry is not None:
             self.pairs.add(collection, doc, row, change.entry)
         elif change.like is not None:
-            self.pairs.add_like(collection, doc, row, self._row(collection, doc["tenant_id"], change.like))
-
-    def _row(self, collection: Collection, tenant: str, doc_id: str) -> int:
-        statement = f"SELECT row FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
-        if found is None:
-            raise CommitConflict(collection.name, doc_id, "missing")
-        return int(found[0])
+            like, _ = self._read(collection, doc["tenant_id"], change.like, {})
+            self.pairs.add_like(collection, doc, row, like)
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
-        statement = f"SELECT row, doc FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if found is None:
             raise CommitConflict(collection.name, doc_id, "missing")
@@ -247,12 +175,10 @@ class _Work:
     def _update(self, change: Update) -> None:
         collection = change.collection
         row, doc = self._read(collection, change.tenant, change.id, change.expect)
-        doc |= resolve(change.set, self.allocated)
-        for name, by in change.inc.items():
-            doc[name] = (doc.get(name) or 0) + by
+        doc |= change.fields(doc, self.allocated)
         changed = frozenset({*change.set, *change.inc})
-        columns, statement = schema.assignment(collection.name, collection.columns, changed)
-        values = (*schema.values_of(doc, columns), orjson.dumps(doc).decode(), row)
+        columns, statement = sql.assignment(collection.name, collection.columns, changed)
+        values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
         _run(self._connection, collection, change.id, statement, values)
         if self._notes is not None:
             self._notes.updated(collection, doc, change)
@@ -260,13 +186,11 @@ class _Work:
             return
         if change.entry is not None:
             self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
-        elif change.text is not None:
-            self.pairs.reword(collection, doc, row, change.text)
         else:
-            self.pairs.amend(collection, doc, row, changed)
+            self.pairs.amend(collection, doc, row, changed, change.text)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
-        self._connection.execute(f"DELETE FROM {schema.quoted(collection.name)} WHERE row = ?", (row,))
+        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
         if self._notes is not None:
             self._notes.deleted(collection, doc)
@@ -274,8 +198,8 @@ class _Work:
             self.pairs.remove(collection, doc, row)
 
     def _delete_where(self, change: DeleteWhere) -> None:
-        condition, values = schema.where(change.collection, change.where)
-        statement = f"SELECT row, doc FROM {schema.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
+        condition, values = sql.where(change.collection, change.where)
+        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
         rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
         for row, doc in rows:
             self._delete(change.collection, int(row), orjson.loads(doc))
@@ -284,13 +208,13 @@ class _Work:
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
     """Inserts a document and returns its row number. Raises CommitConflict."""
     doc_id = str(doc[collection.id_field])
-    values = (doc["tenant_id"], doc_id, *schema.row_values(collection, doc), orjson.dumps(doc).decode())
-    _run(connection, collection, doc_id, schema.insertion(collection.name, collection.columns), values)
+    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
+    _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 
 
 def _run(
-    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[schema.Value]
+    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]
 ) -> None:
     try:
         connection.execute(statement, values)
@@ -304,6 +228,14 @@ def _violated(collection: Collection, message: str) -> str:
     SQLite names an index on expressions, and the columns of the id index.
     """
     for unique in collection.unique:
-        if f"'{schema.unique_index(collection, unique)}'" in message:
+        if f"'{sql.unique_index(collection, unique)}'" in message:
             return unique.name
     return "exists"
+
+
+def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
+    """Appends entries to the tenant's log. Runs in the transaction of the changes."""
+    last: Any
+    ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
+    rows = [(*one[:-1], seq) for seq, one in enumerate(entries, int(last) - len(entries) + 1)]
+    connection.executemany(_INSERT, rows)

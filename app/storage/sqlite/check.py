@@ -1,12 +1,14 @@
-"""The checks of `recalld doctor`: integrity of the database, and agreement of search rows with documents.
+"""Checks of an embedded store.
 
-Looks for damage before a store is served: the log's end, the count of commits, and the pages' checksums.
+`prepare` looks for damage before a store is served: the log's end, the count of commits, and the pages' checksums.
+`verify_rest` goes on with the checksums while it is served. `deep` and `findings` are the checks of `recalld doctor`:
+integrity of the database, and agreement of search rows, partitions and usage with documents.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,16 +19,15 @@ from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.changes import differences
 from app.storage.index.partitions import code, flags_at, model_at
 from app.storage.index.record_codec import TERM, head_dtype, holds_windows
-from app.storage.protocol import Finding
+from app.storage.protocol import MAX_NAMED, Finding
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import changes, log_file, schema
+from app.storage.sqlite import changes, log_file, schema, sql
 from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
 from app.storage.sqlite.log_file import RETRIES, LastCommit, checkpoint, log_of, note_of, read_log, read_note
 from app.storage.sqlite.pages import EncryptedFile, StoreKey, database_file
 from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
 
-MAX_NAMED = 5
 USAGE = "usage"
 
 
@@ -59,13 +60,13 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
         found.extend(faults)
     except (apsw.IOError, apsw.CorruptError, apsw.NotADBError) as error:
         found.insert(0, f"cannot be read to the end: {error}")
-    return Finding(name, not found, "ok" if not found else f"{len(found)} faults: {'; '.join(found[:MAX_NAMED])}")
+    return Finding.of(name, found)
 
 
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Yields documents that cannot be read, or whose columns differ from their content."""
-    fields = ", ".join(schema.quoted(name) for name in ("tenant", "id", *collection.columns))
-    statement = f"SELECT doc, {fields} FROM {schema.quoted(collection.name)}"
+    fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
+    statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
         doc = _read(text)
         if doc is None:
@@ -73,7 +74,7 @@ def _bad_documents(connection: apsw.Connection, collection: Collection) -> Itera
             continue
         if [tenant, doc_id] != [doc.get("tenant_id"), doc.get(collection.id_field)]:
             yield f"{doc_id} lies under another id or tenant"
-        if stored != schema.row_values(collection, doc):
+        if stored != sql.row_values(collection, doc):
             yield f"{doc_id} has columns that differ from its document"
 
 
@@ -86,31 +87,30 @@ def _read(text: str) -> Doc | None:
 
 
 def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    table, documents = schema.search_table(collection), schema.quoted(collection.name)
+    table, documents = sql.search_table(collection), sql.quoted(collection.name)
     size = head_dtype(len(collection.spec.ranges)).itemsize
-    checks: dict[str, Callable[[], str]] = {
-        "search rows without a document": lambda: (
+    checks = {
+        "search rows without a document": (
             f"SELECT s.row FROM {table} s LEFT JOIN {documents} d ON d.row = s.row "
             "WHERE s.head IS NOT NULL AND d.row IS NULL"
         ),
-        "documents without a search row": lambda: (
+        "documents without a search row": (
             f"SELECT d.id FROM {documents} d WHERE NOT EXISTS (SELECT 1 FROM pairs p JOIN {table} s "
             "ON s.pair = p.pair AND s.row = d.row WHERE s.head IS NOT NULL AND p.tenant = d.tenant "
             "AND p.collection = ? AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, ''))"
         ),
-        "kept vectors without a search row": lambda: (
+        "kept vectors without a search row": (
             f"SELECT k.row FROM kept_vectors k JOIN pairs p ON p.pair = k.pair LEFT JOIN {table} s "
             "ON s.pair = k.pair AND s.row = k.row WHERE p.collection = ? AND s.head IS NULL"
         ),
-        "search rows of a wrong size": lambda: (
+        "search rows of a wrong size": (
             f"SELECT row FROM {table} WHERE head IS NOT NULL AND "
             f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
         ),
     }
     yield from _bad_vectors(connection, collection)
     for name, statement in checks.items():
-        text = statement()
-        for (which,) in connection.execute(text, (collection.name,) if "?" in text else ()):
+        for (which,) in connection.execute(statement, (collection.name,) if "?" in statement else ()):
             yield f"{name}: {which}"
 
 
@@ -118,7 +118,7 @@ def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterato
     """Yields rows of long texts whose number of windows does not fit their vector."""
     statement = (
         f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
-        f"FROM {schema.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
+        f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
     )
     for row, flags, length, count in connection.execute(statement):
         if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
@@ -126,7 +126,7 @@ def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterato
 
 
 def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    table = schema.search_table(collection)
+    table = sql.search_table(collection)
     statement = (
         "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "
         f"LEFT JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? GROUP BY p.pair"
@@ -143,7 +143,7 @@ def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterato
     """Yields partitions that are marked as having vectors of one model only, but have others."""
     statement = (
         f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
-        f"JOIN {schema.search_table(collection)} s ON s.pair = p.pair "
+        f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
         "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )
     for pair, model, found in connection.execute(statement, (collection.name,)):
@@ -180,7 +180,6 @@ def prepare(
             raise damaged(path.name, named_pages(pages))
         migrate(connection, collections, keeps_log=logs and note_of(path).exists())
         with translate_errors():
-            changes.migrate(connection, collections)
             checkpoint(connection)
             if not verifies(connection):
                 log.warning(NO_CHECKSUMS)

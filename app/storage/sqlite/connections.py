@@ -1,16 +1,20 @@
-"""Connections to the database file: settings, page checksums, and errors of SQLite as errors of the service.
+"""Connections to the database file: their settings, a pool of them, and errors of SQLite as errors of the service.
 
 The file has a checksum at the end of each page, which SQLite's `cksumvfs` writes and verifies on each read from the
 file. A store of an earlier version has none; it is served as before. The pages of an encrypted store have an
 authentication code in its place (`encryption`).
 """
 
+import asyncio
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 from apsw import sqlite_extra
@@ -193,3 +197,128 @@ class Faults:
     def note(self, damage: StoreDamaged) -> None:
         """Remembers damage that was found elsewhere."""
         self.damage = self.damage or damage
+
+
+T = TypeVar("T")
+
+MAX_READS = 5_000
+
+
+class ReadCache:
+    """Results of reads on one connection since the last commit. Used only from the event loop's thread."""
+
+    def __init__(self, connection: apsw.Connection, faults: Faults) -> None:
+        self._connection, self._faults = connection, faults
+        self._held: dict[Hashable, Any] = {}
+        self._version: Any = None
+        self._version_known = False
+
+    def get(self, key: Hashable, read: Callable[[], T]) -> T:
+        """Returns `read()`, or its result since the last commit."""
+        self.renew()
+        if key not in self._held:
+            with self._faults.translated():
+                self._held[key] = read()
+        found: T = self._held[key]
+        return found
+
+    def cached(self) -> dict[Hashable, Any]:
+        """Returns all cached results by key. The caller may add what it reads, before it awaits anything."""
+        self.renew()
+        return self._held
+
+    def renew(self) -> None:
+        """Clears the cache if the database has changed; looks once in each round of the event loop.
+
+        This is safe: a commit that was acknowledged after this look was acknowledged in a later callback, and callbacks
+        run in the order in which they were scheduled, thus after the one that ends the round.
+        """
+        if self._version_known:
+            return
+        with self._faults.translated():
+            ((version,),) = self._connection.execute("PRAGMA data_version")  # faster than `pragma()`
+        if version != self._version or len(self._held) > MAX_READS:
+            self._held.clear()
+            self._version = version
+        self._version_known = True
+        asyncio.get_running_loop().call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        self._version_known = False
+
+
+THREADS = 3
+
+TICK_STEPS = 1_000
+
+MAX_TICKS = 40
+"""Number of ticks (of `TICK_STEPS` SQLite instructions) that a read in the event loop may take: some 2 ms."""
+
+ROUND_SECONDS = 0.005
+"""Maximum time of consecutive reads in the event loop before others run.
+
+These reads never wait for anything, so background work that reads again and again would otherwise block the loop.
+"""
+
+
+class ReadPool:
+    """Connections for reads: one in the event loop, and one in each thread. Create it in the event loop that will use
+    it."""
+
+    def __init__(self, path: Path, busy_timeout_ms: int, faults: Faults, key: StoreKey | None = None) -> None:
+        self._faults = faults
+        self._connect = partial(connect, path, busy_timeout_ms, key)
+        self.inline = self._connect()
+        self._threads = ThreadPoolExecutor(THREADS, "recalld-reader")
+        self._local = threading.local()
+        self._ticks: int | None = None
+        self._round_began: float | None = None
+        self.inline.set_progress_handler(self._tick, TICK_STEPS)
+
+    def close(self) -> None:
+        """Waits for reads in threads, then closes the event loop's connection."""
+        self._threads.shutdown(wait=True)
+        self.inline.close()
+
+    async def bounded(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs a read in the event loop. If it turns out to be long, it is stopped and run again in a thread."""
+        if self._long_round():
+            await asyncio.sleep(0)
+        self._ticks = MAX_TICKS
+        try:
+            with self._faults.translated():
+                return work(self.inline)
+        except apsw.InterruptError:
+            pass
+        finally:
+            self._ticks = None
+        return await self.apart(work)
+
+    def _long_round(self) -> bool:
+        now = time.perf_counter()
+        if self._round_began is None:
+            self._round_began = now
+            asyncio.get_running_loop().call_soon(self._end_round)
+        return now - self._round_began > ROUND_SECONDS
+
+    def _end_round(self) -> None:
+        self._round_began = None
+
+    def _tick(self) -> bool:
+        """Returns True to end the read. Reads without a bound are not counted."""
+        if self._ticks is None:
+            return False
+        self._ticks -= 1
+        return self._ticks < 0
+
+    async def apart(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Runs a read in a thread, on that thread's own connection."""
+
+        def run() -> T:
+            if not hasattr(self._local, "connection"):
+                self._local.connection = self._connect()
+            with self._faults.translated():
+                connection: apsw.Connection = self._local.connection
+                return work(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, run)

@@ -1,14 +1,13 @@
-"""The write-ahead log: its frames, its checkpoints, and its truncation after an idle time.
+"""The write-ahead log: its frames, its checkpoints and truncation, and the note of the last commit in it.
 
-SQLite verifies the checksums of the log only when it recovers after a crash, so each checkpoint verifies them here:
-otherwise a damaged frame would be copied into the database and get a valid checksum there.
+**Checkpoints.** SQLite verifies the checksums of the log only when it recovers after a crash, so each checkpoint
+verifies them here: otherwise a damaged frame would be copied into the database and get a valid checksum there.
 Format: https://sqlite.org/fileformat.html#walformat
 
-A file beside the database that notes the last acknowledged commit, so that a log whose end is missing is noticed.
-
-Every group of writes counts up by one inside its transaction. Once the group is on the disk, the count is noted in
-`recalld.db-commits`, with the end of the log. A database that counts less than the note lacks acknowledged writes. The
-note is not synced with each commit: after a power failure it may be older than the database, never newer.
+**The note** is a file beside the database that names the last acknowledged commit, so that a log whose end is missing
+is noticed. Every group of writes counts up by one inside its transaction. Once the group is on the disk, the count is
+noted in `recalld.db-commits`, with the end of the log. A database that counts less than the note lacks acknowledged
+writes. The note is not synced with each commit: after a power failure it may be older than the database, never newer.
 """
 
 import asyncio

@@ -1,15 +1,12 @@
 """Pages of the database file: their checksums and their encryption.
 
-The checksums of SQLite's pages and of the frames of its log, computed for many of them at once.
+**Checksums.** Those of SQLite's pages and of the frames of its log are the same sums over 32-bit words, taken in pairs:
+s1 += a + s2, then s2 += b + s1. They are linear in the words, so that one product with constant weights gives them, for
+many pages at once. Source: https://sqlite.org/cksumvfs.html and https://sqlite.org/fileformat.html#walformat
 
-Both are the same sums over 32-bit words, taken in pairs: s1 += a + s2, then s2 += b + s1. They are linear in the words,
-so that one product with constant weights gives them.
-Source: https://sqlite.org/cksumvfs.html and https://sqlite.org/fileformat.html#walformat
-
-Encryption of the database file, its log and its backups, by SQLite3 Multiple Ciphers: the extra `encryption`.
-
-Each page is encrypted and authenticated with ChaCha20-Poly1305. The authentication code at the end of a page takes the
-place of the checksum of `cksumvfs`: a page that was altered cannot be read.
+**Encryption** of the database file, its log and its backups is that of SQLite3 Multiple Ciphers (the extra
+`encryption`). Each page is encrypted and authenticated with ChaCha20-Poly1305. The authentication code at the end of a
+page takes the place of the checksum of `cksumvfs`: a page that was altered cannot be read.
 Source: https://utelle.github.io/SQLite3MultipleCiphers/docs/ciphers/cipher_chacha20/
 """
 

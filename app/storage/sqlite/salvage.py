@@ -7,17 +7,15 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import apsw
 import numpy as np
 import orjson
 
 from app.errors import StoreUnavailable
-from app.storage.changes import CommitConflict
 from app.storage.schema import Collection
-from app.storage.sqlite import backup, schema
-from app.storage.sqlite.backup import BESIDE_DATABASE
+from app.storage.sqlite import sql, statements
 from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
 from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log, read_note, state
 from app.storage.sqlite.pages import (
@@ -33,7 +31,8 @@ from app.storage.sqlite.pages import (
     weights,
 )
 from app.storage.sqlite.pages import HEADER_BYTES as DATABASE_HEADER
-from app.storage.transfer import Counter, Record, Rescued, Salvaged
+from app.storage.sqlite.rewrite import BESIDE_DATABASE
+from app.storage.transfer import Counter, MovableStore, Record, Rescued, Salvaged, load_each
 
 Pages: TypeAlias = dict[int, bytes | None]
 """Contents by page number; None for a page that cannot be read."""
@@ -151,18 +150,6 @@ def _bits(words: WordArray) -> int:
     return sum(int(word).bit_count() for word in words)
 
 
-class LoadingStore(Protocol):
-    """The store that takes what can be read."""
-
-    async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        """Inserts records."""
-        ...
-
-    async def load_counters(self, counters: Sequence[Counter]) -> None:
-        """Raises counters."""
-        ...
-
-
 class Rescue(Rescued):
     """Reads one collection, and notes what cannot be read."""
 
@@ -174,21 +161,16 @@ class Rescue(Rescued):
             if found := list(self._between(connection, first, min(first + ROWS - 1, last), known)):
                 yield found
 
-    async def load(self, target: LoadingStore, records: Sequence[Record]) -> None:
+    async def load(self, target: MovableStore, records: Sequence[Record]) -> None:
         """Writes records into the other store, but for those that contradict others there."""
-        try:
-            self.records += await target.load(self.collection, records)
-        except CommitConflict:
-            for record in records:
-                try:
-                    self.records += await target.load(self.collection, [record])
-                except CommitConflict:
-                    self.lost[int(record.place)] = str(record.doc[self.collection.id_field])
+        new, refused = await load_each(target, self.collection, records)
+        self.records += new
+        self.lost |= {int(record.place): str(record.doc[self.collection.id_field]) for record in refused}
 
     def _known(self, connection: apsw.Connection) -> Iterator[tuple[int, str]]:
         """Yields row numbers and ids by the index, from both ends."""
-        name = schema.quoted(self.collection.name)
-        index = schema.quoted(f"{self.collection.name}_id")
+        name = sql.quoted(self.collection.name)
+        index = sql.quoted(f"{self.collection.name}_id")
         for order in ("ASC", "DESC"):
             statement = f"SELECT row, id FROM {name} INDEXED BY {index} ORDER BY tenant {order}, id {order}"
             try:
@@ -198,7 +180,7 @@ class Rescue(Rescued):
             return
 
     def _last(self, connection: apsw.Connection) -> Iterator[int]:
-        newest = f"SELECT max(row) FROM {schema.quoted(self.collection.name)} WHERE ? > ''"
+        newest = f"SELECT max(row) FROM {sql.quoted(self.collection.name)} WHERE ? > ''"
         for statement in ("SELECT seq FROM sqlite_sequence WHERE name = ?", newest):
             try:
                 found: list[Any] = connection.execute(statement, (self.collection.name,)).fetchall()
@@ -208,7 +190,7 @@ class Rescue(Rescued):
 
     def _between(self, connection: apsw.Connection, first: int, last: int, known: dict[int, str]) -> Iterator[Record]:
         try:
-            yield from backup.records_between(connection, self.collection, first, last)
+            yield from statements.records_between(connection, self.collection, first, last)
         except DAMAGE:
             if first < last:
                 middle = (first + last) // 2
@@ -219,7 +201,7 @@ class Rescue(Rescued):
 
     def _one(self, connection: apsw.Connection, row: int, known: dict[int, str]) -> Iterator[Record]:
         """Yields the document alone. Notes the row as lost if that cannot be read, either."""
-        statement = f"SELECT doc FROM {schema.quoted(self.collection.name)} WHERE row = ?"
+        statement = f"SELECT doc FROM {sql.quoted(self.collection.name)} WHERE row = ?"
         try:
             texts: list[Any] = connection.execute(statement, (row,)).fetchall()
             for (text,) in texts:
@@ -248,7 +230,7 @@ async def salvage(
     source: Path,
     directory: Path,
     collections: Sequence[Collection],
-    target: LoadingStore,
+    target: MovableStore,
     key: StoreKey | None = None,
 ) -> Salvaged:
     """Writes what can be read of a database into another store. `directory` takes the copy for as long as this runs.

@@ -1,8 +1,7 @@
-"""Tables, indexes and filters of declared collections as SQL. Names come from declarations; values are always bound."""
+"""Tables, indexes and triggers of the embedded store, and how a start brings them up to date."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 import apsw
@@ -10,21 +9,12 @@ import orjson
 
 from app import VERSION
 from app.errors import StoreUnavailable
-from app.storage import versions
-from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, Unique, top_of, value_at
+from app.storage.schema import Collection, Unique, Written, due, newest, refuse_newer_layout
 from app.storage.sqlite import log_file
 from app.storage.sqlite.connections import WITH_CHECKSUMS, translate_errors
-from app.storage.versions import Written, due, newest
-
-Value: TypeAlias = str | int | float | bytes | None
-SqlFilter: TypeAlias = tuple[str, list[Value]]
+from app.storage.sqlite.sql import quoted, search_table, unique_index, values_of, where
 
 log = logging.getLogger(__name__)
-
-
-def quoted(name: str) -> str:
-    """Returns the name as a quoted SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def tables(collection: Collection) -> list[str]:
@@ -64,32 +54,24 @@ def indexes(collection: Collection) -> dict[str, str]:
     return result
 
 
-@cache
-def insertion(name: str, columns: tuple[str, ...]) -> str:
-    """Returns the statement that inserts tenant, id, the columns and the document."""
-    named = ", ".join(["tenant", "id", *map(quoted, columns), "doc"])
-    return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 3))})"
-
-
-@lru_cache(1_000)
-def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """Returns the columns of the top-level fields `changed`, and the statement that sets only these and the document.
-
-    SQLite rewrites each index that contains a column which is set, even to an equal value.
-    """
-    some = tuple(column for column in columns if top_of(column) in changed)
-    listed = "".join(f"{quoted(column)} = ?, " for column in some)
-    return some, f"UPDATE {quoted(name)} SET {listed}doc = ? WHERE row = ?"
-
-
-def unique_index(collection: Collection, unique: Unique) -> str:
-    """Returns the name of the index of a unique key."""
-    return f"{collection.name}_unique_{unique.name}"
-
-
-def search_table(collection: Collection) -> str:
-    """Returns the quoted name of the collection's table of search rows."""
-    return quoted(f"{collection.name}_search")
+def usage_triggers(collection: Collection) -> dict[str, str]:
+    """Returns the statements that create the triggers that count the collection's usage, by name. Triggers count it so
+    that no statement can forget to."""
+    if not collection.counted:
+        return {}
+    table, named = quoted(collection.name), apsw.format_sql_value(collection.name)
+    of_row = f"WHERE tenant = old.tenant AND collection = {named}"
+    actions = {
+        "insert": f"AFTER INSERT ON {table} BEGIN INSERT INTO usage VALUES "
+        f"(new.tenant, {named}, 1, octet_length(new.doc)) "
+        "ON CONFLICT DO UPDATE SET records = records + 1, bytes = bytes + excluded.bytes; END",
+        "update": f"AFTER UPDATE OF doc ON {table} WHEN octet_length(new.doc) <> octet_length(old.doc) BEGIN "
+        f"UPDATE usage SET bytes = bytes + octet_length(new.doc) - octet_length(old.doc) {of_row}; END",
+        "delete": f"AFTER DELETE ON {table} BEGIN UPDATE usage SET records = records - 1, "
+        f"bytes = bytes - octet_length(old.doc) {of_row}; END",
+    }
+    names = {action: f"{collection.name}_counted_{action}" for action in actions}
+    return {names[action]: f"CREATE TRIGGER {quoted(names[action])} {sql}" for action, sql in actions.items()}
 
 
 def _unique(collection: Collection, unique: Unique) -> str:
@@ -101,100 +83,6 @@ def _unique(collection: Collection, unique: Unique) -> str:
         f"CREATE UNIQUE INDEX {quoted(unique_index(collection, unique))} ON {quoted(collection.name)} "
         f"(tenant, {fields}) WHERE {when}"
     )
-
-
-def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
-    """Returns the values of the collection's columns, in order."""
-    return values_of(doc, collection.columns)
-
-
-def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
-    """Returns the stored values of these fields, in order."""
-    return [_stored(value_at(doc, name)) for name in names]
-
-
-def _stored(value: Any) -> Value:
-    if isinstance(value, list):
-        return orjson.dumps(value).decode()
-    return int(value) if isinstance(value, bool) else value
-
-
-def where(collection: Collection, part: Filter) -> SqlFilter:
-    """Returns a filter as an SQL condition and its bound values."""
-    match part:
-        case And(parts):
-            return _joined(collection, parts, " AND ", "1")
-        case Or(parts):
-            return _joined(collection, parts, " OR ", "0")
-        case Not(inner):
-            sql, values = where(collection, inner)
-            return f"NOT ifnull({sql}, 0)", values
-        case Absent(field):
-            return f"{column_of(collection, field)} IS NULL", []
-        case Eq(field, value):
-            return f"{column_of(collection, field)} = ?", [_stored(value)]
-        case In(field, wanted):
-            return f"{column_of(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
-        case Has(field, value):
-            return f"EXISTS (SELECT 1 FROM json_each({column_of(collection, field)}) WHERE value = ?)", [value]
-        case Range():
-            return _range(collection, part)
-
-
-def _range(collection: Collection, part: Range) -> SqlFilter:
-    column = column_of(collection, part.field)
-    bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
-    given = {sign: bound for sign, bound in bounds.items() if bound is not None}
-    return " AND ".join([f"{column} {sign} ?" for sign in given]) or f"{column} IS NOT NULL", list(given.values())
-
-
-def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> SqlFilter:
-    result = [where(collection, part) for part in parts]
-    return f"({word.join(sql for sql, _ in result) or empty})", [value for _, values in result for value in values]
-
-
-def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFilter:
-    """Returns the filter for one tenant, or for all with None.
-
-    If the filter looks for the few documents past a time limit, a "+" keeps SQLite from walking all of the tenant: the
-    index of the limit finds them.
-    """
-    condition, values = where(collection, part)
-    if tenant is None:
-        return condition, values
-    return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
-
-
-def order_of(collection: Collection, part: Filter) -> str:
-    """Returns the order's column.
-
-    A "+" keeps SQLite from walking the collection in order, so that it sorts what another index finds: if ids or
-    selective fields are named, or if the filter looks for the few documents past a time limit.
-    """
-    another = _few(collection, part) or _selects(collection, part)
-    return f"+{quoted(collection.order)}" if another else quoted(collection.order)
-
-
-def _selects(collection: Collection, part: Filter) -> bool:
-    """Returns whether only few documents can match."""
-    parts = part.parts if isinstance(part, And) else (part,)
-    fields = (collection.id_field, *collection.selective)
-    return any(isinstance(one, Eq | In) and one.field in fields for one in parts)
-
-
-def _few(collection: Collection, part: Filter) -> bool:
-    parts = part.parts if isinstance(part, And) else (part,)
-    times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
-    return bool(times & {*collection.global_indexes} - {collection.order})
-
-
-def column_of(collection: Collection, field: str) -> str:
-    """Returns the quoted column of a field. Raises KeyError if the collection does not declare it."""
-    if field in ("tenant_id", collection.id_field):
-        return "tenant" if field == "tenant_id" else "id"
-    if field not in collection.fields and field != collection.order:
-        raise KeyError(f"{collection.name} declares no field {field}")
-    return quoted(field)
 
 
 LAYOUT = 1
@@ -221,6 +109,8 @@ _OWN_TABLES = (
     "floor INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS changes (tenant TEXT, seq INTEGER, kind TEXT NOT NULL, id TEXT, type TEXT NOT NULL, "
     "agent_id TEXT, user_id TEXT, version INTEGER, at TEXT NOT NULL, PRIMARY KEY (tenant, seq)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS usage (tenant TEXT, collection TEXT, records INTEGER NOT NULL, bytes INTEGER NOT NULL, "
+    "PRIMARY KEY (tenant, collection)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS store_info (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
 """The engine's own tables.
@@ -228,7 +118,8 @@ _OWN_TABLES = (
 `pairs` has each partition of a searched collection, with the empty string for no agent or user. A reader whose copy is
 older than `floor` reloads the partition, because tombstones that it would need were dropped. `kept_vectors` has the
 alternate vectors, with the model's code in the form of a head. `change_heads` and `changes` are the change log
-(`change_log.py`). `store_info` has notes: the release that last made or updated the tables, and those of migrations.
+(`change_log.py`). `usage` has a row for each tenant and counted collection; bytes are those of the documents as JSON.
+`store_info` has notes: the release that last made or updated the tables, and those of migrations.
 """
 
 
@@ -253,7 +144,7 @@ def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]
 def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, SqliteStep] = STEPS) -> None:
     """Raises StoreUnavailable if a newer version wrote the database. Writes nothing."""
     with translate_errors():
-        versions.refuse_newer(what, written(connection), newest(WITH_CHECKSUMS, steps))
+        refuse_newer_layout(what, written(connection), newest(WITH_CHECKSUMS, steps))
 
 
 def migrate(
@@ -303,7 +194,8 @@ def _refuse_without_checksums(found: Written) -> None:
 
 
 def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
-    """Creates what is missing. A newly declared field is filled from the documents."""
+    """Creates what is missing, fills newly declared fields from the documents, and counts records that were not counted
+    before."""
     for statement in tables(collection):
         connection.execute(statement)
     name = quoted(collection.name)
@@ -313,11 +205,23 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
         connection.execute(f"ALTER TABLE {name} ADD COLUMN {quoted(field)}")
     if missing:
         _refill(connection, collection, missing)
-    wanted = indexes(collection)
-    existing = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'index'")}
-    for index, statement in wanted.items():
-        if index not in existing:
+    triggers = usage_triggers(collection)
+    existing = {str(name) for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    if not triggers.keys() <= existing:
+        count_usage(connection, collection)
+    for label, statement in (indexes(collection) | triggers).items():
+        if label not in existing:
             connection.execute(statement)
+
+
+def count_usage(connection: apsw.Connection, collection: Collection) -> None:
+    """Counts the records of a collection anew. Runs in a transaction."""
+    connection.execute("DELETE FROM usage WHERE collection = ?", (collection.name,))
+    connection.execute(
+        f"INSERT INTO usage SELECT tenant, ?, count(*), sum(octet_length(doc)) FROM {quoted(collection.name)} "
+        "GROUP BY tenant",
+        (collection.name,),
+    )
 
 
 def _columns(connection: apsw.Connection, table: str) -> set[str]:

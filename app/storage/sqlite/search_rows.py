@@ -12,12 +12,11 @@ import orjson
 
 from app.storage.changes import IndexEntry
 from app.storage.index.partitions import PartitionState, code, model_at, model_of, overlaid
-from app.storage.index.record_codec import PackedRecord, pack, repack, reword
-from app.storage.index.rows import Block, Row
+from app.storage.index.record_codec import Block, PackedRecord, Row, pack, repack, reword
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc
 from app.storage.search import ANY_AGENT, Partition
-from app.storage.sqlite import schema
+from app.storage.sqlite import sql
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 
@@ -87,7 +86,7 @@ def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> I
     lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
     statement = (
         f"SELECT json_group_array(row), {joined}, {lengths} FROM (SELECT row, head, vector, terms, facets "
-        f"FROM {schema.search_table(collection)} WHERE pair = ? AND row > ? AND head IS NOT NULL ORDER BY row "
+        f"FROM {sql.search_table(collection)} WHERE pair = ? AND row > ? AND head IS NOT NULL ORDER BY row "
         f"LIMIT {BLOCK})"
     )
     last, more = -1, True
@@ -121,7 +120,7 @@ def _rows(  # noqa: PLR0913 (as above)
     dim: int,
 ) -> list[Row]:
     statement = (
-        f"SELECT row, head, vector, terms, facets FROM {schema.search_table(collection)} "
+        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
         f"WHERE pair = ? AND {which} ORDER BY row"
     )
     rows = [
@@ -159,7 +158,7 @@ class Writing:
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
-        state, table = self._state(collection, doc), schema.search_table(collection)
+        state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
         if found is None:
@@ -186,29 +185,21 @@ class Writing:
         self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
         self._write(collection, state, doc, row, packed, new=False)
 
-    def amend(self, collection: Collection, doc: Doc, row: int, changed: Set[str]) -> None:
-        """Updates the row of a document, if it exists, after the fields `changed` changed. Text and vector stay."""
-        state, table = self._state(collection, doc), schema.search_table(collection)
-        statement = f"SELECT head, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
-        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
-        if found is None:
-            return
-        old = PackedRecord(found[0], None, b"", found[1])
-        packed = repack(collection.spec, doc, old, state.version, changed)
-        state.note_speaker(collection, doc)
-        self._connection.execute(
-            f"UPDATE {table} SET rev = ?, head = ?, facets = ? WHERE pair = ? AND row = ?",
-            (state.version, packed.head, packed.facets, state.pair, row),
-        )
-
-    def reword(self, collection: Collection, doc: Doc, row: int, text: IndexedText) -> None:
-        """Replaces the terms of a document's row, if it exists. Its vectors stay."""
-        state, table = self._state(collection, doc), schema.search_table(collection)
+    def amend(
+        self, collection: Collection, doc: Doc, row: int, changed: Set[str], text: IndexedText | None = None
+    ) -> None:
+        """Updates the row of a document, if it exists, after the fields `changed` changed. `text` replaces its terms;
+        its vectors stay."""
+        state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
         if found is None:
             return
-        packed = reword(collection.spec, doc, PackedRecord(found[0], None, *found[1:]), text, state.version)
+        old = PackedRecord(found[0], None, *found[1:])
+        if text is None:
+            packed = repack(collection.spec, doc, old, state.version, changed)
+        else:
+            packed = reword(collection.spec, doc, old, text, state.version)
         state.note_speaker(collection, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
@@ -228,7 +219,7 @@ class Writing:
         of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         self._connection.execute(
             f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector "
-            f"FROM {schema.search_table(collection)} WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
+            f"FROM {sql.search_table(collection)} WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
             (state.pair, row, model),
         )
         statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
@@ -239,7 +230,7 @@ class Writing:
     ) -> None:
         state.written(collection, doc, model_of(collection.spec, packed.head), new=new)
         self._connection.execute(
-            f"INSERT OR REPLACE INTO {schema.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
             (state.pair, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
         )
 
@@ -250,7 +241,7 @@ class Writing:
             return
         state.removed()
         self._connection.execute(
-            f"INSERT OR REPLACE INTO {schema.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
             (state.pair, row, state.version),
         )
         self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
@@ -276,7 +267,7 @@ class Writing:
 
     def _bury(self, collection: Collection, state: PartitionState) -> None:
         """Drops the tombstones. Copies older than this version must be reloaded."""
-        statement = f"DELETE FROM {schema.search_table(collection)} WHERE pair = ? AND head IS NULL"
+        statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
         self._connection.execute(statement, (state.pair,))
         state.tombstones_dropped()
 
@@ -297,6 +288,6 @@ class Writing:
         return PartitionState(pair=self._connection.last_insert_rowid(), agent=key[3] or None)
 
     def _there(self, collection: Collection, pair: int, row: int) -> bool:
-        statement = f"SELECT head IS NOT NULL FROM {schema.search_table(collection)} WHERE pair = ? AND row = ?"
+        statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
         found: Any = self._connection.execute(statement, (pair, row)).fetchone()
         return found is not None and bool(found[0])

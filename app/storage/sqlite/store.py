@@ -13,32 +13,24 @@ from typing import Any, TypeVar
 import apsw
 import orjson
 
-from app.storage.changes import Change, Committed
-from app.storage.index.partitions import PartitionState, SegmentCache
+from app.storage.changes import Change, Committed, InsertListeners
+from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
-from app.storage.protocol import DecayRule, Fetched, Finding, InsertListeners, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
-from app.storage.sqlite import backup, check, schema, search_rows, set_wide
+from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import EmbeddedAccounting, execute
 from app.storage.sqlite.check import prepare, refuse_missing_commits, verify_rest
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
-from app.storage.sqlite.connections import Faults, connect, translate_errors
+from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, translate_errors
 from app.storage.sqlite.log_file import LogTruncation
-from app.storage.sqlite.read_pool import (
-    ReadCache,
-    ReadPool,
-    fetched,
-    parsed,
-    select_documents,
-    select_texts,
-    select_values,
-)
-from app.storage.sqlite.set_wide import EmbeddedReembedding
+from app.storage.sqlite.sql import fetched, parsed, select_documents, select_texts, select_values
+from app.storage.sqlite.statements import EmbeddedReembedding
 from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
 
@@ -82,8 +74,8 @@ class EmbeddedStore:
         self.writer = WriterThread(
             writing, execute, options.observe_commit, self._log.written, self._faults, self._space
         )
-        self.accounting = EmbeddedAccounting(self._collections, self._readers.apart, self.writer.submit)
-        self.change_log = EmbeddedChangeLog(self._readers, self.writer.submit, options.log)
+        self.accounting = EmbeddedAccounting(self._collections, self._readers, self.writer)
+        self.change_log = EmbeddedChangeLog(self._readers, self.writer, options.log)
         self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
 
     @classmethod
@@ -93,7 +85,7 @@ class EmbeddedStore:
         """Opens the store, creating it if needed. Raises StoreUnavailable if directory or database cannot be used."""
         path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
-            backup.make_folder(path)
+            rewrite.make_folder(path)
         await asyncio.to_thread(_prepare, path, collections, options)
         return cls(path, collections, options, dim=dim)
 
@@ -116,7 +108,7 @@ class EmbeddedStore:
         return None if found is None else orjson.loads(found)
 
     def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
-        statement = f"SELECT doc FROM {schema.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with self._faults.translated():
             found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
         return None if found is None else found[0]
@@ -145,13 +137,13 @@ class EmbeddedStore:
         return await asyncio.to_thread(parsed, found)  # background work reads many pages: this lets others run
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        counting = partial(set_wide.count_documents, collection=collection, tenant=tenant, where=where)
+        counting = partial(sql.count_documents, collection=collection, tenant=tenant, where=where)
         return await (self._readers.apart(counting) if tenant is None else self._readers.bounded(counting))
 
     async def tally(
         self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
     ) -> dict[str, int]:
-        return await self._readers.apart(lambda c: set_wide.count_by_value(c, collection, tenant, field, where, first))
+        return await self._readers.apart(lambda c: sql.count_by_value(c, collection, tenant, field, where, first))
 
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
@@ -172,7 +164,7 @@ class EmbeddedStore:
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        steps, changed = set_wide.DecaySteps(collection, tenant, rule, where), 0
+        steps, changed = statements.DecaySteps(collection, tenant, rule, where), 0
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
                 changed += await self.writer.submit(partial(steps.write, rows))
@@ -181,7 +173,7 @@ class EmbeddedStore:
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        steps = set_wide.DecaySteps(collection, tenant, rule, where)
+        steps = statements.DecaySteps(collection, tenant, rule, where)
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
                 return True
@@ -194,12 +186,7 @@ class EmbeddedStore:
         for state in states:
             if state.count > INLINE_ROWS and state.model:
                 self._begin_loading(collection, state)
-        if len(states) == 1:
-            (state,) = states
-            return ScopeFacts(state.count, tuple(state.speakers), (state.agent,))
-        speakers = dict.fromkeys(name for state in states for name in state.speakers)
-        agents = dict.fromkeys(state.agent for state in states)
-        return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+        return facts_of(states)
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.pairs)
@@ -290,24 +277,24 @@ class EmbeddedStore:
 
     @property
     def reembedding(self) -> EmbeddedReembedding:
-        return EmbeddedReembedding(self._readers.apart, self.writer.submit)
+        return EmbeddedReembedding(self._readers, self.writer)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._readers.apart(lambda connection: backup.export(connection, collection, after, limit))
+        return await self._readers.apart(lambda connection: statements.export(connection, collection, after, limit))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        return await self.writer.submit(partial(backup.load, collection=collection, records=records))
+        return await self.writer.submit(partial(statements.load, collection=collection, records=records))
 
     async def backup(self, target: Path) -> int:
         return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms, self._key)
 
     async def counters(self) -> list[Counter]:
-        return await self._readers.apart(backup.counters)
+        return await self._readers.apart(statements.counters)
 
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
-        await self.writer.submit(partial(backup.load_counters, given=counters, only=only))
+        await self.writer.submit(partial(statements.load_counters, given=counters, only=only))
 
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         return await self.writer.submit(partial(schema.notes, new=new or {}))
@@ -315,14 +302,14 @@ class EmbeddedStore:
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._readers.apart(lambda connection: set_wide.empty_pairs(connection, tenant, user))
-        await self.writer.submit(lambda result: set_wide.forget(result, self._collections, tenant, user, counters))
+        gone = await self._readers.apart(lambda connection: statements.empty_pairs(connection, tenant, user))
+        await self.writer.submit(lambda result: statements.forget(result, self._collections, tenant, user, counters))
         await self.change_log.forget(tenant, user)
         self._cache.drop_pairs(gone)
         self._read_before.cache_clear()
 
     async def scrub(self) -> None:
-        await self.writer.alone(lambda: set_wide.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
+        await self.writer.alone(lambda: rewrite.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 

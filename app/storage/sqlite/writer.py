@@ -41,16 +41,10 @@ class Waiting:
     future: "asyncio.Future[Any]"
     reserve: bool = False
     """Whether the task may use the space kept back for deletions."""
+    alone: bool = False
+    """Whether the task uses a connection of its own, and runs while this process writes nothing."""
     outcome: Any = None
     """The result of the task, or the exception that it raised."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """A function that uses a connection of its own and runs while this process writes nothing."""
-
-    work: Callable[[], None]
-    future: "asyncio.Future[None]"
 
 
 class WriterThread:
@@ -61,23 +55,21 @@ class WriterThread:
         connection: apsw.Connection,
         execute: Callable[[apsw.Connection, Sequence[Change], str | None], Committed],
         observe: ObserveCommit,
-        written: Callable[[], None] = lambda: None,
-        faults: Faults | None = None,
-        space: DiskSpace | None = None,
+        written: Callable[[], None],
+        faults: Faults,
+        space: DiskSpace,
     ) -> None:
-        """Starts the thread. `written` is called in the event loop after each group. Raises StoreUnavailable.
-
-        `space`: what refuses writes of new data on a full disk; None: nothing does.
-        """
+        """Starts the thread. `written` is called in the event loop after each group; `space` refuses writes of new data
+        on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
-        self._faults, self._space = faults or Faults(), space
+        self._faults, self._space = faults, space
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
             self._note = CommitNote(connection)
         self._log_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
         connection.set_wal_hook(self._logged)
-        self._queue: WriteTurns[Waiting | Alone] = WriteTurns()
+        self._queue: WriteTurns[Waiting] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
@@ -106,20 +98,19 @@ class WriterThread:
         A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
         inside `using_reserve`. Raises StoreUnavailable.
         """
+        return await self._wait_for(work, changes, may_use_reserve() if reserve is None else reserve)
+
+    async def alone(self, work: Callable[[], None]) -> None:
+        """Runs a function, which uses a connection of its own, while all writes wait. Raises StoreUnavailable."""
+        await self._wait_for(lambda _: work(), 0, alone=True)
+
+    async def _wait_for(self, work: WriterTask[T], changes: int, reserve: bool = False, *, alone: bool = False) -> T:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        waiting = Waiting(work, self._loop.create_future(), may_use_reserve() if reserve is None else reserve)
+        waiting = Waiting(work, self._loop.create_future(), reserve, alone)
         self._queue.put(waiting, tenant_at_work(), changes)
         result: T = await waiting.future
         return result
-
-    async def alone(self, work: Callable[[], None]) -> None:
-        """Runs a function while all writes wait. Raises StoreUnavailable."""
-        if self._closed:
-            raise StoreUnavailable("The store is closed.")
-        waiting = Alone(work, self._loop.create_future())
-        self._queue.put(waiting, tenant_at_work(), 0)
-        await waiting.future
 
     async def close(self) -> None:
         """Commits what waits, then ends the thread and empties the log."""
@@ -141,21 +132,20 @@ class WriterThread:
 
     def _run(self) -> None:
         while group := self._queue.next_group():
-            waiting = [item for item in group if isinstance(item, Waiting)]
-            if waiting:
-                self.commit_group(waiting)
+            together = [item for item in group if not item.alone]
+            if together:
+                self.commit_group(together)
             for item in group:
-                if isinstance(item, Alone):
+                if item.alone:
                     self._run_alone(item)
 
-    def _run_alone(self, item: Alone) -> None:
-        error: Exception | None = None
+    def _run_alone(self, item: Waiting) -> None:
         try:
             with self._faults.translated():
-                item.work()
-        except Exception as raised:  # noqa: BLE001 (handed to its caller)
-            error = raised
-        self._loop.call_soon_threadsafe(_end, item.future, error)
+                item.work(self._connection)
+        except Exception as error:  # noqa: BLE001 (handed to its caller)
+            item.outcome = error
+        self._loop.call_soon_threadsafe(_tell, [item])
 
     def commit_group(self, group: Sequence[Waiting]) -> None:
         """Commits the tasks, sets their results and reports the time."""
@@ -177,7 +167,7 @@ class WriterThread:
             full = [one for one in group if one.reserve]
             for waiting in group:
                 waiting.outcome = refusal
-        if full and self._space is not None:
+        if full:
             self._space.release()
             for waiting in full:  # one by one: each may use all of the room
                 self.make_durable([waiting])
@@ -186,8 +176,6 @@ class WriterThread:
 
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
-        if self._space is None:
-            return None
         try:
             missing = self._space.missing(log_bytes=log_of(Path(self._connection.filename)).stat().st_size)
             if missing:
@@ -244,7 +232,7 @@ class WriterThread:
 
     def _described(self, error: Exception) -> StoreUnavailable:
         """Returns the error that the callers of a group get."""
-        if isinstance(error, StorageFull) and self._space is not None:
+        if isinstance(error, StorageFull):
             with suppress(StoreUnavailable):
                 return StorageFull(
                     f"The disk is full: {self._space.free():,} bytes are free, and the write needs more.",
@@ -299,15 +287,6 @@ class WriterThread:
     def _tell(self, group: Sequence[Waiting]) -> None:
         _tell(group)
         self._written()
-
-
-def _end(future: "asyncio.Future[None]", error: Exception | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
 
 
 def _tell(group: Sequence[Waiting]) -> None:

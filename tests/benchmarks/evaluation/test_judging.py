@@ -11,7 +11,7 @@ import pytest
 
 from app.storage.text import content_hash
 from benchmarks.evaluation.judging import Answer, Found, Set, ask_set, judged
-from benchmarks.evaluation.recall_report import calibration, misses, summary, table
+from benchmarks.evaluation.recall_report import calibration, misses, section, summary
 from benchmarks.evaluation.service import ATTEMPTS, Service
 from benchmarks.evaluation.sets import Item, Question, World, with_named_users
 
@@ -235,7 +235,7 @@ def test_a_set_without_a_question_that_has_evidence_has_no_recall() -> None:
     result = summary(a_set(World("w", (), ())), [answer(found(0.4), evidence=0)], ["hybrid"])
     assert result["modes"]["hybrid"]["all"] == {"questions": 0}
     assert result["calibration"]["auc"] is None
-    assert "1 never answered" in table(result)
+    assert "1 never answered" in str(section(result))
 
 
 def test_the_first_score_is_right_when_its_memory_is_evidence_and_wrong_where_nothing_was_said() -> None:
@@ -266,7 +266,7 @@ def test_the_calibration_is_of_hybrid_alone() -> None:
     result = summary(a_set(World("w", (), ())), [answer(found(0.8, 0), vector=found(0.1, 0))], ["vector"])
     assert result["calibration"] is None
     assert result["differences"] == {}
-    assert "score of the first memory" not in table(result)
+    assert "score of the first memory" not in str(section(result))
 
 
 def test_the_table_has_a_row_for_each_mode_kind_and_difference() -> None:
@@ -276,7 +276,7 @@ def test_the_table_has_a_row_for_each_mode_kind_and_difference() -> None:
         answer(found(0.4), evidence=0, text=found(2.0)),
     ]
     result = summary(a_set(World("w", (item("text"),), ())), answers, ["hybrid", "text"])
-    lines = table(result).splitlines()
+    lines = str(section(result)).splitlines()
     assert lines[0].endswith("1 conversations, 1 items, 2 questions with evidence, 1 never answered")
     starts = [line.split(" | ")[:3] for line in lines if line.startswith(("| hybrid", "| text"))]
     assert starts == [
@@ -302,7 +302,7 @@ def test_misses_name_what_was_not_found_and_the_never_answered_that_score_highes
         question("boat horse car", [], 7),
     )
     answers = ask_set(Fake().service(), a_set(World("w", items, asked)), ["text"])
-    lines = misses(answers, "text").splitlines()
+    lines = "\n".join(misses(answers, "text")).splitlines()
     assert lines[1:4] == ["w, hard: boat 5", "  > all: a green car", "  1: boat 5"]
     never = [line for line in lines if "never answered" in line]
     assert never == ["w, never answered: a horse", "w, never answered: boat horse car"]

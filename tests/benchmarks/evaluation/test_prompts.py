@@ -14,12 +14,11 @@ import pytest
 
 from app.core import prompt_text
 from benchmarks.evaluation import scoring
-from benchmarks.evaluation.prompts import STORIES, Score, ask_world, summary, table
 from benchmarks.evaluation.scoring import passage
 from benchmarks.evaluation.service import ATTEMPTS, Service
 from benchmarks.evaluation.sets import TEXT_LIMIT, Item, Question, World, answerable, fewer, load
-from benchmarks.evaluation.speed import measure
-from benchmarks.harness import ROOT
+from benchmarks.harness import ROOT, table
+from benchmarks.prompts import STORIES, Score, ask_world, section, summary
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -272,7 +271,7 @@ def test_an_answer_that_lacks_a_section_is_asked_for_again_and_then_said() -> No
     assert (recovered.degraded, len(fake.contexts)) == (False, 2)
     (missing_vectors,) = ask_world(Service((fake := Fake(failing=9)).client()), world, [500], wall_clock=False)
     assert (missing_vectors.degraded, len(fake.contexts)) == (True, ATTEMPTS)
-    assert "1 answers lacked a section" in table(summary([missing_vectors]), [500])
+    assert "1 answers lacked a section" in str(section(summary([missing_vectors]), [500]))
 
 
 def test_the_table_has_a_row_for_each_set_and_figures_for_each_budget() -> None:
@@ -285,19 +284,14 @@ def test_the_table_has_a_row_for_each_set_and_figures_for_each_budget() -> None:
     ]
     found = summary(scores)
     assert found["one"]["500"]["kinds"] == {"a": 1.0, "b": 0.0}
-    assert table(found, [500, 2000]).splitlines()[2:] == [
-        "| one | 2 | 0.500 (0.00–1.00) | 200 | 1.000 (1.00–1.00) | 1500 | 9.0 (9.0–9.0) |",
+    assert table(section(found, [500, 2000]).rows).splitlines()[2:] == [
+        "| one | 2 | 0.500 (0.00–1.00) | 200 | 1.000 (1.00–1.00) | 1,500 | 9.0 (9.0–9.0) |",
         "| other | 1 | 0.250 (0.25–0.25) | 50 | 0.250 (0.25–0.25) | 50 |  |",
     ]
 
 
-def test_the_speed_needs_conversations() -> None:
-    with pytest.raises(ValueError, match="--data"):
-        measure(Fake().client(), [])
-
-
 @pytest.mark.slow
-def test_a_run_against_a_service_finds_plain_evidence_and_times_it(tmp_path: Path) -> None:
+def test_a_run_against_a_service_finds_plain_evidence(tmp_path: Path) -> None:
     items = [
         {"id": n, "session": "s", "role": "user", "content": text, "timestamp": "2024-01-01T00:00:00Z"}
         for n, text in enumerate(
@@ -309,16 +303,10 @@ def test_a_run_against_a_service_finds_plain_evidence_and_times_it(tmp_path: Pat
     data, report = tmp_path / "set.json", tmp_path / "report.json"
     data.write_text(json.dumps({"name": "ours", "conversations": [conversation]}))
 
-    def run(*options: str) -> Any:
-        command = [sys.executable, "-m", "benchmarks.evaluation", "prompts", *options]
-        command += ["--data", str(data), "--json", str(report)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        return json.loads(report.read_text())
-
-    figures = run("--budgets", "1000")["ours"]["1000"]
+    command = [sys.executable, "-m", "benchmarks", "prompts", "--budgets", "1000"]
+    command += ["--data", str(data), "--json", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(report.read_text())["prompts"]["ours"]["1000"]
     assert (figures["questions"], figures["share"], figures["degraded"]) == (2, 1.0, 0)
     assert 0 < figures["tokens"] <= 1000
-    search, context = run("--speed")
-    assert (search["request"], context["request"], context["memories"]) == ("search", "context", 3)
-    assert context["× search"] > 0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.evaluation.prompts import STORIES
 from benchmarks.harness import ROOT
+from benchmarks.prompts import STORIES
 
 SAID = ("My dog Waffles is a beagle.", "I paint the fence on Sunday.", "Rent is 1,850 dollars.")
 PEOPLE = {
@@ -19,7 +19,7 @@ PEOPLE = {
 
 
 def run(*options: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benchmarks.evaluation", "recall", *map(str, options)]
+    command = [sys.executable, "-m", "benchmarks", "recall", *map(str, options)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
@@ -68,15 +68,15 @@ def test_one_run_asks_sets_of_every_shape(tmp_path: Path) -> None:
     data = [plain_facts(tmp_path / "f.jsonl"), locomo(tmp_path / "locomo.json"), messages(tmp_path / "m.json")]
     done = run("--data", *data, "--json", report, "--name-users", "--misses")
     assert done.returncode == 0, done.stderr
-    titles = [line for line in done.stdout.splitlines() if line.startswith("## ")]
+    titles = [line for line in done.stdout.splitlines() if line.startswith("### ")]
     assert titles == [
-        "## plain facts (f.jsonl): 2 conversations, 4 items, 4 questions with evidence, 4 never answered",
-        "## LoCoMo (locomo.json): 1 conversations, 3 items, 1 questions with evidence, 1 never answered",
-        "## ours (m.json): 1 conversations, 3 items, 2 questions with evidence, 1 never answered",
+        "### plain facts (f.jsonl): 2 conversations, 4 items, 4 questions with evidence, 4 never answered",
+        "### LoCoMo (locomo.json): 1 conversations, 3 items, 1 questions with evidence, 1 never answered",
+        "### ours (m.json): 1 conversations, 3 items, 2 questions with evidence, 1 never answered",
     ]
     written: dict[str, Any] = json.loads(report.read_text())
-    assert written["options"]["name_users"]
-    facts, talk, ours = written["sets"]
+    assert written["options"]["name_users"] == "True"
+    facts, talk, ours = (written[title.removeprefix("### ")] for title in titles)
     for found in (facts, talk, ours):
         assert set(found["modes"]) == {"hybrid", "vector", "text"}
         assert found["modes"]["hybrid"]["all"]["recall@5"]["mean"] == 1
@@ -91,7 +91,7 @@ def test_one_run_asks_sets_of_every_shape(tmp_path: Path) -> None:
 def test_stories_and_modes_that_are_unknown_are_refused_before_a_service_is_started() -> None:
     stories = run("--data", STORIES)
     assert stories.returncode == 1
-    assert "stories are asked by `evaluate prompts`" in stories.stderr
-    modes = run("--data", STORIES, "--modes", "hybrid,bm25")
+    assert "stories are asked by `benchmark prompts`" in stories.stderr
+    modes = run("--data", STORIES, "--modes", "hybrid", "bm25")
     assert modes.returncode == 2
-    assert "unknown: bm25" in modes.stderr
+    assert "invalid choice: 'bm25'" in modes.stderr

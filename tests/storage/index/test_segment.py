@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from app.core.clock import to_ms
-from app.storage.index.record_codec import pack
-from app.storage.index.rows import Row
+from app.storage.index.record_codec import Row, pack
 from app.storage.index.segment import MIN_DEAD, Segment
 from app.storage.schema import EVERYTHING, Absent, Eq, Filter, Range
 from app.storage.search import Columns, concatenate

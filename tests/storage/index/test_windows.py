@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.storage.index.partitions import is_long
-from app.storage.index.record_codec import holds_windows, joined, model_id, pack, parted, quantise
-from app.storage.index.rows import Block, Row
+from app.storage.index.record_codec import (
+    Block,
+    Row,
+    holds_windows,
+    join_windows,
+    model_id,
+    pack,
+    quantise,
+    split_windows,
+)
 from app.storage.index.segment import Segment
 from app.storage.search import Columns, Floats
 from tests.support.declared import DIM, MODEL, SEARCHED, ask, entry_doc, random_vector, search_entry
@@ -97,9 +105,9 @@ def test_a_record_of_one_window_is_as_long_as_its_vector_and_one_of_several_is_m
     assert several is not None
     assert (len(one.vector or b""), is_long(SEARCHED, one.head)) == (DIM, False)
     assert (len(several.vector or b""), is_long(SEARCHED, several.head)) == (3 * DIM + 1, True)
-    first, further = parted(several.vector or b"", long=True)
+    first, further = split_windows(several.vector or b"", long=True)
     assert first == one.vector
-    assert joined([first, further[:DIM], further[DIM:]]) == several.vector
+    assert join_windows([first, further[:DIM], further[DIM:]]) == several.vector
 
 
 @pytest.mark.parametrize(("length", "last", "fits"), [(49, 3, True), (48, 3, False), (33, 2, True), (17, 1, False)])

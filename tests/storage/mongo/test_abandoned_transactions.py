@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.support.proxy import Mode, Proxy, proxying
 
 pytestmark = pytest.mark.anyio
 
-DEADLINE = 1.0
+DEADLINE = 2.0
 
 
 @pytest.fixture
@@ -30,9 +31,17 @@ def proxy(mongodb: Deployment) -> Iterator[Proxy]:
 async def store(proxy: Proxy, mongodb_database: str, anyio_backend: str) -> AsyncIterator[MongoStore]:
     uri = f"mongodb://127.0.0.1:{proxy.port}/?directConnection=true"
     options = MongoOptions(database=mongodb_database, deadline_seconds=DEADLINE)
-    made = await MongoStore.open(uri, (THINGS, NUMBERED), options, dim=DIM)
+    made = await opened(uri, options)
     yield made
     await made.close()
+
+
+async def opened(uri: str, options: MongoOptions) -> MongoStore:
+    """Opens the store. A busy machine may need several times the short deadline of these tests."""
+    for _ in range(60):
+        with suppress(StoreUnavailable):
+            return await MongoStore.open(uri, (THINGS, NUMBERED), options, dim=DIM)
+    raise AssertionError("the store cannot be opened")
 
 
 async def numbers(store: MongoStore, at_once: int) -> int:

@@ -18,8 +18,8 @@ from app.storage.index.record_codec import model_id, quantise, range_value
 from app.storage.mongo import partitions
 from app.storage.mongo.ann_search import CANDIDATES, Candidates, fields
 from app.storage.mongo.codec import OWN, range_name, term_text
-from app.storage.mongo.filters import text_filter, vector_filter
-from app.storage.mongo.schema import models
+from app.storage.mongo.connection import PAIRS
+from app.storage.mongo.search_indexes import models, text_filter, vector_filter
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from app.storage.search import Columns, SearchQuery
@@ -89,9 +89,9 @@ async def said(store: MongoStore, many: int = 12, session: str = "s") -> None:
 
 async def old(store: MongoStore) -> None:
     """As if everything had been written an hour before the search."""
-    async for pair in store._database[partitions.PAIRS].find({}):
+    async for pair in store._database[PAIRS].find({}):
         marks = [[to_ms(at(0)) - 3_600_000, pair["version"]]]
-        await store._database[partitions.PAIRS].update_one({"_id": pair["_id"]}, {"$set": {"marks": marks}})
+        await store._database[PAIRS].update_one({"_id": pair["_id"]}, {"$set": {"marks": marks}})
 
 
 async def ids(store: MongoStore, columns: Columns) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from app.errors import StorageFull, StoreUnavailable
-from app.storage.mongo.errors import AUTHENTICATION, OUT_OF_SPACE, explained
+from app.storage.mongo.connection import AUTHENTICATION, OUT_OF_SPACE, explained
 
 OVER_QUOTA = "you are over your space quota, using 513 MB of 512 MB"
 

@@ -10,11 +10,10 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from app.errors import StoreUnavailable
-from app.storage.factory import StoreLocation, open_store
+from app.settings import Settings
+from app.storage.factory import open_store, where_of
 from app.storage.mongo import schema
-from app.storage.mongo.check import greet
-from app.storage.mongo.errors import explained, without_password
-from app.storage.mongo.partitions import META
+from app.storage.mongo.connection import META, explained, greet, without_password
 from app.storage.mongo.store import MongoOptions, MongoStore
 from tests.storage.mongo.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, ENTRIES, T, entry, thing, unit
@@ -48,7 +47,7 @@ async def test_a_uri_that_is_none_is_refused(uri: str) -> None:
 
 
 async def test_another_scheme_is_refused_without_showing_it(tmp_path: Path) -> None:
-    where = StoreLocation(f"postgres://u:{SECRET}@h", tmp_path, "x", 1, 1, 1, 1)
+    where = where_of(Settings(data_dir=tmp_path, _env_file=None), f"postgres://u:{SECRET}@h")
     with pytest.raises(StoreUnavailable, match="must be `embedded` or a URI") as caught:
         await open_store(where, COLLECTIONS, dim=DIM)
     assert SECRET not in str(caught.value) + repr(where)

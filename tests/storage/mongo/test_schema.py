@@ -13,7 +13,7 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from pymongo.operations import SearchIndexModel
 
 from app.storage.mongo import schema
-from app.storage.mongo.schema import SearchIndexes, models
+from app.storage.mongo.search_indexes import SearchIndexes, models
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Collection
 from tests.storage.mongo.conftest import COLLECTIONS

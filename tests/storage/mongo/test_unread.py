@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.storage.changes import Change, CommitConflict, Insert, Update
-from app.storage.mongo.partition_writer import is_plain
 from app.storage.mongo.store import MongoStore
+from app.storage.mongo.unread import is_plain
 from tests.support.declared import ENTRIES, NUMBERED, THINGS, T, at, thing
 
 pytestmark = pytest.mark.anyio

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.sqlite.backup import make_private, restore
+from app.storage.sqlite.backup import restore
+from app.storage.sqlite.rewrite import make_private
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing
@@ -96,11 +97,14 @@ async def test_a_backup_is_private_from_its_first_moment_on_and_so_is_what_is_re
     assert modes(folder / "restored") == {FILE_NAME: 0o600}
 
 
-def test_where_the_mode_may_not_be_changed_the_file_is_used_as_it_is(tmp_path: Path) -> None:
+def test_where_the_mode_may_not_be_changed_the_file_is_used_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"whole")
 
     def refused(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    make_private(tmp_path / FILE_NAME, tighten=refused)
+    monkeypatch.setattr(Path, "chmod", refused)
+    make_private(tmp_path / FILE_NAME)
     assert (tmp_path / FILE_NAME).read_bytes() == b"whole"

@@ -8,11 +8,12 @@ import apsw
 import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
-from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.backup import restore
 from app.storage.sqlite.check import bad_pages, findings, verify_rest
 from app.storage.sqlite.connections import Faults
 from app.storage.sqlite.log_file import log_of, note_of, read_log, read_note
 from app.storage.sqlite.pages import DatabaseFile
+from app.storage.sqlite.rewrite import add_checksums
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, THINGS, T, entry, thing

@@ -14,12 +14,12 @@ import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.factory import where_of
-from app.storage.sqlite.backup import add_checksums, restore
+from app.storage.sqlite.backup import restore
 from app.storage.sqlite.check import bad_pages, findings, verify_rest
 from app.storage.sqlite.connections import Faults, connect
 from app.storage.sqlite.log_file import log_of, note_of, read_log
 from app.storage.sqlite.pages import StoreKey
-from app.storage.sqlite.rekey import rekey
+from app.storage.sqlite.rewrite import add_checksums, rekey
 from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.conftest import settings_of

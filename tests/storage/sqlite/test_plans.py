@@ -9,7 +9,7 @@ from app.facts.repository import View, about, of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.schema import Absent, Collection, Eq, Filter, In, both
 from app.storage.search import ANY_AGENT, Partition
-from app.storage.sqlite import schema
+from app.storage.sqlite import sql
 from app.storage.sqlite.schema import migrate
 
 NOW = View("2026-06-01T00:00:00.000Z").believed()
@@ -52,10 +52,8 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> apsw.Connection:
     ],
 )
 def test_the_index_that_is_used(connection: apsw.Connection, collection: Collection, where: Filter, index: str) -> None:
-    condition, values = schema.selection(collection, "t", where)
-    by = schema.order_of(collection, where)
-    statement = (
-        f"SELECT doc FROM {schema.quoted(collection.name)} WHERE {condition} ORDER BY {by} desc, id desc LIMIT 21"
-    )
+    condition, values = sql.selection(collection, "t", where)
+    by = sql.order_of(collection, where)
+    statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} desc, id desc LIMIT 21"
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
     assert f"USING INDEX {index} " in plan[0], plan

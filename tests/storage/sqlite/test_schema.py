@@ -10,7 +10,7 @@ from app.errors import StoreUnavailable
 from app.memories.models import MEMORIES
 from app.storage.changes import CommitConflict, Update
 from app.storage.schema import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range, Unique
-from app.storage.sqlite import schema
+from app.storage.sqlite import sql
 from app.storage.sqlite.connections import WITH_CHECKSUMS
 from app.storage.sqlite.schema import REFILLED_AT_ONCE
 from app.storage.sqlite.store import EmbeddedOptions, EmbeddedStore
@@ -143,8 +143,8 @@ async def test_what_jobs_ask_is_answered_by_an_index(
     open_store: Open, raw: Raw, where: Filter, index: str, tenant: str | None
 ) -> None:
     await open_store(collections=(MEMORIES,))
-    condition, values = schema.selection(MEMORIES, tenant, where)
-    order = schema.order_of(MEMORIES, where)
+    condition, values = sql.selection(MEMORIES, tenant, where)
+    order = sql.order_of(MEMORIES, where)
     statement = f'SELECT doc FROM "agent_memories" WHERE {condition} ORDER BY {order}, id LIMIT 100'
     plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {statement}", *values))
     index = index.replace("by_", "everywhere_") if tenant is None else index

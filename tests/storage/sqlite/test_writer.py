@@ -9,8 +9,8 @@ import pytest
 from app.errors import StoreUnavailable
 from app.storage.changes import Change, CommitConflict, Committed
 from app.storage.sqlite import changes
-from app.storage.sqlite.admission import MAX_GROUP
-from app.storage.sqlite.connections import connect
+from app.storage.sqlite.admission import MAX_GROUP, DiskSpace
+from app.storage.sqlite.connections import Faults, connect
 from app.storage.sqlite.schema import migrate
 from app.storage.sqlite.writer import WriterThread
 from tests.support.declared import THINGS, thing
@@ -38,7 +38,14 @@ class Setup:
         self.reader = connect(path, 50)
         self.gate = Gated()
         self.groups: list[int] = []
-        self.writer = WriterThread(self.connection, self.gate, lambda writes, _: self.groups.append(writes))
+        self.writer = WriterThread(
+            self.connection,
+            self.gate,
+            lambda writes, _: self.groups.append(writes),
+            written=lambda: None,
+            faults=Faults(),
+            space=DiskSpace(path, reserve_bytes=0),
+        )
 
     def stored(self) -> int:
         ((number,),) = self.reader.execute("SELECT count(*) FROM things").fetchall()

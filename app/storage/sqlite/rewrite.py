@@ -1,0 +1,200 @@
+"""Writes the whole database file anew: with checksums, with another key, or without deleted bytes.
+
+If it is interrupted, the old file or the new one is there, and never a part of one.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import apsw
+
+from app.errors import StoreUnavailable
+from app.storage.sqlite import schema
+from app.storage.sqlite.admission import DiskSpace
+from app.storage.sqlite.connections import (
+    OPEN_FLAGS,
+    PAGE_BYTES,
+    WITH_CHECKSUMS,
+    connect,
+    translate_errors,
+    use_checksums,
+    verifies,
+)
+from app.storage.sqlite.log_file import HEAD_BYTES, HEADER_BYTES, checkpoint, verify
+from app.storage.sqlite.pages import (
+    CHECKSUM_BYTES,
+    CIPHER,
+    StoreKey,
+    cipher_layer,
+    key_errors,
+    open_keyed,
+    refuse_mismatch,
+    uses_cipher,
+    write_checksums,
+)
+from app.storage.transfer import BackupRefused
+
+OWNER_ONLY = 0o600
+BESIDE_DATABASE = ("-wal", "-shm", "-journal", "-commits")
+"""Suffixes of the files beside a database: those of SQLite, which get the database's mode, and the note of commits."""
+LEAST_WAIT_MS = 5_000
+"""Waits at least this long for readers of other processes to finish."""
+
+
+def compact_copy(connection: apsw.Connection, target: Path) -> None:
+    """Writes a compact copy with page checksums into an empty file, and syncs it."""
+    if not uses_cipher(connection):
+        connection.reserve_bytes("main", CHECKSUM_BYTES)  # of the copy: this file's pages stay as they are
+    connection.execute("VACUUM INTO ?", (str(target),))
+    with target.open("r+b") as file:
+        layout = max(WITH_CHECKSUMS, schema.written(connection).layout)
+        write_checksums(file, layout)  # nothing if it is encrypted
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def add_checksums(path: Path, busy_timeout_ms: int, key: StoreKey | None = None) -> bool:
+    """Rewrites the database of an earlier version with page checksums. Returns False if it has them already.
+
+    Needs the room of a second copy. A crash leaves the old file or the new one. Raises StoreUnavailable, also if
+    another process uses the store.
+    """
+    with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
+        schema.refuse_newer(connection)
+        if verifies(connection):
+            return False
+        replace(path, connection, compact_copy)
+    return True
+
+
+def replace(path: Path, connection: apsw.Connection, copy: Callable[[apsw.Connection, Path], None]) -> None:
+    """Replaces the database by what `copy` writes into an empty file. The connection keeps other processes out, and
+    can only be closed afterwards.
+
+    A crash leaves the old file or the new one. Raises StoreUnavailable and errors of SQLite.
+    """
+    try:
+        verify(connection)
+        connection.pragma("locking_mode", "EXCLUSIVE")
+        if connection.pragma("journal_mode", "DELETE") != "delete":
+            raise StoreUnavailable("The store is used by another process.")
+        connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
+        connection.execute("COMMIT")
+        with part_of(path) as part:
+            copy(connection, part)
+            part.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
+
+
+@contextmanager
+def part_of(target: Path) -> Iterator[Path]:
+    """Yields an empty private file beside the target, into which SQLite can write. If it still has this name in the
+    end, it is deleted. Raises OSError."""
+    part = target.with_name(f"{target.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        make_private(part)
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename or link in a folder durable. Raises OSError."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def look_through(database: Path, key: StoreKey | None, name: str) -> None:
+    """Reads every page of a database that no process uses. Raises BackupRefused if it is damaged, and StoreUnavailable,
+    which names it, also if a newer version wrote it."""
+    use_checksums()
+    with translate_errors():
+        refuse_mismatch(database, key, name)
+        flags = apsw.SQLITE_OPEN_READONLY
+        opened = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
+        with closing(opened) as connection:
+            with key_errors(name, key):
+                found = connection.execute("PRAGMA quick_check").fetchall()
+            schema.refuse_newer(connection, name)
+    if found != [("ok",)]:
+        raise BackupRefused(f"{database}: {found[0][0]}")
+
+
+def make_private(database: Path) -> None:
+    """Creates an empty file if there is none, and removes access by others from the database and the files beside it.
+
+    If changing the mode is refused (a file of another user, a file system without modes), the mode stays. Raises
+    OSError if the file cannot be created.
+    """
+    # an existing file is not opened: closing it would drop SQLite's locks of this process
+    with suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    for file in (database, *(database.with_name(database.name + ending) for ending in BESIDE_DATABASE)):
+        with suppress(OSError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(OWNER_ONLY)
+
+
+def make_folder(path: Path) -> None:
+    """Makes the folder of a database file and makes the file private. Raises CantOpenError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path)
+    except OSError as error:
+        raise apsw.CantOpenError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | None) -> None:
+    """Rewrites the database without deleted bytes. Runs while this process writes nothing.
+
+    The new pages are in the log first, so as many bytes must be free as the database uses. Raises StorageFull if they
+    are not, even with those kept back, and StoreUnavailable if another process keeps the log open.
+    """
+    with closing(connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)) as connection:
+        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
+        verify(connection)
+        with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
+            connection.execute("VACUUM").fetchall()
+            if not checkpoint(connection, "TRUNCATE"):
+                raise StoreUnavailable("Another process still reads what was deleted: please try again.")
+
+
+def _log_bytes(connection: apsw.Connection) -> int:
+    """Returns the size of a log with every page of the database that is in use."""
+    pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
+    return pages * (PAGE_BYTES + HEAD_BYTES) + HEADER_BYTES
+
+
+def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int) -> None:
+    """Writes the database anew, encrypted with the key `new`, and puts it in the place of the old file.
+
+    `key` is the key of the store as it is, None if it is not encrypted. Needs the room of a second copy. A crash leaves
+    the old file or the new one. Raises StoreUnavailable, also if another process uses the store.
+    """
+    cipher_layer()  # before anything is done
+    if key == new:
+        raise StoreUnavailable("This is the key that the store has.")
+    flags = OPEN_FLAGS | apsw.SQLITE_OPEN_URI
+    with closing(connect(path, busy_timeout_ms, key, flags)) as connection, translate_errors():
+        replace(path, connection, lambda source, target: _encrypted_copy(source, target, new))
+
+
+def _encrypted_copy(connection: apsw.Connection, target: Path, key: StoreKey) -> None:
+    """Writes an encrypted copy into an empty file, looks through it, and syncs it."""
+    given = f"vfs={cipher_layer()}&cipher={CIPHER}&key={quote(key.pragma)}"
+    try:
+        connection.execute("VACUUM INTO ?", (f"{target.absolute().as_uri()}?{given}",))
+    except apsw.CantOpenError:
+        raise apsw.CantOpenError(str(target)) from None  # SQLite's own message quotes the key
+    look_through(target, key, target.name)
+    with target.open("r+b") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,253 @@
+"""SQL for declared collections: names, filters, and the statements that read and write documents.
+
+Names come from declarations; values are always bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Any, TypeAlias
+
+import apsw
+import orjson
+
+from app.storage.protocol import Fetched, Order
+from app.storage.schema import (
+    Absent,
+    After,
+    And,
+    Collection,
+    Doc,
+    Eq,
+    Filter,
+    Has,
+    In,
+    Not,
+    Or,
+    Range,
+    Unique,
+    top_of,
+    value_at,
+)
+
+Value: TypeAlias = str | int | float | bytes | None
+
+SqlFilter: TypeAlias = tuple[str, list[Value]]
+
+
+def quoted(name: str) -> str:
+    """Returns the name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def insertion(name: str, columns: tuple[str, ...]) -> str:
+    """Returns the statement that inserts tenant, id, the columns and the document."""
+    named = ", ".join(["tenant", "id", *map(quoted, columns), "doc"])
+    return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 3))})"
+
+
+@lru_cache(1_000)
+def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> tuple[tuple[str, ...], str]:
+    """Returns the columns of the top-level fields `changed`, and the statement that sets only these and the document.
+
+    SQLite rewrites each index that contains a column which is set, even to an equal value.
+    """
+    some = tuple(column for column in columns if top_of(column) in changed)
+    listed = "".join(f"{quoted(column)} = ?, " for column in some)
+    return some, f"UPDATE {quoted(name)} SET {listed}doc = ? WHERE row = ?"
+
+
+def unique_index(collection: Collection, unique: Unique) -> str:
+    """Returns the name of the index of a unique key."""
+    return f"{collection.name}_unique_{unique.name}"
+
+
+def search_table(collection: Collection) -> str:
+    """Returns the quoted name of the collection's table of search rows."""
+    return quoted(f"{collection.name}_search")
+
+
+def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
+    """Returns the values of the collection's columns, in order."""
+    return values_of(doc, collection.columns)
+
+
+def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+    """Returns the stored values of these fields, in order."""
+    return [_stored(value_at(doc, name)) for name in names]
+
+
+def _stored(value: Any) -> Value:
+    if isinstance(value, list):
+        return orjson.dumps(value).decode()
+    return int(value) if isinstance(value, bool) else value
+
+
+def where(collection: Collection, part: Filter) -> SqlFilter:
+    """Returns a filter as an SQL condition and its bound values."""
+    match part:
+        case And(parts):
+            return _joined(collection, parts, " AND ", "1")
+        case Or(parts):
+            return _joined(collection, parts, " OR ", "0")
+        case Not(inner):
+            sql, values = where(collection, inner)
+            return f"NOT ifnull({sql}, 0)", values
+        case Absent(field):
+            return f"{column_of(collection, field)} IS NULL", []
+        case Eq(field, value):
+            return f"{column_of(collection, field)} = ?", [_stored(value)]
+        case In(field, wanted):
+            return f"{column_of(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
+        case Has(field, value):
+            return f"EXISTS (SELECT 1 FROM json_each({column_of(collection, field)}) WHERE value = ?)", [value]
+        case Range():
+            return _range(collection, part)
+
+
+def _range(collection: Collection, part: Range) -> SqlFilter:
+    column = column_of(collection, part.field)
+    bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
+    given = {sign: bound for sign, bound in bounds.items() if bound is not None}
+    return " AND ".join([f"{column} {sign} ?" for sign in given]) or f"{column} IS NOT NULL", list(given.values())
+
+
+def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> SqlFilter:
+    result = [where(collection, part) for part in parts]
+    return f"({word.join(sql for sql, _ in result) or empty})", [value for _, values in result for value in values]
+
+
+def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFilter:
+    """Returns the filter for one tenant, or for all with None.
+
+    If the filter looks for the few documents past a time limit, a "+" keeps SQLite from walking all of the tenant: the
+    index of the limit finds them.
+    """
+    condition, values = where(collection, part)
+    if tenant is None:
+        return condition, values
+    return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
+
+
+def order_of(collection: Collection, part: Filter) -> str:
+    """Returns the order's column.
+
+    A "+" keeps SQLite from walking the collection in order, so that it sorts what another index finds: if ids or
+    selective fields are named, or if the filter looks for the few documents past a time limit.
+    """
+    another = _few(collection, part) or _selects(collection, part)
+    return f"+{quoted(collection.order)}" if another else quoted(collection.order)
+
+
+def _selects(collection: Collection, part: Filter) -> bool:
+    """Returns whether only few documents can match."""
+    parts = part.parts if isinstance(part, And) else (part,)
+    fields = (collection.id_field, *collection.selective)
+    return any(isinstance(one, Eq | In) and one.field in fields for one in parts)
+
+
+def _few(collection: Collection, part: Filter) -> bool:
+    parts = part.parts if isinstance(part, And) else (part,)
+    times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
+    return bool(times & {*collection.global_indexes} - {collection.order})
+
+
+def column_of(collection: Collection, field: str) -> str:
+    """Returns the quoted column of a field. Raises KeyError if the collection does not declare it."""
+    if field in ("tenant_id", collection.id_field):
+        return "tenant" if field == "tenant_id" else "id"
+    if field not in collection.fields and field != collection.order:
+        raise KeyError(f"{collection.name} declares no field {field}")
+    return quoted(field)
+
+
+def select_documents(  # noqa: PLR0913 (what `find` takes)
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str | None,
+    where: Filter,
+    order: Order,
+    after: After | None,
+    limit: int,
+) -> list[str]:
+    """Returns documents as JSON text. `order` and `after` are by the field that the filter selects, then by id."""
+    condition, values = selection(collection, tenant, where)
+    by, sign = order_of(collection, where), "<" if order == "desc" else ">"
+    if after is not None:
+        condition += f" AND ({by}, id) {sign} (?, ?)"
+        values += [after.value, after.id]
+    # the limit is a literal, because the planner ignores bound values
+    statement = (
+        f"SELECT doc FROM {quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
+        f"LIMIT {int(limit)}"
+    )
+    return [doc for (doc,) in connection.execute(statement, values)]
+
+
+def select_texts(
+    connection: apsw.Connection, collection: Collection, tenant: str, rows: Sequence[int]
+) -> list[tuple[int, str]]:
+    """Returns documents by their row number, as JSON text."""
+    if not rows:
+        return []
+    marks = ", ".join("?" * len(rows))
+    # "+" keeps SQLite from walking all of the tenant in one of its indexes
+    statement = f"SELECT row, doc FROM {quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
+    found: Any = connection.execute(statement, (*rows, tenant)).fetchall()
+    return [*found]
+
+
+def parsed(found: list[str]) -> list[Doc]:
+    """Returns documents that were selected as JSON text."""
+    return [orjson.loads(doc) for doc in found]
+
+
+def fetched(text: str) -> Fetched:
+    """Returns a document that was selected as JSON text, for a search."""
+    return Fetched(orjson.loads(text))
+
+
+def select_values(  # noqa: PLR0913 (what `values` takes)
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str,
+    field: str,
+    where: Filter,
+    order: Order,
+    limit: int,
+) -> list[str]:
+    """Returns distinct values of a field. Each is found from the one before by one look into an index, however many
+    documents have it."""
+    name, column = quoted(collection.name), column_of(collection, field)
+    condition, values = selection(collection, tenant, where)
+    first = f"SELECT {column} FROM {name} WHERE {column} IS NOT NULL AND {condition}"
+    further = f"{first} AND {column} {'<' if order == 'desc' else '>'} found.value"
+    nearest = f"ORDER BY {column} {order} LIMIT 1"
+    statement = (
+        f"WITH RECURSIVE found(value) AS (SELECT * FROM ({first} {nearest}) UNION ALL "
+        f"SELECT ({further} {nearest}) FROM found WHERE found.value IS NOT NULL LIMIT {int(limit)}) "
+        "SELECT value FROM found WHERE value IS NOT NULL"
+    )
+    return [value for (value,) in connection.execute(statement, [*values, *values])]
+
+
+def count_documents(connection: apsw.Connection, collection: Collection, tenant: str | None, where: Filter) -> int:
+    """Counts the documents that match."""
+    condition, values = selection(collection, tenant, where)
+    statement = f"SELECT count(*) FROM {quoted(collection.name)} WHERE {condition}"
+    ((found,),) = connection.execute(statement, values)
+    return int(found)
+
+
+def count_by_value(
+    connection: apsw.Connection, collection: Collection, tenant: str, field: str, where: Filter, first: int | None
+) -> dict[str, int]:
+    """Counts the documents that match by the value of a field, or by its first characters."""
+    column = column_of(collection, field)
+    condition, values = selection(collection, tenant, where)
+    shown = column if first is None else f"substr({column}, 1, {int(first)})"
+    statement = (
+        f"SELECT {shown}, count(*) FROM {quoted(collection.name)} "
+        f"WHERE {condition} AND {column} IS NOT NULL GROUP BY 1 ORDER BY 1"
+    )
+    return {str(value): int(count) for value, count in connection.execute(statement, values)}
