@@ -16,7 +16,6 @@ from app.learning.words import (
     languages,
     number_words,
     said_by,
-    said_by_unspaced,
     table,
     tokens,
     weight,
@@ -40,7 +39,6 @@ LEAST_WORDS = 2
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
-_CONTRAST = re.compile(r"\b(?:but|aber|mais|pero|maar)\b")
 _CLAUSE_END = re.compile(r"[,;:.!?]")
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
@@ -94,8 +92,7 @@ def about_user(quote: Quote, value: str) -> str | None:
     if quote.line.role != "user":
         return "said_by_assistant"
     spoken = languages(quote.sentence)
-    before = _before(quote, value)
-    subject = "other" if _owned_by_other(before, spoken) else _last_subject(before, spoken)
+    subject = _last_subject(_before(quote, value), spoken)
     if subject is None:
         subject = _last_subject(quote.sentence, spoken) or ("user" if _subject_left_out(quote) else None)
     if subject == "other":
@@ -151,8 +148,7 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     """Returns whether the sentence says the predicate of a value: right before it, by a word of its table, or else, in
     the clause of the value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
     own = predicate.replace("_", " ")
-    part = _without_contrast(quote.sentence, value)
-    if said_together(own, value, quote.sentence) or any(words.found_in(part) for words in said_by(predicate)):
+    if said_together(own, value, quote.sentence) or any(words.found_in(quote.sentence) for words in said_by(predicate)):
         return True
     if said_by(predicate):
         return shown(own, quote.sentence)
@@ -163,12 +159,6 @@ def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
         return True
     clause = clause_of(quote, value)
     return any(shown(token.word, clause) for token in tokens(own) if token.word not in table("generic"))
-
-
-def _without_contrast(sentence: str, value: str) -> str:
-    """Returns the part of a sentence, up to or behind a "but", that has most of a value."""
-    wanted = _terms(value)
-    return max(_CONTRAST.split(sentence), key=lambda part: len(wanted & _terms(part)))
 
 
 def share_terms(content: str, sentence: str) -> bool:
@@ -212,21 +202,6 @@ def content_shown(content: str, quote: Quote, names: Iterable[str]) -> str | Non
     return "not_said" if fragment and len(tokens(quote.sentence)) > FRAGMENT else None
 
 
-def says_verbs(content: str, quote: Quote) -> str | None:
-    """Returns `other_words` if a memory says that somebody is, likes or works as something and its sentence has no word
-    for that: "The user is a baker" of "I train to be a baker"."""
-    told, said = tokens(content), _terms(quote.sentence)
-    for token in told:
-        of = said_by(token.word)
-        if of and not _terms(token.word) <= said and not any(words.found_in(quote.sentence) for words in of):
-            return "other_words"
-    for words in said_by_unspaced(content):
-        if not words.found_in(quote.sentence):
-            return "other_words"
-    short = len(content_terms(content)) < SHORT_MEMORY and any(token.word in table("copulas") for token in told)
-    return "other_words" if short and not table("copulas").found_in(quote.sentence) else None
-
-
 def term_share(text: str, said: str) -> float:
     """Returns the share of a text's terms, generic ones aside, that occur in what was said; 1 if it has none."""
     told = content_terms(text)
@@ -252,18 +227,13 @@ def clause_of(quote: Quote, value: str) -> str:
     """
     wanted, place = _terms(value), quote.sentence.find(quote.text)
     end = place + len(quote.text) if place >= 0 else len(quote.sentence)
-    spans = _clauses(quote.sentence)
-    told = [_terms(quote.sentence[slice(*span)]) for span in spans]
+    clauses = _clauses(quote.sentence)
+    told = [_terms(quote.sentence[slice(*span)]) for span in clauses]
     held = [at for at, said in enumerate(told) if wanted & said]
-    quoted = [at for at in held if spans[at][0] < end and spans[at][1] > place]
+    quoted = [at for at in held if clauses[at][0] < end and clauses[at][1] > place]
     kept = set(quoted or held)
     kept |= {at - 1 for at in kept if at and told[at] <= wanted | _generic_terms()}
-    return " ".join(quote.sentence[slice(*spans[at])] for at in sorted(kept)) or quote.sentence
-
-
-def clauses(sentence: str) -> list[str]:
-    """Returns the clauses of a sentence."""
-    return [sentence[slice(*span)] for span in _clauses(sentence)]
+    return " ".join(quote.sentence[slice(*clauses[at])] for at in sorted(kept)) or quote.sentence
 
 
 def _clauses(sentence: str) -> list[tuple[int, int]]:
@@ -280,12 +250,6 @@ def _last_subject(text: str, spoken: frozenset[str]) -> str | None:
         if (subject := _subject_at(said, at, text, spoken)) is not None:
             return subject
     return _unspaced_subject(text)
-
-
-def _owned_by_other(before: str, spoken: frozenset[str]) -> bool:
-    """Returns whether what follows a text is somebody else's, as behind "his" or "their"."""
-    owners, said = table("other_owner", spoken), tokens(before)
-    return (bool(said) and said[-1].word in owners) or before.endswith(owners.unspaced)
 
 
 def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> str | None:

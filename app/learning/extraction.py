@@ -16,7 +16,6 @@ from app.learning import evidence, quotes
 from app.learning.output_validation import profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find, narrowed
-from app.learning.standing import fragment, given_up, standing, withdrawn
 from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -27,7 +26,9 @@ DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
 USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker")
 """Subjects of a fact that name the user."""
-REWORDED = ("not_said", "not_about_user", "other_words", "given_up")
+VALUE_TOKENS = 3
+"""A longer text is no value itself. Its names and numbers are."""
+REWORDED = ("not_said", "not_about_user")
 """Reasons that lie in the words of a memory: its quote has other ones."""
 WISHES = ("preference", "instruction")
 """Memory types that may come from a request to the agent, such as "Please answer in German"."""
@@ -96,11 +97,9 @@ class Rules:
             if quotes.promised(quote) and evidence.content_shown(content, quote, self.names):
                 self.dropped["reworded"] += 1
                 content = quotes.promises(quote.sentence, quote)
-        elif quote is not None:
-            content = standing(content, quote, self.lines)
-            if self._reworded(one, content, quote):
-                self.dropped["reworded"] += 1
-                content = standing(quote.sentence, quote, self.lines)
+        elif quote is not None and self._reworded(one, content, quote):
+            self.dropped["reworded"] += 1
+            content = quote.sentence
         shown = self._shown(one.quote, content, lambda quote: _memory(one, content, quote, self))
         return None if shown is None else (content, shown)
 
@@ -164,7 +163,7 @@ class Rules:
         return result
 
     def _stated(self, one: LearnedFact, quote: Quote) -> str | None:
-        return _fact(one, quote, self) or withdrawn(quote, one.predicate.replace("_", " "), self.lines)
+        return _fact(one, quote, self) or self._withdrawn(one.predicate.replace("_", " "), quote)
 
     def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
         if one.valid_from is None:
@@ -234,11 +233,19 @@ class Rules:
         reason: str | None = "unfounded"
         if quote is not None:
             idle = "small_talk" if is_idle(quote.sentence) else None
-            reason = rule(quote) or idle or withdrawn(quote, value, self.lines)
+            reason = rule(quote) or idle or self._withdrawn(value, quote)
         if reason is not None:
             self.dropped[reason] += 1
             return None
         return quote
+
+    def _withdrawn(self, value: str, quote: Quote) -> str | None:
+        """Returns `taken_back` if the speaker denies or corrects a value later."""
+        if evidence.negated(value):
+            return None
+        values = [*quotes.capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
+        denied = any(quotes.taken_back(quote, each, self.lines) for each in values)
+        return "taken_back" if denied or quotes.corrected(quote, value, self.lines) else None
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -290,11 +297,7 @@ def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str
         return about
     if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
         return about
-    if fragment(quote) and one.memory_type not in WISHES:
-        return "fragment"
-    if given_up(quote, content):
-        return "given_up"
-    return evidence.content_shown(content, quote, rules.names) or evidence.says_verbs(content, quote)
+    return evidence.content_shown(content, quote, rules.names)
 
 
 def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:

@@ -10,8 +10,7 @@ from typing import Any
 from app.core.clock import parse_rfc3339
 from app.learning import evidence
 from app.learning.prompts import ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, cited, find, sentences, taken_back
-from app.learning.standing import withdrawn
+from app.learning.quotes import Quote, capitalised, cited, corrected, find, sentences, taken_back
 from app.learning.words import active, no_value, table, tokens
 from app.retrieval.time_expressions import read_interval
 from app.storage.schema import Doc
@@ -37,7 +36,7 @@ def profile_reason(one: ProfileItem, quote: Quote) -> str | None:
         return reason
     about = evidence.about_user(quote, one.value)
     if about == "not_about_user" and (one.field == "conversation_preference" or requested):
-        return None if _fits(one, quote) else "field_not_said"  # a request to the agent has no subject
+        return None  # a request to the agent has no subject
     if about is not None:
         return about
     return None if _fits(one, quote) else "field_not_said"
@@ -61,20 +60,11 @@ def _fits(one: ProfileItem, quote: Quote) -> bool:
     if one.field == "name" and not evidence.name(one.value):
         return False
     predicate = _FIELDS.get(one.field)
-    if one.field == "conversation_preference":
-        return _about_answers(quote)
     return (
         predicate is None
         or evidence.says_predicate(predicate, quote, one.value)
         or (one.field == "interest" and active(quote.sentence))
     )
-
-
-def _about_answers(quote: Quote) -> bool:
-    """Returns whether a sentence is about how the agent answers: it has a word of style or address, asks for something,
-    or names the agent."""
-    names = ("styles", "asking", "forms_of_address", "second_person")
-    return any(table(name).found_in(quote.sentence) for name in names) or evidence.requested(quote)
 
 
 def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
@@ -130,10 +120,8 @@ def borne_out(sentence: str, lines: Sequence[TranscriptLine], earlier: str | Non
         return False
     if evidence.negated(sentence):
         return True
-    values = evidence.hard_values(sentence)
-    return (
-        not any(taken_back(nearest, value, lines) for value in values) and withdrawn(nearest, sentence, lines) is None
-    )
+    values = [*evidence.hard_values(sentence), *capitalised(sentence)]
+    return not any(taken_back(nearest, value, lines) for value in values) and not corrected(nearest, sentence, lines)
 
 
 def _repeats(sentence: str, earlier: str) -> bool:

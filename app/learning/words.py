@@ -13,8 +13,6 @@ from app.storage.text import UNSPACED
 
 _FILE = Path(__file__).parent / "data" / "evidence_words.toml"
 _TOKEN = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w\u0300-\u036f])+(?:['-](?:(?![{UNSPACED}])\w)+)*")
-STATES = frozenset(("住", "定居", "工作", "喜欢", "讨厌", "好き", "大好", "嫌い", "苦手", "过敏", "アレルギー"))
-"""Words without spaces for what somebody is or likes."""
 _APOSTROPHES = str.maketrans("\u2019\u02bc\u2018\u00b4`\uff07", "''''''")
 _DETECTED_BY = ("first_subject", "first_other", "first_verbs", "prepositions", "negations", "common")
 """Tables whose words tell the language of a text."""
@@ -115,11 +113,6 @@ def said_by(predicate: str) -> tuple[WordTable, ...]:
     """Returns the tables of words that say a predicate, such as those of "works_for"; none for an unknown predicate."""
     of = {fold(word) for word in re.split(r"[\W_]+", predicate) if word}
     return tuple(words for names, words in _predicates() if names & of)
-
-
-def said_by_unspaced(text: str) -> list[WordTable]:
-    """Returns the tables of predicates of which a text has a word without spaces that says what somebody is."""
-    return [words for _, words in _predicates() if any(word in text for word in words.unspaced if word in STATES)]
 
 
 @cache
