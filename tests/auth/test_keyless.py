@@ -1,8 +1,10 @@
 """A store that has lost its keys stays shut: to whom it was served, and at the next start."""
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import apsw
 import httpx
@@ -22,6 +24,7 @@ from tests.support.stores import Open, Watched
 pytestmark = pytest.mark.anyio
 
 Lose = Callable[[], None]
+LoseKeys = Callable[[], Awaitable[None]]
 
 
 def _embedded_keys(settings: Settings) -> None:
@@ -37,12 +40,13 @@ def _mongodb_keys(settings: Settings, deployment: Deployment) -> None:
 
 
 @pytest.fixture
-def lose_keys(settings: Settings, engine: str, request: pytest.FixtureRequest) -> Lose:
-    """Takes every key from the store, behind the service's back."""
+def lose_keys(settings: Settings, engine: str, request: pytest.FixtureRequest) -> LoseKeys:
+    """Takes every key from the store, behind the service's back: in a thread, since the service looks for the writes of
+    others once in each round of the event loop."""
     if engine == "embedded":
-        return lambda: _embedded_keys(settings)
+        return partial(asyncio.to_thread, _embedded_keys, settings)
     deployment: Deployment = request.getfixturevalue("mongodb")
-    return lambda: _mongodb_keys(settings, deployment)
+    return partial(asyncio.to_thread, _mongodb_keys, settings, deployment)
 
 
 @pytest.fixture
@@ -99,10 +103,10 @@ async def test_a_store_that_is_gone_is_refused_until_a_key_is_made_on_purpose(
         assert (await service.client.get("/v1/memories", headers=headers)).json()["items"] == []
 
 
-async def test_a_store_that_was_emptied_is_refused(start: Starter, settings: Settings, lose_keys: Lose) -> None:
+async def test_a_store_that_was_emptied_is_refused(start: Starter, settings: Settings, lose_keys: LoseKeys) -> None:
     async with start(settings) as service:
         await made_over_http(service.client)
-    lose_keys()
+    await lose_keys()
     await refused(start, settings)
 
 
@@ -116,7 +120,7 @@ async def test_without_the_file_it_is_a_new_store(start: Starter, settings: Sett
 
 
 async def test_a_store_that_had_keys_before_there_was_such_a_file_is_noted_at_its_start(
-    start: Starter, settings: Settings, lose_keys: Lose
+    start: Starter, settings: Settings, lose_keys: LoseKeys
 ) -> None:
     async with start(settings) as service:
         await service.key()
@@ -124,16 +128,16 @@ async def test_a_store_that_had_keys_before_there_was_such_a_file_is_noted_at_it
         keys_made(settings).file.unlink()
     async with start(settings):
         assert keys_made(settings).names_store()
-    lose_keys()
+    await lose_keys()
     await refused(start, settings)
 
 
 async def test_with_authentication_off_it_starts_and_warns(
-    start: Starter, settings: Settings, lose_keys: Lose, caplog: pytest.LogCaptureFixture
+    start: Starter, settings: Settings, lose_keys: LoseKeys, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with start(settings) as service:
         await made_over_http(service.client)
-    lose_keys()
+    await lose_keys()
     with caplog.at_level(logging.WARNING):
         async with start(settings.model_copy(update={"auth": "off"})) as service:
             await remember(service.client, "for everybody")
@@ -155,7 +159,7 @@ async def test_a_store_for_which_no_key_was_made_starts_beside_one_that_has_keys
 
 @pytest.mark.parametrize("seen_by", ["a request with it", "a request without it", "the start"])
 async def test_a_store_that_loses_its_keys_does_not_open_the_door(
-    start: Starter, settings: Settings, lose_keys: Lose, seen_by: str
+    start: Starter, settings: Settings, lose_keys: LoseKeys, seen_by: str
 ) -> None:
     async with start(settings) as service:
         headers = await service.key()
@@ -165,9 +169,9 @@ async def test_a_store_that_loses_its_keys_does_not_open_the_door(
             problem(await service.client.get("/v1/memories"), 401, "unauthorized")
         else:
             async with start(settings) as second:
-                lose_keys()
+                await lose_keys()
                 problem(await second.client.get("/v1/memories"), 401, "unauthorized")
-        lose_keys()
+        await lose_keys()
         problem(await service.client.get("/v1/memories"), 401, "unauthorized")
         problem(await service.client.get("/v1/memories", headers=headers), 401, "unauthorized")
 
