@@ -512,7 +512,7 @@ def test_a_summary_is_bounded_whatever_the_model_writes(told: list[str], said: l
     lines = conversation(*said)
     found = faithful(told, lines, None)
     if not found.text.startswith("(extract)"):
-        everything = evidence.all_terms(" ".join(line.text for line in lines))
+        everything = evidence.all_terms(" ".join(f"{line.at} {line.text}" for line in lines))  # a time is known, too
         # joined by a space, a sentence without an end would make a name of the next one's first word
         parts = [part.strip() for part in SENTENCE_END.split("\n".join(told)) if part.strip() in found.text]
         assert all(find(part, lines) or evidence.hard_terms(part) <= everything for part in parts if part)
@@ -623,7 +623,7 @@ def test_a_story_that_is_long_is_no_fiction() -> None:
         ("Hello.", "no nuts", True),
         ("Hello.", "room 14", True),
         ("Hello.", "a towel. come on", False),
-        ("Hello.", "Oslo, first of May", True),
+        ("Hello.", "the boat, tomorrow", True),
     ],
 )
 def test_a_few_words_that_state_nothing_are_no_memory(asked: str, text: str, kept: bool) -> None:
@@ -645,8 +645,9 @@ def test_a_condition_that_repeats_the_memory_is_none() -> None:
 
 
 def test_of_a_quote_the_sentences_that_another_says_are_left_out() -> None:
-    text = 'I read this to you. "Ada keeps bees. She lives alone with a large dog."'
-    assert "bees" not in " ".join(stored(rules(text), text, text))
+    own = "I got this flyer from the neighbour who paints boats in the old harbour of Leith."
+    text = f'{own} "Ada keeps brown bees in her garden."'
+    assert stored(rules(text), text, text) == [own]
 
 
 def test_of_a_quote_the_sentences_that_stand_are_kept() -> None:
@@ -712,6 +713,7 @@ def lesson(quote: str, text: str) -> LearnedLesson:
         ("I go on holiday to see rocks", "Use geology tools to plan holidays.", "not_shown"),
         ("I go on holiday to see rocks", "Go on holiday to see rocks.", "not_shown"),
         ("The upload failed until we split the file", "I split the file.", "of_one_user"),
+        ("The upload failed until we split the file", "Water the roses.", "not_shown"),
         ("The upload failed until we split the file", "Split the file before an upload.", None),
     ],
 )
@@ -730,7 +732,7 @@ def test_what_a_tool_gave_back_is_evidence_of_a_lesson() -> None:
 
 
 def test_a_summary_does_not_join_what_was_said_apart() -> None:
-    lines = conversation("The tutor comes on Sunday.", "Fine.", "My son has swimming on Saturday.")
+    lines = conversation("Hello.", "The tutor comes on Sunday.", "My son has swimming on Saturday.")
     assert faithful(["The user said that tutor swimming."], lines, None).dropped["not_borne_out"] == 1
 
 
