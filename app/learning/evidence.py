@@ -15,6 +15,7 @@ from app.learning.words import (
     fold,
     languages,
     number_words,
+    other_subject,
     said_by,
     table,
     tokens,
@@ -261,7 +262,7 @@ def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str
     word = said[at].word
     if word in table("first_subject", spoken) or word in table("first_verbs", spoken):
         return "user"
-    if word in table("other_subject", spoken):
+    if other_subject(said, at, text, spoken):
         return "other"
     if word in table("relations", spoken):
         return None if _behind_preposition(said, at, text, spoken) else "other"

@@ -13,10 +13,10 @@ from app.errors import Invalid
 from app.facts.keys import USER, field_of, settled
 from app.facts.schemas import FactCreate
 from app.learning import evidence, quotes
-from app.learning.output_validation import profile_reason, time_shown
+from app.learning.output_validation import lesson_reason, profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find, narrowed
-from app.learning.standing import lesson_reason, says_verbs, standing, states_nothing, withdrawn
+from app.learning.standing import says_verbs, standing, states_nothing, withdrawn
 from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate

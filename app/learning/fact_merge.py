@@ -28,7 +28,7 @@ from app.jobs.runner import Done, Run
 from app.learning import evidence, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
-from app.learning.standing import hard_said
+from app.learning.output_validation import hard_said
 from app.learning.words import no_value, table, tokens
 from app.llm.base import LLM, configured
 from app.memories.models import Embeddings

@@ -11,9 +11,9 @@ from typing import Any
 from app.core.clock import parse_rfc3339
 from app.learning import evidence
 from app.learning.prompts import ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, cited, find, other_language, sentences, taken_back
+from app.learning.quotes import Quote, cited, denied_at_once, find, other_language, sentences, taken_back
 from app.learning.standing import withdrawn
-from app.learning.words import active, no_value, table, tokens
+from app.learning.words import active, fold, no_value, table, tokens
 from app.retrieval.time_expressions import read_interval
 from app.storage.schema import Doc
 from app.storage.text import terms
@@ -231,3 +231,48 @@ def _of_user(sentence: str) -> bool:
     first = [token.word for token in tokens(sentence)[:SUBJECT_WORDS]]
     words = table("user_words")
     return any(word in words or word in table("first_subject") for word in first) or sentence.startswith(words.unspaced)
+
+
+# --- Lessons ----------------------------------------------------------------------------------------------------------
+
+
+BEFORE = 2
+"""The number of messages before its own that a lesson may be about."""
+
+
+def hard_said(text: str, said: str) -> bool:
+    """Returns whether the names and numbers of a text occur in what was said. Abbreviations such as "IATA" need not."""
+    words = {token.word for token in tokens(said)} | table("generic").words
+    return all(
+        fold(value) in words or evidence.all_terms(value) <= evidence.all_terms(said)
+        for value in evidence.hard_values(text)
+        if not value.isupper()
+    )
+
+
+def lesson_reason(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str | None:
+    """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user goes to
+    Lisbon.", it has a name or a number that nobody said, or no outcome shows it."""
+    if quote.line.role == "assistant":
+        return "said_by_assistant"
+    words = [token.word for token in tokens(text)]
+    first = any(word in table(name) for word in words for name in ("first_subject", "first_other"))
+    if words[:2] == ["the", "user"] or first or text.startswith(table("first_subject").unspaced):
+        return "of_one_user"
+    if not hard_said(text, "\n".join(line.text for line in lines)):
+        return "name_not_said"
+    return None if _lesson_shown(text, quote, lines) else "not_shown"
+
+
+def _lesson_shown(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
+    """Returns whether there is evidence of a lesson: what a tool gave back, or a message of the user that says an
+    outcome, a correction or a rule ("failed", "sorry", "always") and, with the two before it, a word of the lesson."""
+    if any(line.role not in ("user", "assistant") for line in lines):
+        return True
+    at = lines.index(quote.line) if quote.line in lines else 0
+    near = " ".join(line.text for line in lines[max(0, at - BEFORE) : at + 1])
+    if not evidence.share_terms(text, near):
+        return False
+    told = quote.line.text
+    shows = any(table(name).found_in(told) for name in ("outcomes", "corrections", "replacements"))
+    return shows or any(denied_at_once(token.word, told) for token in tokens(told))

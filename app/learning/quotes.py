@@ -253,7 +253,7 @@ def denied_at_once(value: str, sentence: str) -> bool:
     "on the 24th, no, the 25th"."""
     wanted = [token.word for token in tokens(value)]
     clauses = [[token.word for token in tokens(clause)] for clause in _CLAUSE_END.split(sentence)]
-    denials = table("negations").words | table("corrections").words
+    denials = table("negations").words | table("corrections").words | table("denials").words
     for clause, denial, new in zip(clauses, clauses[1:], clauses[2:], strict=False):
         short = 0 < len(denial) <= CORRECTION_WORDS and all(word in denials for word in denial)
         if wanted and short and new and clause[-len(wanted) :] == wanted:

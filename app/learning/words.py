@@ -3,7 +3,7 @@
 import re
 import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -137,6 +137,15 @@ def no_value(text: str) -> bool:
     """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
     plain = " ".join(token.word for token in tokens(text))
     return not plain or plain in table("no_values")
+
+
+def other_subject(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> bool:
+    """Returns whether a token of a text is a pronoun for somebody else, in one of these languages. The Spanish article
+    "el" is none."""
+    if said[at].word not in table("other_subject", spoken):
+        return False
+    article = said[at].word == "el" and text[said[at].start : said[at].end].casefold() == "el"
+    return not article or any(token.word in table("stating_verbs", spoken) for token in said[at + 1 : at + 2])
 
 
 def active(text: str) -> bool:

@@ -1,14 +1,13 @@
 """What a quote has to show before something is learned from it."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core.characters import is_idle
-from app.learning import evidence, prompts, quotes, standing
+from app.learning import evidence, prompts, quotes
 from app.learning.extraction import Rules
 from app.learning.prompts import (
     SENTENCE_END,
@@ -527,210 +526,6 @@ def test_what_is_idle_leaves_no_record(text: str) -> None:
     assert not (stored and is_idle(text))
 
 
-# --- What the speaker stands for --------------------------------------------------------------------------------------
-
-
-def stored(talk: Rules, quote: str, content: str) -> list[str]:
-    return [body.content for body, _ in talk.memories([memory(quote, content)], {})]
-
-
-@pytest.mark.parametrize(
-    ("text", "object", "predicate"),
-    [
-        ("I was going to live in Oslo, but I stay here", "Oslo", "lives_in"),
-        ("We said Monday for the party but the hall is taken, so it's Friday", "Monday", "party_on"),
-        ("本来要住在上海，现在不去了", "上海", "住"),
-        ("Iba a vivir en Oslo, pero me quedo aquí", "Oslo", "vive_en"),
-    ],
-)
-def test_a_plan_that_was_given_up_is_no_fact(text: str, object: str, predicate: str) -> None:
-    rule = rules(text)
-    assert rule.facts([fact(text, object, predicate)]) == []
-    assert set(rule.dropped) <= {"given_up", "unsure", "predicate_not_said"}
-    assert evidence.shown(object, text)
-
-
-def test_what_a_plan_was_is_kept_with_what_became_of_it() -> None:
-    text = "I thought of a second cello teacher for Ada, but she does fine"
-    rule = rules(text)
-    assert stored(rule, text, "The user has a second cello teacher.") == [text]
-    assert rule.dropped["reworded"] == 1
-    assert standing.given_up(quote_of(rule, text), "second cello teacher")
-    assert not standing.given_up(quote_of(rule, text), text)
-
-
-def quote_of(rule: Rules, text: str) -> quotes.Quote:
-    found = find(text, rule.lines)
-    assert found is not None
-    return found
-
-
-@pytest.mark.parametrize(
-    ("first", "later", "value"),
-    [
-        ("We meet on Monday.", "I said Monday, but it is on Friday.", "Monday"),
-        ("On ouvre le lundi.", "Finalement on ouvre le jeudi, pas le lundi.", "lundi"),
-        ("J'ouvre du mardi au samedi.", "Finalement on ferme mardi, on ouvre dimanche.", "mardi"),
-        ("The tour takes six days.", "Make it eight.", "six days"),
-        ("金额大概三十五万。", "不对，看错了，是三十一万。", "三十五万"),
-        ("On arrive le 3, non, le 4, il y a une fête.", "", "3"),
-    ],
-)
-def test_a_value_that_is_set_anew_is_taken_back(first: str, later: str, value: str) -> None:
-    lines = conversation(first, "Noted.", later)
-    found = find(value, lines)
-    assert found is not None
-    assert standing.withdrawn(found, value, lines) == "taken_back"
-    assert standing.withdrawn(found, value, [lines[0]]) == (None if later else "taken_back")
-
-
-def test_a_sentence_that_corrects_itself_stands_as_a_whole() -> None:
-    text = "On arrive le 3, non, le 4, il y a une fête."
-    assert stored(rules(text), text, text) == [text]
-
-
-def test_what_is_to_be_forgotten_is_not_learned() -> None:
-    text = "Forget what I said about my love of Oslo."
-    rule = rules(text)
-    item = ProfileItem(quote=text, field="interest", about=None, value="Oslo")
-    assert rule.profile([item]) == []
-    assert dict(rule.dropped) == {"taken_back": 1}
-    assert not standing.dismissed("I forget names, I love Oslo.")
-
-
-def test_somebody_in_a_story_is_no_person_of_the_users() -> None:
-    story = ("My novel is stuck: the hero is a pilot.", "Why?", "She drinks since her husband Nils moved to Tromsø.")
-    rule = rules(*story)
-    assert stored(rule, story[2], story[2]) == []
-    assert rule.facts([fact(story[2], "Nils", "husband")]) == []
-    assert dict(rule.dropped) == {"fiction": 2}
-    assert stored(rules("Hello.", *story[1:]), story[2], story[2]) == [story[2]]
-    real = "My sister is ill. She drinks a lot of tea since May."
-    assert stored(rules(story[0], "Why?", real), real, real) == [real]
-
-
-def test_a_story_that_is_long_is_no_fiction() -> None:
-    said = "He drives the van to Tromsø every week."
-    assert stored(rules("My uncle is a baker, long story.", "I see.", said), said, said) == [said]
-
-
-@pytest.mark.parametrize(
-    ("asked", "text", "kept"),
-    [
-        ("What has keys and opens no lock?", "a piano, easy", False),
-        ("What is your favourite instrument?", "a piano, easy", True),
-        ("Hello.", "oh right nice", False),
-        ("Hello.", "no nuts", True),
-        ("Hello.", "room 14", True),
-        ("Hello.", "a towel. come on", False),
-        ("Hello.", "the boat, tomorrow", True),
-    ],
-)
-def test_a_few_words_that_state_nothing_are_no_memory(asked: str, text: str, kept: bool) -> None:
-    rule = rules("Hi.", asked, text)
-    assert (stored(rule, text, text) == [text]) is kept
-    assert kept or rule.dropped["fragment"] + rule.dropped["small_talk"] == 1
-
-
-def test_a_few_words_beside_a_statement_are_a_part_of_it() -> None:
-    assert stored(rules("We fix the boat. A saw, a file."), "A saw, a file.", "A saw, a file.") == ["A saw, a file."]
-
-
-def test_a_condition_that_repeats_the_memory_is_none() -> None:
-    text = "I drink tea at home"
-    rule = rules(text)
-    found = rule.memories([memory(text, text, context=text), memory(text, text, context="at home")], {})
-    assert [body.context for body, _ in found] == [None, "at home"]
-    assert dict(rule.dropped) == {"context": 1}
-
-
-def test_of_a_quote_the_sentences_that_another_says_are_left_out() -> None:
-    own = "I got this flyer from the neighbour who paints boats in the old harbour of Leith."
-    text = f'{own} "Ada keeps brown bees in her garden."'
-    assert stored(rules(text), text, text) == [own]
-
-
-def test_of_a_quote_the_sentences_that_stand_are_kept() -> None:
-    lines = ("I walk the Dales Way in May. It takes six days.", "Fine.", "Make it eight.")
-    assert stored(rules(*lines), lines[0], lines[0]) == ["I walk the Dales Way in May."]
-
-
-def test_what_is_said_of_the_thing_of_another_is_not_the_users() -> None:
-    text = "Nils comes to us by train, his boat is broken so I fetch him"
-    rule = rules(text)
-    assert rule.facts([fact(text, "broken", "boat")]) == []
-    assert dict(rule.dropped) == {"of_another_person": 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "content"),
-    [
-        ("I train to join the firemen in Gijón", "The user is a fireman."),
-        ("We record in a flat of a friend, in Triana", "The user likes Triana."),
-        ("我本周要看黄山的照片", "用户喜欢黄山"),
-    ],
-)
-def test_a_memory_has_no_verb_that_nobody_said(text: str, content: str) -> None:
-    rule = rules(text)
-    assert content not in stored(rule, text, content)
-    assert standing.says_verbs(content, quote_of(rule, text)) == "other_words"
-
-
-def test_a_verb_that_was_said_in_other_words_is_no_objection() -> None:
-    text = "I prefer tea"
-    assert stored(rules(text), text, "The user likes tea.") == ["The user likes tea."]
-
-
-def test_a_predicate_is_not_said_behind_a_contrast() -> None:
-    text = "I thought about my job, but with the loan impossible"
-    rule = rules(text)
-    assert rule.facts([fact(text, "impossible", "works_as")]) == []
-    assert dict(rule.dropped) == {"predicate_not_said": 1}
-
-
-@pytest.mark.parametrize(
-    ("text", "value", "kept"),
-    [
-        ("Twenty minutes, because of the neighbours' baby, is what I have", "baby", False),
-        ("Please keep it to twenty words", "twenty words", True),
-        ("Don't call me Mister, I am Zeb", "Zeb", True),
-    ],
-)
-def test_a_wish_for_answers_is_about_answers(text: str, value: str, kept: bool) -> None:
-    rule = rules(text)
-    item = ProfileItem(quote=text, field="conversation_preference", about=None, value=value)
-    assert bool(rule.profile([item])) is kept
-    assert dict(rule.dropped) == ({} if kept else {"field_not_said": 1})
-
-
-def lesson(quote: str, text: str) -> LearnedLesson:
-    return LearnedLesson(quote=quote, kind="heuristics", text=text)
-
-
-@pytest.mark.parametrize(
-    ("quote", "text", "reason"),
-    [
-        ("I go on holiday to see rocks", "Use geology tools to plan holidays.", "not_shown"),
-        ("I go on holiday to see rocks", "Go on holiday to see rocks.", "not_shown"),
-        ("The upload failed until we split the file", "I split the file.", "of_one_user"),
-        ("The upload failed until we split the file", "Water the roses.", "not_shown"),
-        ("The upload failed until we split the file", "Split the file before an upload.", None),
-    ],
-)
-def test_a_lesson_needs_an_outcome_in_words_that_were_said(quote: str, text: str, reason: str | None) -> None:
-    rule = rules(quote)
-    assert bool(rule.lessons([lesson(quote, text)], {})) is (reason is None)
-    assert dict(rule.dropped) == ({reason: 1} if reason else {})
-
-
-def test_what_a_tool_gave_back_is_evidence_of_a_lesson() -> None:
-    said = "Find me a flight to Oslo"
-    talk = rules(said)
-    called = replace(talk, lines=[*talk.lines, replace(talk.lines[0], seq=2, role="tool", text="unknown city")])
-    code = lesson(said, "Search by codes.")
-    assert (talk.lessons([code], {}), called.lessons([code], {})) == ([], [code])
-
-
 def test_a_summary_does_not_join_what_was_said_apart() -> None:
     lines = conversation("Hello.", "The tutor comes on Sunday.", "My son has swimming on Saturday.")
     assert faithful(["The user said that tutor swimming."], lines, None).dropped["not_borne_out"] == 1
@@ -747,5 +542,5 @@ def test_a_summary_in_another_language_is_not_borne_out() -> None:
 def test_the_speaker_named_twice_is_no_promise() -> None:
     text = "I have no body, but I come alive with wind."
     rule = rules("A riddle!", text)
-    assert stored(rule, text, text) == []
+    assert rule.memories([memory(text, text)], {}) == []
     assert dict(rule.dropped) == {"said_by_assistant": 1}
