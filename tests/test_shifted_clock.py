@@ -126,7 +126,7 @@ def not_parked(service: Shifted) -> None:
         assert datetime.fromisoformat(job["next_run"]) <= limit, f"{job['name']} is parked"
 
 
-@pytest.mark.parametrize("days", [10, -10])
+@pytest.mark.parametrize("days", [10, pytest.param(-10, marks=pytest.mark.slow)])
 def test_a_jump_of_the_clock_and_back_changes_nothing(days: int, tmp_path: Path) -> None:
     with shifted(tmp_path, SERVE) as service:
         a_jump_changes_nothing(service, days)

@@ -9,8 +9,11 @@ STARTS_PROCESSES = {"subprocess", "serving", "recalld", "start_mongodb"}
 """A module that imports one of these starts processes."""
 TAKES_SECONDS = {
     "api/test_bad_input.py",
+    "api/test_connections.py",
     "api/test_conversation.py",
     "api/test_tenancy.py",
+    "auth/test_issuer.py",
+    "benchmarks/learned/test_learning.py",
     "cli/test_archive.py",
     "context/test_packing.py",
     "contract/test_second_store.py",
@@ -21,7 +24,7 @@ TAKES_SECONDS = {
     "retention/test_erasure.py",
     "scripts/test_fit_ranking.py",
 }
-"""A third of the time of all that needs neither process nor MongoDB."""
+"""Two fifths of the time of all that needs neither process nor MongoDB."""
 SERVICE = {"service", "shared", "api", "start"}
 """Fixtures that start the whole service in this process."""
 BROWSER = {"browser", "visit", "page"}

@@ -19,7 +19,6 @@ WORDS, ABSENT = f"{OWN}.words", f"{OWN}.absent"
 
 INDEX_LOOK_SECONDS = 5.0
 
-
 log = logging.getLogger(__name__)
 
 
@@ -81,8 +80,14 @@ def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
 class SearchIndexes:
     """Creates and watches the Atlas search indexes, if the deployment has search."""
 
-    def __init__(self, database: Database, collections: Sequence[Collection], dim: int) -> None:
-        self._database, self._dim = database, dim
+    def __init__(
+        self,
+        database: Database,
+        collections: Sequence[Collection],
+        dim: int,
+        look_seconds: float = INDEX_LOOK_SECONDS,
+    ) -> None:
+        self._database, self._dim, self._look_seconds = database, dim, look_seconds
         self._collections = [collection for collection in collections if collection.searched]
         self._ready: set[str] = set()
         self._supported = False
@@ -138,7 +143,7 @@ class SearchIndexes:
             except PyMongoError as error:
                 log.warning("search indexes cannot be asked for", extra={"error": type(error).__name__})
             if waiting:
-                await asyncio.sleep(INDEX_LOOK_SECONDS)
+                await asyncio.sleep(self._look_seconds)
         log.info("search indexes are ready")
 
     async def _look_at(self, collection: Collection) -> bool:

@@ -12,7 +12,6 @@ from pymongo.errors import OperationFailure
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 from pymongo.operations import SearchIndexModel
 
-from app.storage.mongo import schema
 from app.storage.mongo.search_indexes import SearchIndexes, models
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import Collection
@@ -29,7 +28,7 @@ class Canned(SearchIndexes):
     """A deployment that builds for `looks` looks, then can be queried."""
 
     def __init__(self, store: MongoStore, looks: int = 1, dim: int = DIM) -> None:
-        super().__init__(store._database, COLLECTIONS, dim)
+        super().__init__(store._database, COLLECTIONS, dim, look_seconds=0.01)
         self.there: dict[str, dict[str, Any]] = {}
         self.created: list[str] = []
         self.updated: list[str] = []
@@ -50,8 +49,7 @@ class Canned(SearchIndexes):
 
 
 @pytest.fixture(autouse=True)
-async def _clean(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "LOOK_SECONDS", 0.01)
+async def _clean(store: MongoStore) -> None:
     await store._database["recalld_meta"].delete_many({"_id": {"$regex": "^search index"}})
 
 
