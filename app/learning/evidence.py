@@ -142,8 +142,7 @@ def relative(text: str) -> bool:
 def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     """Returns whether the sentence says the predicate of a value: right before it, by a word of its table, or else, in
     the clause of the value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
-    own = predicate.replace("_", " ")
-    wanted = _terms(value)
+    own, wanted = predicate.replace("_", " "), _terms(value)
     part = max(_CONTRAST.split(quote.sentence), key=lambda part: len(wanted & _terms(part)))  # beyond "but" is another
     if said_together(own, value, quote.sentence) or any(words.found_in(part) for words in said_by(predicate)):
         return True
@@ -229,7 +228,8 @@ def clause_of(quote: Quote, value: str) -> str:
     held = [at for at, said in enumerate(told) if wanted & said]
     quoted = [at for at in held if spans[at][0] < end and spans[at][1] > place]
     kept = set(quoted or held)
-    kept |= {at - 1 for at in kept if at and told[at] <= wanted | _generic_terms()}
+    small, replies = wanted | _generic_terms(), table("denials").words
+    kept |= {at - 1 for at in kept if at and told[at] <= small and not told[at - 1] <= replies}
     return " ".join(quote.sentence[slice(*spans[at])] for at in sorted(kept)) or quote.sentence
 
 

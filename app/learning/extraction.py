@@ -294,6 +294,8 @@ def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:
     reason = evidence.asserted(quote, content, negated=negated, requested=wish and evidence.requested(quote))
     if reason == "unsure" and table("unsure").found_in(content):
         return None
+    if reason == "negated" and content == quote.sentence:  # says what it denies
+        return None
     if reason is None and negated and not evidence.negated(quote.sentence):
         return "negated"
     return reason

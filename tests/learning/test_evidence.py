@@ -544,3 +544,26 @@ def test_the_speaker_named_twice_is_no_promise() -> None:
     rule = rules("A riddle!", text)
     assert rule.memories([memory(text, text)], {}) == []
     assert dict(rule.dropped) == {"said_by_assistant": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("No, I live in Leith.", "Leith"), ("Nein, ich wohne in Kiel.", "Kiel"), ("No, vivo en Gijón.", "Gijón")],
+)
+def test_a_no_that_answers_a_question_denies_nothing_behind_it(text: str, value: str) -> None:
+    rule = rules("Hi.", "Do you live in Oslo?", text)
+    assert [body.object for body, _ in rule.facts([fact(text, value)])] == [value]
+    denied = text.replace("I live", "I don't live").replace("ich wohne", "ich wohne nicht").replace("vivo", "no vivo")
+    assert rules("Hi.", "Do you live in Oslo?", denied).facts([fact(denied, value)]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I got a plot in the shared garden in Leith, and I know nothing about it.",
+        "J'ai récupéré une parcelle au jardin des Lilas, à Nantes, et je n'y connais rien.",
+        "Ich habe einen Garten in Kiel, und ich kenne mich nicht aus.",
+    ],
+)
+def test_a_sentence_in_the_users_words_may_deny_something(text: str) -> None:
+    assert [body.content for body, _ in rules(text).memories([memory(text, text)], {})] == [text]
