@@ -6,7 +6,8 @@ Each story becomes the sessions of one user. Then `POST /v1/reflect` runs, and t
 asked for. A pair counts as found if one finding, open or applied, names both of its statements. Any other pair that is
 found is a false alarm, but in stories of plans without one. A prompt is right if it has all that it must have, and
 every line with what does not hold is marked as earlier, denied or uncertain. `--judge` gives the service a language
-model: `scripted` judges every pair rightly, `noisy` one of ten wrongly; an address is that of a real model's server.
+model: `scripted` judges every pair rightly, `noisy` one of ten wrongly; an address is that of a real model's server,
+which is asked for verdicts only, not to learn.
 """
 
 import argparse
@@ -26,8 +27,8 @@ import httpx
 from app.learning.words import languages, table
 from benchmarks.evaluation.service import Api
 from benchmarks.harness import ROOT, Row, Section, folder, recalld
-from benchmarks.learned.meter import Answerer, metered, passed_on
-from benchmarks.learned.scripted_judge import ScriptedJudge
+from benchmarks.learned.meter import Answerer, metered, passed_on, recorded
+from benchmarks.learned.scripted_judge import ScriptedJudge, judged_by
 
 DEV = ROOT / "tests" / "data" / "reflection_dev.json"
 AGENT = "reflection"
@@ -69,6 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stories", type=int, help="only the first N")
     parser.add_argument("--policy", choices=["propose", "auto"], default="auto")
     parser.add_argument("--judge", default="none", help="none, scripted, noisy, or http://… of a model's server")
+    parser.add_argument("--record", type=Path, help="a file that keeps a real model's answers for the next run")
     parser.add_argument("--faults", action="store_true", help="name what is missing or wrong on standard error")
 
 
@@ -78,11 +80,16 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     with ExitStack() as stack:
         settings, meter = {"RECALLD_REFLECTION_POLICY": options.policy}, None
         if options.judge != "none":
-            answer: Answerer = passed_on(options.judge)
-            if options.judge in ("scripted", "noisy"):
-                answer = ScriptedJudge(stories, noisy=options.judge == "noisy")
+            answer: Answerer = ScriptedJudge(stories, noisy=options.judge == "noisy")
+            if options.judge not in ("scripted", "noisy"):
+                answer = passed_on(options.judge)
+                answer = judged_by(recorded(answer, options.record) if options.record else answer)
             url, meter = stack.enter_context(metered(answer))
-            settings |= {"RECALLD_LLM_BASE_URL": url, "RECALLD_LLM_MODEL": "judge"}
+            settings |= {
+                "RECALLD_LLM_BASE_URL": url,
+                "RECALLD_LLM_MODEL": "judge",
+                "RECALLD_LLM_TIMEOUT_SECONDS": "600",
+            }
         server = stack.enter_context(recalld(stack.enter_context(folder()), **settings))
         client = stack.enter_context(httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS))
         for story in stories:

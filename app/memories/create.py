@@ -14,7 +14,7 @@ from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.access_log import Decays
 from app.memories.models import MAX_TAGS, Embeddings
-from app.memories.records import identity_hash, needs_new_entry, new_memory, passage, revision, said_again
+from app.memories.records import identity_hash, needs_new_entry, new_memory, passage, repeats, revision, said_again
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
 from app.memories.succession import NearDuplicates, shown
@@ -64,6 +64,7 @@ class MemoryWriter:
         self._removed: set[str] = set()
         self._equal: dict[tuple[Any, ...], Doc] = {}
         self._latest: dict[str, Doc] = {}  # memories by id, as earlier items leave them
+        self._sources: dict[str, Doc] = {}  # memories by id, of which items were learned
 
     async def plan(
         self, bodies: Sequence[MemoryCreate], at: str, sources: Sequence[Doc] | None = None
@@ -78,6 +79,7 @@ class MemoryWriter:
         _check_names(bodies, at)
         pointers = [f"{at}/{index}" if at else "" for index in range(len(bodies))]
         derived = sources or [{}] * len(bodies)
+        self._sources = await self._memories.get_many([each for one in derived for each in one.get("memory_ids", ())])
         items = [
             await with_a_turn_for_others(self._item(*each)) for each in zip(bodies, derived, pointers, strict=True)
         ]
@@ -178,6 +180,10 @@ class MemoryWriter:
         doc = item.fresh | {"supersedes": list(dict.fromkeys(replaced))}
         if item.body.key is None:
             self._equal.setdefault(_equality(doc), doc)
+        for memory_id in doc["source"]["memory_ids"]:
+            source = self._sources.get(memory_id)
+            if source is not None and repeats(doc, source):  # a search returns one of the two
+                doc["identity_hash"] = source["identity_hash"]
         return self._insert(doc, entry)
 
     def _insert(self, doc: Doc, entry: IndexEntry) -> Doc:

@@ -146,6 +146,12 @@ def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str)
     return revision(doc, gains, now)
 
 
+def repeats(doc: Doc, source: Doc) -> bool:
+    """Returns whether a learned memory has exactly the text of the memory `source` that it was learned from."""
+    learned = source["memory_id"] in doc["source"]["memory_ids"] and doc["context"] is None
+    return learned and bool(doc["content_hash"] == source["content_hash"])
+
+
 def passage(doc: Doc) -> IndexText:
     """Returns the text by which a memory is found."""
     happened: str | None = doc["event_at"]

@@ -9,7 +9,7 @@ from app.core.clock import new_id
 from app.errors import invalid
 from app.memories.embedding_backfill import MEMORY, Embeddable, note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
-from app.memories.records import identity_hash, metadata_terms, passage
+from app.memories.records import identity_hash, metadata_terms, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
@@ -118,6 +118,11 @@ class MemoryRepository(VersionedRepository):
             if any(not expired(one, now) for one in found):
                 break
         return found
+
+    async def repeating(self, doc: Doc) -> list[Doc]:
+        """Returns the active memories that were learned from `doc` word for word (`records.repeats`)."""
+        where = of_pair(doc["agent_id"], doc["user_id"]), Eq("content_hash", doc["content_hash"])
+        return [one for one in await self.find(both(*where, Eq("status", "active"))) if repeats(one, doc)]
 
     async def of_same_pair(self, doc: Doc, memory_ids: Sequence[str]) -> list[Doc]:
         """Returns those of `memory_ids` that exist and belong to the partition of `doc`, in the order given."""

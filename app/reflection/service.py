@@ -14,7 +14,15 @@ from app.core.schemas import Flag, Identifier, Schema, example
 from app.errors import Conflict
 from app.facts.keys import field_of
 from app.findings.schemas import evidence_names
-from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, FindingService, Name, whole
+from app.findings.service import (
+    EvidenceReader,
+    EvidenceRecord,
+    FindingRepository,
+    FindingService,
+    Name,
+    of_memory,
+    whole,
+)
 from app.jobs import queue
 from app.jobs.models import REFLECTION
 from app.learning.dependencies import ALWAYS, Tools
@@ -52,6 +60,8 @@ class Applier:
         if any((one["kind"], one["id"]) not in records for one in wanted):
             raise Conflict("A record that this finding is about has changed meanwhile.")
         retired = [records[one["kind"], one["id"]] for one in proposal["retire"]]
+        learned = [doc for one in retired if one.kind == "memory" for doc in await self._memories.repeating(one.doc)]
+        retired += [of_memory(doc) for doc in learned if ("memory", doc["memory_id"]) not in records]
         match proposal["action"]:
             case "supersede":
                 keep = proposal["keep"]

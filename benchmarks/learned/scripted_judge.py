@@ -1,13 +1,14 @@
-"""A made-up model that judges pairs of the stories of reflection: always right, or wrong in one of ten cases.
+"""Models that judge pairs of the stories of reflection: a made-up one, always right or wrong in one of ten cases, and a
+real one.
 
-Of all else that a model is asked it says nothing: no memory, no fact, and as a summary what the user said.
+Of all else that a model is asked they say nothing: no memory, no fact, and as a summary what the user said.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from benchmarks.learned.meter import Json, completion
+from benchmarks.learned.meter import Answerer, Json, completion
 
 WRONG_IN = 10
 """A noisy judge is wrong about one of so many pairs."""
@@ -29,12 +30,9 @@ class ScriptedJudge:
 
     def __call__(self, body: Json) -> Json:
         """Returns the answer to a request."""
-        schema = body["response_format"]["json_schema"]
-        data, _ = json.JSONDecoder().raw_decode(body["messages"][1]["content"])
-        if schema["name"] == "JudgedPairs":
-            given: Json = {"pairs": [self._judged(one) for one in data["pairs"]]}
-        else:
-            given = _nothing(schema["schema"]["properties"], data)
+        if not _asks_for_verdicts(body):
+            return _nothing(body)
+        given = {"pairs": [self._judged(one) for one in _data(body)["pairs"]]}
         return completion(json.dumps(given, ensure_ascii=False), body)
 
     def _judged(self, pair: Json) -> Json:
@@ -48,6 +46,28 @@ class ScriptedJudge:
         return {"id": pair["id"], "verdict": relation, **words, "reason": "Only one of them can be true."}
 
 
-def _nothing(properties: Mapping[str, Json], data: Json) -> Json:
-    said = " ".join(line["text"] for line in data.get("conversation", ()) if line["role"] == "user")
-    return {name: (said or "Nothing.") if shape.get("type") == "string" else [] for name, shape in properties.items()}
+def judged_by(answer: Answerer) -> Answerer:
+    """Returns a model that asks `answer` for verdicts only."""
+    return lambda body: answer(body) if _asks_for_verdicts(body) else _nothing(body)
+
+
+def _asks_for_verdicts(body: Json) -> bool:
+    return bool(_schema(body)["name"] == "JudgedPairs")
+
+
+def _schema(body: Json) -> Json:
+    schema: Json = body["response_format"]["json_schema"]
+    return schema
+
+
+def _data(body: Json) -> Json:
+    data, _ = json.JSONDecoder().raw_decode(body["messages"][1]["content"])
+    given: Json = data
+    return given
+
+
+def _nothing(body: Json) -> Json:
+    properties: Mapping[str, Json] = _schema(body)["schema"]["properties"]
+    said = " ".join(line["text"] for line in _data(body).get("conversation", ()) if line["role"] == "user")
+    given = {name: (said or "Nothing.") if shape.get("type") == "string" else [] for name, shape in properties.items()}
+    return completion(json.dumps(given, ensure_ascii=False), body)

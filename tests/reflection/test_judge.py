@@ -14,8 +14,8 @@ from app.settings import JobSettings, ReflectionSettings, Settings
 from tests.conftest import Service, Starter
 from tests.reflection.test_comparing import record
 from tests.support.findings import findings, memory, reflect
-from tests.support.learning import undo
-from tests.support.memories import Json
+from tests.support.learning import end, undo
+from tests.support.memories import PAIR, Json
 from tests.support.model import Model
 from tests.support.operations import rows
 from tests.support.scripted import Reply
@@ -80,6 +80,46 @@ async def test_it_finds_what_needs_knowledge_and_says_why(judged: Service, llm: 
     assert (await judged.client.get(f"/v1/memories/{first}")).json()["status"] == "superseded"
     await undo(judged, accepted["operation_id"])
     assert (await judged.client.get(f"/v1/memories/{first}")).json()["status"] == "active"
+
+
+async def test_a_statement_that_was_learned_word_for_word_counts_as_its_message(judged: Service, llm: Model) -> None:
+    never, ate = (
+        "I have never eaten meat since my childhood in Kerala.",
+        "I ate a huge steak with my cousin Luis today.",
+    )
+    llm.says["JudgedPairs"] = knows(never, ate)
+    for session, text, day in (("one", never, "2026-03-05"), ("two", ate, "2026-05-05")):
+        turn = {"role": "user", "content": text, "timestamp": f"{day}T00:00:00Z"}
+        body = {**PAIR, "messages": [turn, {"role": "assistant", "content": "Noted."}]}
+        await judged.client.post(f"/v1/sessions/{session}/messages", json=body)
+        await end(judged, session)
+    stored = (await judged.client.get("/v1/memories", params={"limit": 50})).json()["items"]
+    memories = {one["memory_id"]: one["content"] for one in stored}
+    said = [*memories.values()]
+    assert (said.count(never), said.count(ate)) == (2, 2), "each is a message, and was learned"
+
+    query = {**PAIR, "query": "Does the user eat meat or steak?"}
+    hits = (await judged.client.post("/v1/memories/search", json=query)).json()["items"]
+    found = [hit["memory"]["content"] for hit in hits if hit["memory"]["content"] in (never, ate)]
+    assert sorted(found) == sorted((never, ate))
+    prompt = (await judged.client.post("/v1/context", json=query)).json()
+    (section,) = [one for one in prompt["sections"] if one["name"] == "memories"]
+    shown = [memories[item["id"]] for item in section["items"]]
+    assert sorted(text for text in shown if text in (never, ate)) == sorted((never, ate))
+
+    assert (await reflect(judged))["result"]["found"] == 1
+    (finding,) = await findings(judged)
+    accepted = (await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")).json()
+    assert await statuses(judged, never) == ["superseded"] * 2
+    assert await statuses(judged, ate) == ["active"] * 2
+    assert (await reflect(judged))["result"]["found"] == 0
+    await undo(judged, accepted["operation_id"])
+    assert await statuses(judged, never) == ["active"] * 2
+
+
+async def statuses(service: Service, content: str) -> list[str]:
+    page = await service.client.get("/v1/memories", params={"status": "any", "limit": 50})
+    return [one["status"] for one in page.json()["items"] if one["content"] == content]
 
 
 async def test_a_second_run_asks_and_changes_nothing_and_a_changed_text_is_judged_anew(
