@@ -58,7 +58,9 @@ class Result:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, default=DEV, help="the set of conversations (JSON)")
+    parser.add_argument(
+        "--data", "--set", type=Path, default=DEV, metavar="FILE", help="the set of conversations (JSON)"
+    )
     parser.add_argument("--model", nargs="+", choices=MODELS, default=[*SAYS, "none"])
     parser.add_argument("--conversations", type=int, help="only N, of all languages in turn")
     parser.add_argument(

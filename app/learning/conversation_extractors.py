@@ -16,9 +16,10 @@ from app.learning.extraction import Rules
 from app.learning.learning_run import Answer, Extraction, PartRequest, Skipped, ask, quoted_in
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.output_validation import profile_patch
+from app.learning.own_profile import further_profile
 from app.learning.prompts import ProfileItem, TranscriptLine, data
 from app.learning.quotes import Quote
-from app.learning.statements import further_facts, further_memories, further_profile
+from app.learning.statements import further_facts, further_memories
 from app.llm.base import LLM, Budget
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter

@@ -15,6 +15,7 @@ from app.learning.words import (
     fold,
     languages,
     number_words,
+    other_subject,
     said_by,
     table,
     tokens,
@@ -39,6 +40,7 @@ LEAST_WORDS = 2
 _CLAUSE = re.compile(
     r"[,;:()\u2013\u2014\u3001\uff0c\uff1b]|\s-\s|\.\s|\b(?:but|and|aber|und|mais|et|pero|y|ma|mas|maar)\b"
 )
+_CONTRAST = re.compile(r"\b(?:but|aber|mais|pero|maar)\b")
 _CLAUSE_END = re.compile(r"[,;:.!?]")
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NAME = re.compile(r"(?<![.!?\u2026]\s)(?<!^)(?<=\s)[\"'(\u201c\u00ab]?([A-Z\u00c0-\u00de\u0410-\u042f][\w'-]+)")
@@ -92,7 +94,8 @@ def about_user(quote: Quote, value: str) -> str | None:
     if quote.line.role != "user":
         return "said_by_assistant"
     spoken = languages(quote.sentence)
-    subject = _last_subject(_before(quote, value), spoken)
+    before = _before(quote, value)
+    subject = "other" if _owned_by_other(before, spoken) else _last_subject(before, spoken)
     if subject is None:
         subject = _last_subject(quote.sentence, spoken) or ("user" if _subject_left_out(quote) else None)
     if subject == "other":
@@ -119,14 +122,6 @@ def hard_values(text: str) -> list[str]:
     return [*_NAME.findall(text), *_WHOLE_NUMBER.findall(text)]
 
 
-def hard_said(text: str, said: str) -> bool:
-    """Returns whether the names and numbers of a text occur in what was said. Abbreviations such as "IATA" need not."""
-    words = {token.word for token in tokens(said)} | table("generic").words
-    return all(
-        fold(value) in words or _terms(value) <= _terms(said) for value in hard_values(text) if not value.isupper()
-    )
-
-
 def number(text: str) -> bool:
     """Returns whether a text holds a number, in digits or as a word."""
     if _NUMBER.search(text) or _UNSPACED_NUMBER.search(text):
@@ -147,8 +142,9 @@ def relative(text: str) -> bool:
 def says_predicate(predicate: str, quote: Quote, value: str) -> bool:
     """Returns whether the sentence says the predicate of a value: right before it, by a word of its table, or else, in
     the clause of the value, by one of its own words. A predicate that repeats the whole value says nothing about it."""
-    own = predicate.replace("_", " ")
-    if said_together(own, value, quote.sentence) or any(words.found_in(quote.sentence) for words in said_by(predicate)):
+    own, wanted = predicate.replace("_", " "), _terms(value)
+    part = max(_CONTRAST.split(quote.sentence), key=lambda part: len(wanted & _terms(part)))  # beyond "but" is another
+    if said_together(own, value, quote.sentence) or any(words.found_in(part) for words in said_by(predicate)):
         return True
     if said_by(predicate):
         return shown(own, quote.sentence)
@@ -227,16 +223,17 @@ def clause_of(quote: Quote, value: str) -> str:
     """
     wanted, place = _terms(value), quote.sentence.find(quote.text)
     end = place + len(quote.text) if place >= 0 else len(quote.sentence)
-    clauses = _clauses(quote.sentence)
-    told = [_terms(quote.sentence[slice(*span)]) for span in clauses]
+    spans = clause_spans(quote.sentence)
+    told = [_terms(quote.sentence[slice(*span)]) for span in spans]
     held = [at for at, said in enumerate(told) if wanted & said]
-    quoted = [at for at in held if clauses[at][0] < end and clauses[at][1] > place]
+    quoted = [at for at in held if spans[at][0] < end and spans[at][1] > place]
     kept = set(quoted or held)
-    kept |= {at - 1 for at in kept if at and told[at] <= wanted | _generic_terms()}
-    return " ".join(quote.sentence[slice(*clauses[at])] for at in sorted(kept)) or quote.sentence
+    small, replies = wanted | _generic_terms(), table("denials").words
+    kept |= {at - 1 for at in kept if at and told[at] <= small and not told[at - 1] <= replies}
+    return " ".join(quote.sentence[slice(*spans[at])] for at in sorted(kept)) or quote.sentence
 
 
-def _clauses(sentence: str) -> list[tuple[int, int]]:
+def clause_spans(sentence: str) -> list[tuple[int, int]]:
     """Returns where the clauses of a sentence begin and end."""
     breaks = [(found.start(), found.end()) for found in _CLAUSE.finditer(sentence)]
     starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(sentence)]
@@ -252,11 +249,20 @@ def _last_subject(text: str, spoken: frozenset[str]) -> str | None:
     return _unspaced_subject(text)
 
 
+def _owned_by_other(before: str, spoken: frozenset[str]) -> bool:
+    """Returns whether what follows a text is somebody else's, as behind "his" or "their", or "his car's"."""
+    owners, said = table("other_owner", spoken), [token.word for token in tokens(_CLAUSE_END.split(before)[-1])]
+    said = said[:-1] if said and said[-1] in table("copulas") else said
+    small = table("articles").words | table("prepositions", spoken).words
+    beside = len(said) > 1 and said[-1] not in small and said[-2] in owners
+    return beside or (bool(said) and said[-1] in owners) or before.endswith(owners.unspaced)
+
+
 def _subject_at(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> str | None:
     word = said[at].word
     if word in table("first_subject", spoken) or word in table("first_verbs", spoken):
         return "user"
-    if word in table("other_subject", spoken):
+    if other_subject(said, at, text, spoken):
         return "other"
     if word in table("relations", spoken):
         return None if _behind_preposition(said, at, text, spoken) else "other"

@@ -13,9 +13,10 @@ from app.errors import Invalid
 from app.facts.keys import USER, field_of, settled
 from app.facts.schemas import FactCreate
 from app.learning import evidence, quotes
-from app.learning.output_validation import profile_reason, time_shown
+from app.learning.output_validation import lesson_reason, profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find, narrowed
+from app.learning.standing import says_verbs, standing, states_nothing, withdrawn
 from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -26,9 +27,7 @@ DroppedCounts = Counter[str]
 """Counts of dropped items by reason."""
 USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker")
 """Subjects of a fact that name the user."""
-VALUE_TOKENS = 3
-"""A longer text is no value itself. Its names and numbers are."""
-REWORDED = ("not_said", "not_about_user")
+REWORDED = ("not_said", "not_about_user", "other_words", "given_up")
 """Reasons that lie in the words of a memory: its quote has other ones."""
 WISHES = ("preference", "instruction")
 """Memory types that may come from a request to the agent, such as "Please answer in German"."""
@@ -74,7 +73,7 @@ class Rules:
                 agent_id=self.owner["agent_id"],
                 user_id=self.owner["user_id"],
                 content=content,
-                context=self._context(one, quote),
+                context=self._context(one, content, quote),
                 memory_type=one.memory_type,
                 importance=round(one.importance, 3),
                 trust=trust,
@@ -97,9 +96,11 @@ class Rules:
             if quotes.promised(quote) and evidence.content_shown(content, quote, self.names):
                 self.dropped["reworded"] += 1
                 content = quotes.promises(quote.sentence, quote)
-        elif quote is not None and self._reworded(one, content, quote):
-            self.dropped["reworded"] += 1
-            content = quote.sentence
+        elif quote is not None:
+            content = standing(content, quote, self.lines)
+            if self._reworded(one, content, quote):
+                self.dropped["reworded"] += 1
+                content = standing(quote.sentence, quote, self.lines)
         shown = self._shown(one.quote, content, lambda quote: _memory(one, content, quote, self))
         return None if shown is None else (content, shown)
 
@@ -109,11 +110,13 @@ class Rules:
         in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
         return (in_other_words or quotes.other_language(content, own)) and _memory(one, own, quote, self) is None
 
-    def _context(self, one: LearnedMemory, quote: Quote) -> str | None:
-        """Returns the memory's condition, or None if the message does not say it; the memory stays then."""
+    def _context(self, one: LearnedMemory, content: str, quote: Quote) -> str | None:
+        """Returns the memory's condition, or None if the message does not say it, or if it repeats the memory; the
+        memory stays then."""
         if one.context is None or no_value(one.context):
             return None
-        if evidence.shown(one.context, quote.line.text):
+        repeated = evidence.content_terms(content) <= evidence.content_terms(one.context)
+        if evidence.shown(one.context, quote.line.text) and not repeated:
             return one.context
         self.dropped["context"] += 1
         return None
@@ -163,7 +166,7 @@ class Rules:
         return result
 
     def _stated(self, one: LearnedFact, quote: Quote) -> str | None:
-        return _fact(one, quote, self) or self._withdrawn(one.predicate.replace("_", " "), quote)
+        return _fact(one, quote, self) or withdrawn(quote, one.predicate.replace("_", " "), self.lines)
 
     def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
         if one.valid_from is None:
@@ -200,20 +203,12 @@ class Rules:
         for one in self._valid(learned):
             if normalise_content(one.text) in texts:
                 self.dropped["known"] += 1
-            elif self._shown(one.quote, one.text, lambda quote, one=one: self._unsaid(one.text, quote)) is not None:
+            elif (
+                self._shown(one.quote, one.text, lambda quote, one=one: lesson_reason(one.text, quote, self.lines))
+                is not None
+            ):
                 result.append(one)
         return result
-
-    def _unsaid(self, text: str, quote: Quote) -> str | None:
-        """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user
-        goes to Lisbon.", or it has a name or a number that nobody said."""
-        if quote.line.role == "assistant":
-            return "said_by_assistant"
-        words = [token.word for token in tokens(text)]
-        if words[:2] == ["the", "user"] or text.startswith(table("first_subject").unspaced):
-            return "of_one_user"
-        said = "\n".join(line.text for line in self.lines)
-        return None if evidence.hard_said(text, said) else "name_not_said"
 
     # --- Parts --------------------------------------------------------------------------------------------------------
 
@@ -233,19 +228,11 @@ class Rules:
         reason: str | None = "unfounded"
         if quote is not None:
             idle = "small_talk" if is_idle(quote.sentence) else None
-            reason = rule(quote) or idle or self._withdrawn(value, quote)
+            reason = rule(quote) or idle or withdrawn(quote, value, self.lines)
         if reason is not None:
             self.dropped[reason] += 1
             return None
         return quote
-
-    def _withdrawn(self, value: str, quote: Quote) -> str | None:
-        """Returns `taken_back` if the speaker denies or corrects a value later."""
-        if evidence.negated(value):
-            return None
-        values = [*quotes.capitalised(value), *([value] if len(tokens(value)) <= VALUE_TOKENS else ())]
-        denied = any(quotes.taken_back(quote, each, self.lines) for each in values)
-        return "taken_back" if denied or quotes.corrected(quote, value, self.lines) else None
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -297,7 +284,8 @@ def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str
         return about
     if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
         return about
-    return evidence.content_shown(content, quote, rules.names)
+    unstated = None if one.memory_type in WISHES else states_nothing(content, quote)
+    return unstated or evidence.content_shown(content, quote, rules.names) or says_verbs(content, quote)
 
 
 def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:
@@ -305,6 +293,8 @@ def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:
     negated = evidence.negated(content)
     reason = evidence.asserted(quote, content, negated=negated, requested=wish and evidence.requested(quote))
     if reason == "unsure" and table("unsure").found_in(content):
+        return None
+    if reason == "negated" and content == quote.sentence:  # says what it denies
         return None
     if reason is None and negated and not evidence.negated(quote.sentence):
         return "negated"

@@ -28,6 +28,7 @@ from app.jobs.runner import Done, Run
 from app.learning import evidence, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
+from app.learning.output_validation import hard_said
 from app.learning.words import no_value, table, tokens
 from app.llm.base import LLM, configured
 from app.memories.models import Embeddings
@@ -54,11 +55,11 @@ def refusal(value: str | None, inputs: Sequence[str]) -> str | None:
     known = {token.word for token in tokens(said)} | table("generic").words | table("articles").words
     if any(token.word not in known for token in tokens(value)) and not set(terms(value)) <= set(terms(said)):
         return "invented"
-    if not evidence.hard_said(value, said):
+    if not hard_said(value, said):
         return "invented"
     if any(not set(terms(one)) & set(terms(value)) for one in inputs):
         return "left_out"
-    if any(not evidence.hard_said(one, value) for one in inputs):
+    if any(not hard_said(one, value) for one in inputs):
         return "left_out"
     return "negated" if evidence.negated(value) != any(map(evidence.negated, inputs)) else None
 

@@ -4,14 +4,16 @@ What a message must show before a sentence of a summary is kept.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from app.core.clock import parse_rfc3339
 from app.learning import evidence
 from app.learning.prompts import ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, capitalised, cited, corrected, find, sentences, taken_back
-from app.learning.words import active, no_value, table, tokens
+from app.learning.quotes import Quote, cited, denied_at_once, find, other_language, sentences, taken_back
+from app.learning.standing import withdrawn
+from app.learning.words import active, fold, no_value, table, tokens
 from app.retrieval.time_expressions import read_interval
 from app.storage.schema import Doc
 from app.storage.text import terms
@@ -36,7 +38,7 @@ def profile_reason(one: ProfileItem, quote: Quote) -> str | None:
         return reason
     about = evidence.about_user(quote, one.value)
     if about == "not_about_user" and (one.field == "conversation_preference" or requested):
-        return None  # a request to the agent has no subject
+        return None if _fits(one, quote) else "field_not_said"  # a request to the agent has no subject
     if about is not None:
         return about
     return None if _fits(one, quote) else "field_not_said"
@@ -60,11 +62,20 @@ def _fits(one: ProfileItem, quote: Quote) -> bool:
     if one.field == "name" and not evidence.name(one.value):
         return False
     predicate = _FIELDS.get(one.field)
+    if one.field == "conversation_preference":
+        return _about_answers(quote)
     return (
         predicate is None
         or evidence.says_predicate(predicate, quote, one.value)
         or (one.field == "interest" and active(quote.sentence))
     )
+
+
+def _about_answers(quote: Quote) -> bool:
+    """Returns whether a sentence is about how the agent answers: it has a word of style or address, asks for something,
+    or names the agent."""
+    names = ("styles", "asking", "forms_of_address", "second_person")
+    return any(table(name).found_in(quote.sentence) for name in names) or evidence.requested(quote)
 
 
 def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
@@ -92,6 +103,8 @@ SUBJECT_WORDS = 3
 """The number of words from the beginning of a sentence that have its subject."""
 SHORT, SHORT_SHARE = 4, 2 / 3
 """A sentence of so few terms of its own has this share of them from one message and the one before it."""
+TWO_WORDS = 2
+"""A sentence of so few terms of its own has all of them from one sentence."""
 SHARE = 0.6
 """The share of the terms of a longer sentence that were said, by whomever."""
 
@@ -110,7 +123,11 @@ def borne_out(sentence: str, lines: Sequence[TranscriptLine], earlier: str | Non
     if earlier and _repeats(sentence, earlier):
         return True
     nearest = _nearest(sentence, lines)
-    if nearest is None or not _said(sentence, nearest, lines, earlier or ""):
+    if (
+        nearest is None
+        or other_language(sentence, nearest.line.text)
+        or not _said(sentence, nearest, lines, earlier or "")
+    ):
         return False
     if nearest.line.role != "user":
         return not _of_user(sentence) or table("reported").found_in(sentence)
@@ -120,8 +137,10 @@ def borne_out(sentence: str, lines: Sequence[TranscriptLine], earlier: str | Non
         return False
     if evidence.negated(sentence):
         return True
-    values = [*evidence.hard_values(sentence), *capitalised(sentence)]
-    return not any(taken_back(nearest, value, lines) for value in values) and not corrected(nearest, sentence, lines)
+    values = evidence.hard_values(sentence)
+    return (
+        not any(taken_back(nearest, value, lines) for value in values) and withdrawn(nearest, sentence, lines) is None
+    )
 
 
 def _repeats(sentence: str, earlier: str) -> bool:
@@ -143,6 +162,8 @@ def _said(sentence: str, nearest: Quote, lines: Sequence[TranscriptLine], earlie
     reason = _reason(sentence)
     if reason and _among(reason, there) < SHORT_SHARE * len(reason):
         return False
+    if len(own) <= TWO_WORDS and not table("reported").found_in(sentence.partition("that")[2] or sentence):
+        return _among(own, _told([replace(nearest.line, text=nearest.sentence)], earlier)) == len(own)
     if len(own) <= SHORT:
         return _among(own, there) >= SHORT_SHARE * len(own)
     return _among(own, everything) >= SHARE * len(own)
@@ -210,3 +231,48 @@ def _of_user(sentence: str) -> bool:
     first = [token.word for token in tokens(sentence)[:SUBJECT_WORDS]]
     words = table("user_words")
     return any(word in words or word in table("first_subject") for word in first) or sentence.startswith(words.unspaced)
+
+
+# --- Lessons ----------------------------------------------------------------------------------------------------------
+
+
+BEFORE = 2
+"""The number of messages before its own that a lesson may be about."""
+
+
+def hard_said(text: str, said: str) -> bool:
+    """Returns whether the names and numbers of a text occur in what was said. Abbreviations such as "IATA" need not."""
+    words = {token.word for token in tokens(said)} | table("generic").words
+    return all(
+        fold(value) in words or evidence.all_terms(value) <= evidence.all_terms(said)
+        for value in evidence.hard_values(text)
+        if not value.isupper()
+    )
+
+
+def lesson_reason(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str | None:
+    """Returns why a lesson is none: it is what the assistant said itself, it is about one user, as in "The user goes to
+    Lisbon.", it has a name or a number that nobody said, or no outcome shows it."""
+    if quote.line.role == "assistant":
+        return "said_by_assistant"
+    words = [token.word for token in tokens(text)]
+    first = any(word in table(name) for word in words for name in ("first_subject", "first_other"))
+    if words[:2] == ["the", "user"] or first or text.startswith(table("first_subject").unspaced):
+        return "of_one_user"
+    if not hard_said(text, "\n".join(line.text for line in lines)):
+        return "name_not_said"
+    return None if _lesson_shown(text, quote, lines) else "not_shown"
+
+
+def _lesson_shown(text: str, quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
+    """Returns whether there is evidence of a lesson: what a tool gave back, or a message of the user that says an
+    outcome, a correction or a rule ("failed", "sorry", "always") and, with the two before it, a word of the lesson."""
+    if any(line.role not in ("user", "assistant") for line in lines):
+        return True
+    at = lines.index(quote.line) if quote.line in lines else 0
+    near = " ".join(line.text for line in lines[max(0, at - BEFORE) : at + 1])
+    if not evidence.share_terms(text, near):
+        return False
+    told = quote.line.text
+    shows = any(table(name).found_in(told) for name in ("outcomes", "corrections", "replacements"))
+    return shows or any(denied_at_once(token.word, told) for token in tokens(told))

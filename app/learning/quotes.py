@@ -149,6 +149,8 @@ BETWEEN = 2
 """The number of prepositions or articles that may stand between "not" and what is taken back, as in "not in Madrid"."""
 CORRECTION_WORDS = 2
 """The number of words from the beginning of a sentence that show a correction."""
+REPLACING_WORDS = 4
+"""The number of words from the beginning of a sentence in which it sets another value, as in "make it eight"."""
 BEHIND = 3
 """The number of tokens in which a negation follows what is taken back, as in "212 is not right"."""
 _QUOTED = re.compile(
@@ -160,6 +162,7 @@ _FUTURE = re.compile(r"\w{3,}(?:erai|irai)")
 """The French future of the first person, without accents."""
 _QUESTION = re.compile(r"[?\u061f\uff1f]\s*[\"')\u201d\u00bb]*\s*$")
 _NUMBER = re.compile(r"\d+(?:[.:,]\d+)*")
+_NUMERALS = re.compile("[〇零一二两三四五六七八九十百千万亿]{2,}")
 _CLAUSE_END = re.compile(r"[,;:.!?\u2014\u3001\uff0c\u3002\uff1f\uff01]+|\s-\s")
 
 
@@ -207,28 +210,55 @@ def corrected(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
     for text in (quote.line.text.partition(quote.sentence)[2], *later):
         for sentence in sentences(text):
-            first = [token.word for token in tokens(sentence)[:CORRECTION_WORDS]]
-            if any(word in table("corrections") for word in first) or sentence.startswith(
-                table("corrections").unspaced
-            ):
+            if _corrects(sentence):
                 new = numbers(sentence)
                 if any(_alike(old, each) for old in old_numbers for each in new) and not new & old_numbers:
                     return True
     return False
 
 
+def _corrects(sentence: str) -> bool:
+    """Returns whether a sentence begins as a correction, such as "Sorry, it is 3.10." or "Make it eight."."""
+    first = [token.word for token in tokens(sentence)[:REPLACING_WORDS]]
+    if any(word in table("corrections") for word in first[:CORRECTION_WORDS]):
+        return True
+    if any(" ".join(first).startswith(f"{phrase} ") for phrase in table("replacements").words):
+        return True
+    return sentence.startswith(table("corrections").unspaced) or any(
+        word in sentence for word in table("replacements").unspaced
+    )
+
+
 def numbers(text: str) -> set[str]:
-    """Returns the numbers of a text: those in digits, and words from "two" on ("one" and its like are articles)."""
+    """Returns the numbers of a text: those in digits, words from "two" on ("one" and its like are articles), and
+    numerals of two characters or more, such as 十七万."""
     words = {token.word for token in tokens(text) if number_words().get(token.word, "1") != "1"}
-    return words | set(_NUMBER.findall(text))
+    words = {word for word in words if word.isascii() or len(word) > 1}
+    return words | set(_NUMBER.findall(text)) | set(_NUMERALS.findall(text))
 
 
 def _alike(old: str, new: str) -> bool:
-    """Returns whether two numbers are written alike: both with a point, as versions are, both as times, or as words."""
+    """Returns whether two numbers are written alike: both with a point, as versions are, both as times, or as words.
+    Numerals end alike, as thousands do."""
+    if _NUMERALS.fullmatch(old) and _NUMERALS.fullmatch(new):
+        return old[-1] == new[-1]
     if old in number_words() and new in number_words():
         return True
     mark = next((mark for mark in ".:" if mark in old), "")
     return bool(mark) and mark in new and old.count(mark) == new.count(mark)
+
+
+def denied_at_once(value: str, sentence: str) -> bool:
+    """Returns whether a clause that ends with a value is denied by the next one, before something else is said, as in
+    "on the 24th, no, the 25th"."""
+    wanted = [token.word for token in tokens(value)]
+    clauses = [[token.word for token in tokens(clause)] for clause in _CLAUSE_END.split(sentence)]
+    denials = table("negations").words | table("corrections").words | table("denials").words
+    for clause, denial, new in zip(clauses, clauses[1:], clauses[2:], strict=False):
+        short = 0 < len(denial) <= CORRECTION_WORDS and all(word in denials for word in denial)
+        if wanted and short and new and clause[-len(wanted) :] == wanted:
+            return True
+    return False
 
 
 def _denied(wanted: Sequence[str], clause: str) -> bool:
@@ -266,7 +296,7 @@ def _promise(sentence: str) -> bool:
         or any(w in sentence for w in advice.unspaced)
     ):
         return False
-    if "i'll" in said or sum(word in committing for word in said) > 1:
+    if "i'll" in said or sum(word in committing for word in {*said}) > 1:
         return True
     if any(word in sentence for word in committing.unspaced):
         return True

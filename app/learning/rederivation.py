@@ -50,21 +50,33 @@ class Rederivation:
         for note in covering:
             await judge.judge(note)
         told = [note for note in notes if "summary" in note["result"]]
-        forgotten = [change for note in told for change in await self._forgotten(run, note)]
+        quoted = [note for note in covering if "quotes" in note["result"]]
+        gone: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"]) for note in told]
         rekeyed = [change for note in covering if note not in told for change in _rekeyed(note)]
-        await run.commit([*forgotten, *rekeyed, *self._learn_again(run, session, judge)])
+        unsaid = await self._unsaid(run, told, quoted)
+        await run.commit([*gone, *unsaid, *rekeyed, *self._learn_again(run, session, judge)])
         return Done({"judged": judge.count})
 
-    async def _forgotten(self, run: Run, note: Doc) -> list[Change]:
-        """Returns the changes that remove the text of a summary from its derivation and its operation."""
-        changes: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"])]
-        operation_id = note["operation_id"]
-        operation = None if operation_id is None else await self._store.get(OPERATIONS, run.tenant, operation_id)
-        parts = ((operation or {}).get("result") or {}).get("parts") or {}
-        if operation is not None and "summary" in parts.get("summary", {}):
-            result = operation["result"] | {"parts": parts | {"summary": parts["summary"] | {"summary": None}}}
-            changes.append(Update(OPERATIONS, run.tenant, operation_id, set={"result": result}))
-        return changes
+    async def _unsaid(self, run: Run, told: Sequence[Doc], quoted: Sequence[Doc]) -> list[Change]:
+        """Returns the changes that remove texts of summaries and quotes of the profile from the operations of their
+        derivations, one for each operation."""
+        results: dict[str, Doc] = {}
+        cleared: tuple[tuple[str, str, object, Sequence[Doc]], ...] = (
+            ("summary", "summary", None, told),
+            ("profile", "quotes", [], quoted),
+        )
+        for part, field, value, notes in cleared:
+            for operation_id in {note["operation_id"] for note in notes} - {None}:
+                if operation_id not in results:
+                    operation = await self._store.get(OPERATIONS, run.tenant, operation_id)
+                    results[operation_id] = (operation or {}).get("result") or {}
+                parts = results[operation_id].get("parts") or {}
+                if field in parts.get(part, {}):
+                    parts = parts | {part: parts[part] | {field: value}}
+                    results[operation_id] = results[operation_id] | {"parts": parts}
+        return [
+            Update(OPERATIONS, run.tenant, key, set={"result": result}) for key, result in results.items() if result
+        ]
 
     def _learn_again(self, run: Run, session: Doc, judge: "_Judge") -> list[Change]:
         """Returns the changes that queue a new summary, and learning from the messages that were judged."""
@@ -149,6 +161,7 @@ def _learned(note: Doc) -> bool:
 
 def _rekeyed(note: Doc) -> list[Change]:
     """Returns the changes that give a derivation another id, so that its messages may be learned from again, and that
-    remove the steps of its undo, which may hold what the message said."""
-    again = note | {"derivation_id": new_id("der"), "undo": []}
+    remove the steps of its undo and its quotes, which may hold what the message said."""
+    result = note["result"] | ({"quotes": []} if "quotes" in note["result"] else {})
+    again = note | {"derivation_id": new_id("der"), "undo": [], "result": result}
     return [Delete(DERIVATIONS, note["tenant_id"], note["derivation_id"]), Insert(DERIVATIONS, again)]

@@ -1,21 +1,22 @@
 """What a user says plainly, found without a model: it completes what a model leaves out of its answer. Pure functions.
 
-Small models name one to three items of a conversation and leave out the others. Four kinds of items can be found by the
-form of a sentence: people ("my wife Nuala"), what is said of them ("she's allergic to nuts"), how the user wants to be
-answered ("Trois phrases maximum, s'il vous plaît"), and statements in the user's own words. The rules of evidence judge
-these items like a model's. What a model quotes goes before what it does not.
+Small models name one to three items of a conversation and leave out the others. Three kinds of items can be found here
+by the form of a sentence: people ("my wife Nuala"), what is said of them ("she's allergic to nuts"), and statements in
+the user's own words. A fourth one is the profile (`own_profile.py`). The rules of evidence judge these items like a
+model's. What a model quotes goes before what it does not.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 
 from app.core.characters import is_idle
 from app.facts.schemas import FactCreate
 from app.learning import evidence
 from app.learning.extraction import Rules
-from app.learning.prompts import LearnedFact, LearnedMemory, ProfileItem, TranscriptLine, heard
+from app.learning.prompts import LearnedFact, LearnedMemory, TranscriptLine, heard
 from app.learning.quotes import CONTRACTED, Quote, find, promised, sentences
 from app.learning.words import Token, languages, table, tokens, weight
 from app.memories.schemas import MemoryCreate
@@ -30,11 +31,14 @@ COVERED = 0.6
 """A statement with this share of its terms in one memory that is stored says nothing new."""
 FEWEST = 5
 """The most memories of a stretch, those of the model included, if this is more than half of the user's messages."""
-MOST_PROMISES, MOST_FACTS, MOST_WISHES = 2, 20, 5
+MOST_PROMISES, MOST_FACTS = 2, 20
 """The most of each that code adds for a stretch."""
 VALUE_TOKENS = 6
 """The number of tokens of what is said of a person."""
-WISH_CHARS = 200
+FUNCTION_TABLES = (
+    *("first_subject", "first_other", "first_verbs", "other_subject", "second_person", "common", "articles", "copulas"),
+    *("prepositions", "negations", "corrections", "changes", "subordinating", "clause_words"),
+)
 _SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -62,7 +66,7 @@ def further_memories(
     said = [
         each
         for each in _statements(rules.lines, chosen)
-        if not _covered(each.quote.sentence, told) and _earnest(each.quote, rules.lines)
+        if not _covered(each.quote.sentence, told) and earnest(each.quote, rules.lines)
     ]
     best = sorted(said, key=lambda each: -each.weight)
     kept: list[tuple[MemoryCreate, Doc]] = []
@@ -92,8 +96,8 @@ def _statements(lines: Sequence[TranscriptLine], chosen: Iterable[str]) -> Itera
             picked = any(sentence in each for each in chosen)
             if line.role == "user":
                 own = _size(sentence)
-                telling = picked or evidence.about_user(quote, sentence) is None
-                if own >= (QUOTED_TERMS if picked else LEAST_TERMS) and telling and _certain(quote):
+                telling = picked or evidence.about_user(quote, sentence) is None or _of_relative(sentence)
+                if own >= (QUOTED_TERMS if picked else LEAST_TERMS) and telling and certain(quote):
                     yield _Statement(quote, _weight(quote, own, picked=picked))
             elif promised(quote) and _size(sentence) >= LEAST_TERMS:
                 yield _Statement(quote, 0)
@@ -105,12 +109,22 @@ def _size(sentence: str) -> int:
     return unspaced * 2 // 3 if unspaced else len(evidence.content_terms(sentence))
 
 
-def _certain(quote: Quote) -> bool:
-    """Returns whether a sentence states something: it has no word of a wish or a guess, and asks the agent nothing."""
-    return not table("unsure", languages(quote.sentence)).found_in(quote.sentence) and not evidence.requested(quote)
+def _of_relative(sentence: str) -> bool:
+    """Returns whether a sentence speaks of a person of the user's, as in "my son Emil is at the Lessing school"."""
+    return any(_people(sentence, tokens(sentence), languages(sentence)))
 
 
-def _earnest(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
+def certain(quote: Quote) -> bool:
+    """Returns whether a sentence states something: it asks the agent nothing, and the first clause with its speaker,
+    and those before, have no word of a wish or a guess. A later clause may: "I'm fine on boats, not if it rains"."""
+    spoken, sentence = languages(quote.sentence), quote.sentence
+    speaker = [table(name, spoken) for name in ("first_subject", "first_other", "first_verbs")]
+    spans = evidence.clause_spans(sentence)
+    own = next((end for start, end in spans if any(each.found_in(sentence[start:end]) for each in speaker)), None)
+    return not table("unsure", spoken).found_in(sentence[:own]) and not evidence.requested(quote)
+
+
+def earnest(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
     """Returns whether a sentence is meant and still holds: no joke, nothing of the past, of a story or of a text to be
     worked on, and nothing of which the user says something else later."""
     if table("not_meant").found_in(quote.sentence) or table("fiction").found_in(quote.line.text):
@@ -123,19 +137,30 @@ def _earnest(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
 
 def _revised(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
     """Returns whether a later sentence of the speaker has words of this one beside one of correction or negation."""
-    own = evidence.content_terms(quote.sentence)
+    own = _content(quote.sentence)
     later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
     for sentence in (
         each for text in (quote.line.text.partition(quote.sentence)[2], *later) for each in sentences(text)
     ):
         changed = table("corrections").found_in(sentence) or table("changes").found_in(sentence)
-        if changed and own & evidence.content_terms(sentence):
+        if changed and own & _content(sentence):
             return True
     return False
 
 
+def _content(text: str) -> set[str]:
+    """Returns the terms of a text without those of function words, in any language."""
+    return {term for term in evidence.content_terms(text) - _function_terms() if len(term) > 1}
+
+
+@cache
+def _function_terms() -> frozenset[str]:
+    words = (word for name in FUNCTION_TABLES for word in (*table(name).words, *table(name).unspaced))
+    return frozenset(term for word in words for term in evidence.all_terms(word))
+
+
 def _weight(quote: Quote, own: int, *, picked: bool) -> float:
-    first = evidence.about_user(quote, quote.sentence) is None
+    first = evidence.about_user(quote, quote.sentence) is None or _of_relative(quote.sentence)
     hard = bool(evidence.hard_terms(quote.sentence))
     return min(own, MOST_TERMS) / 4 + 1.5 * first + evidence.number(quote.sentence) + hard + 2 * picked
 
@@ -154,10 +179,10 @@ def _judged(rules: Rules, quote: Quote) -> list[tuple[MemoryCreate, Doc]]:
         importance=0.5,
         superseded_ids=[],
     )
-    return _apart(rules).memories([one], {})
+    return apart(rules).memories([one], {})
 
 
-def _apart(rules: Rules) -> Rules:
+def apart(rules: Rules) -> Rules:
     """Returns the rules with a count of its own: what code finds and drops is no fault of the model's."""
     return replace(rules, dropped=Counter())
 
@@ -174,7 +199,7 @@ def further_facts(rules: Rules, stored: Sequence[tuple[FactCreate, Doc]]) -> lis
             for sentence in sentences(line.text):
                 found += list(_of_people(sentence))
     new = [one for one in found if not any(evidence.all_terms(f"{one.subject} {one.object}") <= each for each in told)]
-    return _apart(rules).facts(new)[:MOST_FACTS]
+    return apart(rules).facts(new)[:MOST_FACTS]
 
 
 def _of_people(sentence: str) -> Iterator[LearnedFact]:
@@ -273,31 +298,3 @@ def _fact(sentence: str, subject: str, predicate: str, value: str) -> LearnedFac
         cardinality="many",
         valid_from=None,
     )
-
-
-# --- Profile ----------------------------------------------------------------------------------------------------------
-
-
-def further_profile(rules: Rules, stored: Sequence[tuple[ProfileItem, Quote]]) -> list[tuple[ProfileItem, Quote]]:
-    """Returns how the user wants to be answered, without what a stored item of the profile quotes."""
-    quoted = [quote.sentence for one, quote in stored if one.field == "conversation_preference"]
-    found = []
-    for line in heard(rules.lines):
-        if line.role == "user":
-            for sentence in sentences(line.text):
-                if _wish(sentence) and not any(sentence in each or each in sentence for each in quoted):
-                    item = ProfileItem(
-                        quote=sentence, field="conversation_preference", about=None, value=sentence[:WISH_CHARS]
-                    )
-                    found.append(item)
-    return _apart(rules).profile(found)[:MOST_WISHES]
-
-
-def _wish(sentence: str) -> bool:
-    """Returns whether a sentence says how to answer: "you may tutoyer me", or "no emojis, please".
-
-    A form of address says so alone. Another word of style needs one with which somebody asks.
-    """
-    if table("forms_of_address").found_in(sentence):
-        return True
-    return table("styles").found_in(sentence) and table("asking").found_in(sentence)

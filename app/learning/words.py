@@ -3,7 +3,7 @@
 import re
 import tomllib
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,6 +13,8 @@ from app.storage.text import UNSPACED
 
 _FILE = Path(__file__).parent / "data" / "evidence_words.toml"
 _TOKEN = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w\u0300-\u036f])+(?:['-](?:(?![{UNSPACED}])\w)+)*")
+STATES = frozenset(("住", "定居", "工作", "喜欢", "讨厌", "好き", "大好", "嫌い", "苦手", "过敏", "アレルギー"))
+"""Words without spaces for what somebody is or likes."""
 _APOSTROPHES = str.maketrans("\u2019\u02bc\u2018\u00b4`\uff07", "''''''")
 _DETECTED_BY = ("first_subject", "first_other", "first_verbs", "prepositions", "negations", "common")
 """Tables whose words tell the language of a text."""
@@ -115,6 +117,11 @@ def said_by(predicate: str) -> tuple[WordTable, ...]:
     return tuple(words for names, words in _predicates() if names & of)
 
 
+def said_by_unspaced(text: str) -> list[WordTable]:
+    """Returns the tables of predicates of which a text has a word without spaces that says what somebody is."""
+    return [words for _, words in _predicates() if any(word in text for word in words.unspaced if word in STATES)]
+
+
 @cache
 def _predicates() -> tuple[tuple[frozenset[str], WordTable], ...]:
     return tuple(
@@ -130,6 +137,15 @@ def no_value(text: str) -> bool:
     """Returns whether a text is what models write where there is nothing to say, such as "unknown"."""
     plain = " ".join(token.word for token in tokens(text))
     return not plain or plain in table("no_values")
+
+
+def other_subject(said: Sequence[Token], at: int, text: str, spoken: frozenset[str]) -> bool:
+    """Returns whether a token of a text is a pronoun for somebody else, in one of these languages. The Spanish article
+    "el" is none."""
+    if said[at].word not in table("other_subject", spoken):
+        return False
+    article = said[at].word == "el" and text[said[at].start : said[at].end].casefold() == "el"
+    return not article or any(token.word in table("stating_verbs", spoken) for token in said[at + 1 : at + 2])
 
 
 def active(text: str) -> bool:

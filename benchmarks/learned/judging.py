@@ -141,7 +141,7 @@ def _unsaid(talk: Conversation, one: Derived) -> str | None:
     said = f"{talk.text}\n{talk.user_id}"
     there = {token.word for token in tokens(said)}
     numbers = {*_NUMBER.findall(said), *_days(talk), *(number_words().get(word, "") for word in there)}
-    if number := next((each for each in _NUMBER.findall(one.text) if each.lstrip("0") not in numbers), None):
+    if number := next((each for each in _NUMBER.findall(one.text) if not {each, each.lstrip("0")} & numbers), None):
         return f"number {number}"
     if talk.language in NAMED_BY_CAPITALS:
         plain = fold(said)

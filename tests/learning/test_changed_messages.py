@@ -137,13 +137,13 @@ async def test_another_session_and_another_user_keep_what_is_theirs(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await told(service, llm)
-    llm.says = {"LearnedMemories": {"memories": [learned("The user likes Rome.", 1)]}}
+    llm.says = {"LearnedMemories": {"memories": [learned("In Rome the user lives.", 1)]}}
     await talk(service, *TURNS, session="other")
     await end(service, "other")
     llm.says = {}
     await api.delete("/v1/sessions/s/messages/1")
     await judged(service)
-    assert "The user likes Rome." in await contents(service)
+    assert "In Rome the user lives." in await contents(service)
 
 
 async def test_nothing_of_the_deleted_text_is_left_in_operations_and_derivations(

@@ -18,6 +18,11 @@ pytestmark = pytest.mark.anyio
 FILMS = ("Recommend me a film.", "How about a romance?", "I prefer action films.", "Then: Action Blockbuster!")
 
 
+def lesson(text: str) -> Json:
+    """A lesson of the user's preference, which corrects what the assistant proposed."""
+    return {"quote": "I prefer action films", "kind": "heuristics", "text": text}
+
+
 async def test_the_films_next_day(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     """Seed 000's example: told once, known in the next conversation."""
     await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
@@ -25,7 +30,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     llm.says = {
         "LearnedMemories": {"memories": [learned("The user prefers action films.", 3)]},
         "LearnedProfile": {"interests": ["action films"]},
-        "LearnedExperience": {"heuristics": ["Ask for the favourite genre before the first recommendation."]},
+        "LearnedExperience": {"lessons": [lesson("Ask which films somebody prefers before you recommend one.")]},
         "Summary": {"summary": "The user wanted a film and took an action film."},
     }
     done = await end(service)
@@ -106,7 +111,7 @@ async def test_what_was_learned_can_be_undone(service: Service, llm: Model, api:
     llm.says = {
         "LearnedMemories": {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]},
         "LearnedProfile": {"interests": ["action films"]},
-        "LearnedExperience": {"heuristics": ["Ask for the favourite genre first."]},
+        "LearnedExperience": {"lessons": [lesson("Ask for the genre of the films first.")]},
     }
     done = await end(service)
     assert done["can_undo"] is True
@@ -201,11 +206,11 @@ async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm:
     await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
     await service.client.patch("/v1/users/u/profile", json={"name": "Ada Lovelace", "home": "Boston"})
     await talk(service, *FILMS)
-    lessons = ["Ada likes action.", "People in Boston like action.", "Ask for the genre.", "u wants action."]
-    llm.says["LearnedExperience"] = {"heuristics": lessons}
+    texts = ["Ada likes action.", "People in Boston like action.", "Ask for the genre of films.", "u wants action."]
+    llm.says["LearnedExperience"] = {"lessons": [lesson(text) for text in texts]}
     await end(service)
     experience = (await service.client.get("/v1/agents/a/experience")).json()
-    assert [lesson["text"] for lesson in experience["heuristics"]] == ["Ask for the genre."]
+    assert [lesson["text"] for lesson in experience["heuristics"]] == ["Ask for the genre of films."]
 
 
 async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: Model, api: httpx.AsyncClient) -> None:

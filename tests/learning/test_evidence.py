@@ -511,7 +511,7 @@ def test_a_summary_is_bounded_whatever_the_model_writes(told: list[str], said: l
     lines = conversation(*said)
     found = faithful(told, lines, None)
     if not found.text.startswith("(extract)"):
-        everything = evidence.all_terms(" ".join(line.text for line in lines))
+        everything = evidence.all_terms(" ".join(f"{line.at} {line.text}" for line in lines))  # a time is known, too
         # joined by a space, a sentence without an end would make a name of the next one's first word
         parts = [part.strip() for part in SENTENCE_END.split("\n".join(told)) if part.strip() in found.text]
         assert all(find(part, lines) or evidence.hard_terms(part) <= everything for part in parts if part)
@@ -524,3 +524,46 @@ def test_what_is_idle_leaves_no_record(text: str) -> None:
     rule = rules(text)
     stored = rule.memories([memory(text, text if text.strip() else "x")], {})
     assert not (stored and is_idle(text))
+
+
+def test_a_summary_does_not_join_what_was_said_apart() -> None:
+    lines = conversation("Hello.", "The tutor comes on Sunday.", "My son has swimming on Saturday.")
+    assert faithful(["The user said that tutor swimming."], lines, None).dropped["not_borne_out"] == 1
+
+
+def test_a_summary_in_another_language_is_not_borne_out() -> None:
+    lines = conversation(
+        "Die Heizung wird nicht warm und der Druck ist zu gering.", "Dann füllen Sie das System bitte auf 1,5 bar nach."
+    )
+    told = "The assistant suggests filling the system at 1,5 bar."
+    assert faithful([told], lines, None).dropped["not_borne_out"] == 1
+
+
+def test_the_speaker_named_twice_is_no_promise() -> None:
+    text = "I have no body, but I come alive with wind."
+    rule = rules("A riddle!", text)
+    assert rule.memories([memory(text, text)], {}) == []
+    assert dict(rule.dropped) == {"said_by_assistant": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("No, I live in Leith.", "Leith"), ("Nein, ich wohne in Kiel.", "Kiel"), ("No, vivo en Gijón.", "Gijón")],
+)
+def test_a_no_that_answers_a_question_denies_nothing_behind_it(text: str, value: str) -> None:
+    rule = rules("Hi.", "Do you live in Oslo?", text)
+    assert [body.object for body, _ in rule.facts([fact(text, value)])] == [value]
+    denied = text.replace("I live", "I don't live").replace("ich wohne", "ich wohne nicht").replace("vivo", "no vivo")
+    assert rules("Hi.", "Do you live in Oslo?", denied).facts([fact(denied, value)]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I got a plot in the shared garden in Leith, and I know nothing about it.",
+        "J'ai récupéré une parcelle au jardin des Lilas, à Nantes, et je n'y connais rien.",
+        "Ich habe einen Garten in Kiel, und ich kenne mich nicht aus.",
+    ],
+)
+def test_a_sentence_in_the_users_words_may_deny_something(text: str) -> None:
+    assert [body.content for body, _ in rules(text).memories([memory(text, text)], {})] == [text]

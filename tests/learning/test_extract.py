@@ -111,7 +111,7 @@ async def test_the_same_experience_on_two_days_is_two_and_the_same_preference_is
         llm.says["LearnedMemories"] = {
             "memories": [learned("Ada went running.", 1, memory_type="experience"), learned("Ada likes tea.", 1)]
         }
-        message = {"role": "user", "content": "I went running, and had tea.", "timestamp": f"{day}T08:00:00Z"}
+        message = {"role": "user", "content": "I went running, and I like tea.", "timestamp": f"{day}T08:00:00Z"}
         made = await api.post("/v1/memories/extract", json={**PAIR, "messages": [message]})
         assert made.status_code == 201, made.text
     page = (await api.get("/v1/memories", params={"user_id": "u", "order": "asc"})).json()["items"]

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.learning.own_profile import MOST_WISHES, further_profile
 from app.learning.prompts import LearnedFact, LearnedMemory, ProfileItem
 from app.learning.quotes import corrected, find, narrowed, promised, said_together
-from app.learning.statements import FEWEST, MOST_FACTS, MOST_WISHES, further_facts, further_memories, further_profile
+from app.learning.statements import FEWEST, MOST_FACTS, further_facts, further_memories
 from tests.conftest import Service
 from tests.learning.test_evidence import conversation, fact, memory, rules
 from tests.support.learning import end, kept, learned, talk
@@ -45,6 +46,15 @@ def wishes(*texts: str, said: Sequence[ProfileItem] = ()) -> list[str]:
         ("I planted the tomatoes on the balcony last Saturday.", True),
         ("Ich fange am 16. März in der Uniklinik an.", True),
         ("我每天七点就要到医院上班。", True),
+        ("My son Emil has been at the Lessing school since May.", True),
+        ("Meine Freundin Svea hat Zöliakie, also kein Weizen.", True),
+        ("Mi primo Álvaro vive en una casa roja en Trujillo.", True),
+        ("His friend Lotte lives in a red house in Trujillo.", False),
+        ("I'm fine on boats myself, but there's no point if Nils is green.", True),
+        ("Ich esse alles, aber Nils nur, wenn es warm ist.", True),
+        ("Vivo en una casa roja, pero quizás la vendemos en mayo.", True),
+        ("Perhaps the red house is for sale, and I like red houses.", False),
+        ("I'd buy the red house at once, and Nils has the money.", False),
         ("I like it.", False),
         ("Thanks, that was really useful today!", False),
         ("Do you think the tomatoes on my balcony need more water?", False),

@@ -1,6 +1,7 @@
 """The benchmark of learning: its models, its judge, and one run with two conversations."""
 
 import json
+from argparse import ArgumentParser
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,18 @@ from benchmarks.learned.made_up_models import INVENTED, echo, liar, scripted
 from benchmarks.learned.meter import Json, completion, recorded
 from benchmarks.learned.sets import Conversation, Forbidden, load, says
 from benchmarks.learned.small_talk import TURNS, small_talk
-from benchmarks.learning import DEV, Result, dropped_row, measure, part_rows, sample, small_talk_section, total_row
+from benchmarks.learning import (
+    DEV,
+    Result,
+    add_options,
+    dropped_row,
+    measure,
+    part_rows,
+    run,
+    sample,
+    small_talk_section,
+    total_row,
+)
 
 SAMPLE = ROOT / "tests" / "data" / "learning_sample.json"
 ENGLISH, GERMAN = load(SAMPLE)
@@ -191,6 +203,24 @@ def test_recorded_answers_are_given_again_without_the_model(tmp_path: Path) -> N
     again = recorded(model, path)
     assert [again(one), again(one), again(other)] == given
     assert asked == [one, other]
+
+
+def test_a_number_may_begin_with_a_zero() -> None:
+    talk = replace(ENGLISH, messages=({"role": "user", "content": "Ring me on 555 0134."},), must_not=())
+    assert invented(talk, Derived("memory", "Ring me on 555 0134.")) is None
+    assert invented(talk, Derived("memory", "Ring me on 555 0135.")) == "number 0135"
+
+
+@pytest.mark.parametrize("option", ["--set", "--data"])
+def test_any_set_of_conversations_is_run(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "set.json"
+    given = json.loads(SAMPLE.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({"conversations": given["conversations"][:1]}), encoding="utf-8")
+    parser = ArgumentParser()
+    add_options(parser)
+    parts, totals, _ = run(parser.parse_args([option, str(path), "--model", "none"]))
+    assert parts.title == "1 conversations: parts"
+    assert [row["model"] for row in totals.rows] == ["none"]
 
 
 def test_a_sample_has_all_languages_in_turn() -> None:
