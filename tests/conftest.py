@@ -181,8 +181,12 @@ ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
 
 
 LONGEST = (
+    "test_workers.py",
     "faults/test_mongodb_faults.py",
     "test_operating.py",
+    "test_shifted_clock.py",
+    "faults/test_full_disk.py",
+    "storage/mongo/test_abandoned_transactions.py",
     "stress/test_schemathesis.py",
     "stress/test_races.py",
     "stress/test_kills.py",
