@@ -14,7 +14,15 @@ from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.access_log import Decays
 from app.memories.models import MAX_TAGS, Embeddings
-from app.memories.records import identity_hash, needs_new_entry, new_memory, passage, repeats, revision, said_again
+from app.memories.records import (
+    identity_hash,
+    needs_new_entry,
+    new_memory,
+    passage,
+    repeated_source,
+    revision,
+    said_again,
+)
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
 from app.memories.succession import NearDuplicates, shown
@@ -180,10 +188,8 @@ class MemoryWriter:
         doc = item.fresh | {"supersedes": list(dict.fromkeys(replaced))}
         if item.body.key is None:
             self._equal.setdefault(_equality(doc), doc)
-        for memory_id in doc["source"]["memory_ids"]:
-            source = self._sources.get(memory_id)
-            if source is not None and repeats(doc, source):  # a search returns one of the two
-                doc["identity_hash"] = source["identity_hash"]
+        if (source := repeated_source(doc, self._sources)) is not None:  # a search returns one of the two
+            doc["identity_hash"] = source["identity_hash"]
         return self._insert(doc, entry)
 
     def _insert(self, doc: Doc, entry: IndexEntry) -> Doc:

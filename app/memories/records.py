@@ -152,6 +152,12 @@ def repeats(doc: Doc, source: Doc) -> bool:
     return learned and bool(doc["content_hash"] == source["content_hash"])
 
 
+def repeated_source(doc: Doc, memories: Mapping[str, Doc]) -> Doc | None:
+    """Returns the one of `memories` (by id) that a memory was learned from word for word, or None."""
+    sources = (memories.get(memory_id) for memory_id in doc["source"]["memory_ids"])
+    return next((source for source in sources if source is not None and repeats(doc, source)), None)
+
+
 def passage(doc: Doc) -> IndexText:
     """Returns the text by which a memory is found."""
     happened: str | None = doc["event_at"]

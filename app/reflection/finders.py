@@ -4,7 +4,7 @@ A finder takes a `PartitionView` and returns what it proposes. It only reads. `F
 language model.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
@@ -25,7 +25,7 @@ from app.findings.service import (
 from app.learning.dependencies import Tools
 from app.learning.words import fold
 from app.memories.models import MEMORIES, SMALL_TALK
-from app.memories.records import repeats
+from app.memories.records import repeated_source
 from app.memories.repository import of_pair
 from app.memories.search import true_at
 from app.profiles.merge import ProfileReader
@@ -111,7 +111,7 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     )
     usable = {doc["memory_id"]: doc for doc in memories if is_usable(doc, at)}
     # a statement that was learned word for word is compared once, as the message that it is
-    records = [of_memory(doc) for doc in usable.values() if not _repeats_source(doc, usable)]
+    records = [of_memory(doc) for doc in usable.values() if repeated_source(doc, usable) is None]
     records += [of_fact(doc) for doc in facts]
     user = None if owner.user is None else await ProfileReader(store, scope, tools.clock).find(owner.user)
     if user is not None:  # what facts state is among the facts
@@ -121,11 +121,6 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     names = {fold(str(name)) for name in (owner.user, named) if name}
     names |= {name.split()[0] for name in names if name.split()}
     return PartitionView(tools, scope, owner, records, frozenset(names), now)
-
-
-def _repeats_source(doc: Doc, memories: Mapping[str, Doc]) -> bool:
-    sources = (memories.get(memory_id) for memory_id in doc["source"]["memory_ids"])
-    return any(source is not None and repeats(doc, source) for source in sources)
 
 
 def readable(now: str) -> tuple[Filter, ...]:
