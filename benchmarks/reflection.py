@@ -80,11 +80,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     with ExitStack() as stack:
         settings, meter = {"RECALLD_REFLECTION_POLICY": options.policy}, None
         if options.judge != "none":
-            answer: Answerer = ScriptedJudge(stories, noisy=options.judge == "noisy")
-            if options.judge not in ("scripted", "noisy"):
-                answer = passed_on(options.judge)
-                answer = judged_by(recorded(answer, options.record) if options.record else answer)
-            url, meter = stack.enter_context(metered(answer))
+            url, meter = stack.enter_context(metered(_judge(options, stories)))
             settings |= {
                 "RECALLD_LLM_BASE_URL": url,
                 "RECALLD_LLM_MODEL": "judge",
@@ -106,6 +102,13 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
         yield Section("what the model was asked, learning included", [calls])
     spoken = [_row(one, [tally for (_, of), tally in tallies.items() if of == one]) for one in _kinds(tallies, 1)]
     yield Section("by language", spoken)
+
+
+def _judge(options: argparse.Namespace, stories: Sequence[Json]) -> Answerer:
+    if options.judge in ("scripted", "noisy"):
+        return ScriptedJudge(stories, noisy=options.judge == "noisy")
+    real = passed_on(options.judge)
+    return judged_by(recorded(real, options.record) if options.record else real)
 
 
 def _kinds(tallies: dict[tuple[str, str], Tally], place: int) -> list[str]:
