@@ -16,7 +16,7 @@ from app.learning import evidence, quotes
 from app.learning.output_validation import lesson_reason, profile_reason, time_shown
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, find, narrowed
-from app.learning.standing import says_verbs, standing, states_nothing, withdrawn
+from app.learning.retractions import says_verbs, states_nothing, withdrawn, without_withdrawn
 from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
@@ -97,10 +97,10 @@ class Rules:
                 self.dropped["reworded"] += 1
                 content = quotes.promises(quote.sentence, quote)
         elif quote is not None:
-            content = standing(content, quote, self.lines)
+            content = without_withdrawn(content, quote, self.lines)
             if self._reworded(one, content, quote):
                 self.dropped["reworded"] += 1
-                content = standing(quote.sentence, quote, self.lines)
+                content = without_withdrawn(quote.sentence, quote, self.lines)
         shown = self._shown(one.quote, content, lambda quote: _memory(one, content, quote, self))
         return None if shown is None else (content, shown)
 

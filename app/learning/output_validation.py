@@ -12,7 +12,7 @@ from app.core.clock import parse_rfc3339
 from app.learning import evidence
 from app.learning.prompts import ProfileItem, TranscriptLine
 from app.learning.quotes import Quote, cited, denied_at_once, find, other_language, sentences, taken_back
-from app.learning.standing import withdrawn
+from app.learning.retractions import withdrawn
 from app.learning.words import active, fold, no_value, table, tokens
 from app.retrieval.time_expressions import read_interval
 from app.storage.schema import Doc

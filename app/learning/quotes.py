@@ -182,6 +182,12 @@ def _blank(text: str) -> str:
     return " " * len(text) if len(tokens(text)) >= LONG else text
 
 
+def said_later(quote: Quote, lines: Sequence[TranscriptLine]) -> list[str]:
+    """Returns what the speaker says after the sentence of a quote: the rest of the message, then the later messages."""
+    later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
+    return [quote.line.text.partition(quote.sentence)[2], *later]
+
+
 def taken_back(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool:
     """Returns whether the speaker denies a value later, as in "in Lisbon, not Madrid" or "212 is not right any more".
 
@@ -193,9 +199,7 @@ def taken_back(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> boo
     wanted = [token.word for token in tokens(value)]
     if not wanted:
         return False
-    later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
-    same = quote.line.text.partition(quote.sentence)[2]
-    return any(_denied(wanted, clause) for text in (same, *later) for clause in _CLAUSE_END.split(text))
+    return any(_denied(wanted, clause) for text in said_later(quote, lines) for clause in _CLAUSE_END.split(text))
 
 
 def corrected(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool:
@@ -207,13 +211,11 @@ def corrected(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool
     old_numbers = numbers(value)
     if not old_numbers:
         return False
-    later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
-    for text in (quote.line.text.partition(quote.sentence)[2], *later):
-        for sentence in sentences(text):
-            if _corrects(sentence):
-                new = numbers(sentence)
-                if any(_alike(old, each) for old in old_numbers for each in new) and not new & old_numbers:
-                    return True
+    for sentence in (each for text in said_later(quote, lines) for each in sentences(text)):
+        if _corrects(sentence):
+            new = numbers(sentence)
+            if any(_alike(old, each) for old in old_numbers for each in new) and not new & old_numbers:
+                return True
     return False
 
 

@@ -5,7 +5,6 @@ replaced later, for what happens in a story, and not for a few words that state 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from app.learning import evidence, quotes
 from app.learning.prompts import TranscriptLine
@@ -21,7 +20,7 @@ from app.learning.words import (
     tokens,
     weight,
 )
-from app.retrieval.time_expressions import read_interval
+from app.retrieval.time_expressions import names_time
 
 VALUE_TOKENS = 3
 """A longer text is no value itself. Its names, numbers and days are."""
@@ -41,7 +40,6 @@ _GERMAN_NOUN = re.compile(
 )
 """A capital behind one of these words begins a noun, and no name."""
 _GERMAN_SHE = re.compile(r"\b[sS]ie \w+t\b")
-_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def withdrawn(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> str | None:
@@ -78,7 +76,7 @@ def _days(text: str) -> list[str]:
     return [
         token.word
         for token in tokens(text.replace("-", " "))
-        if len(token.word) >= DAY_CHARS and read_interval(token.word, _SOME_DAY) is not None
+        if len(token.word) >= DAY_CHARS and names_time(token.word)
     ]
 
 
@@ -89,7 +87,7 @@ def given_up(quote: Quote, value: str) -> bool:
     """Returns whether all clauses that hold a value tell a plan or a habit of the past, as in "I was going to paint it,
     but I don't", or what was said before, as in "We said Monday, but it's Tuesday", or something that is over, as in
     "I played the cello, but I gave it up". A value that says so itself is none."""
-    if _phrased("former", value):
+    if table("former").phrased_in(value):
         return False
     wanted = evidence.content_terms(value)
     clauses = _clauses(quote.sentence)
@@ -102,7 +100,7 @@ def given_up(quote: Quote, value: str) -> bool:
 def _stopped(later: Sequence[str]) -> bool:
     """Returns whether the next clause says that what was told before it is over, as in "but I gave it up"."""
     next_one = next((clause for clause in later if clause.strip(" ,")), "")
-    return len(tokens(next_one)) <= STOP_TOKENS and _phrased("stopped", next_one)
+    return len(tokens(next_one)) <= STOP_TOKENS and table("stopped").phrased_in(next_one)
 
 
 def _clauses(sentence: str) -> list[str]:
@@ -121,19 +119,15 @@ def _clauses(sentence: str) -> list[str]:
 
 def _opens(clause: str) -> bool:
     """Returns whether a clause has a phrase of what was said or planned and nothing else: "Ich sagte, am Montag"."""
-    said = f" {' '.join(token.word for token in tokens(clause))} "
     own = evidence.content_terms(clause) - table("first_subject").words
-    return any(
-        f" {phrase} " in said and own <= evidence.content_terms(phrase)
-        for name in ("former", "said_before")
-        for phrase in table(name).words
-    )
+    phrases = (phrase for name in ("former", "said_before") for phrase in table(name).phrases_in(clause))
+    return any(own <= evidence.content_terms(phrase) for phrase in phrases)
 
 
 def _former(clause: str, sentence: str) -> bool:
-    if _phrased("former", clause):
+    if table("former").phrased_in(clause):
         return not table("saying").found_in(clause)  # "I was going to say that I live here"
-    return _phrased("said_before", clause) and _contrasted(clause, sentence)
+    return table("said_before").phrased_in(clause) and _contrasted(clause, sentence)
 
 
 def _contrasted(clause: str, sentence: str) -> bool:
@@ -148,13 +142,6 @@ def _contrasted(clause: str, sentence: str) -> bool:
     others = table("other_subject").words | table("anybody").words
     reaction = any(token.word in others for token in tokens(behind)[:1])
     return not _names(clause) and not reaction
-
-
-def _phrased(name: str, text: str) -> bool:
-    """Returns whether a text has one of the phrases of a table."""
-    found = table(name)
-    said = f" {' '.join(token.word for token in tokens(text))} "
-    return any(f" {phrase} " in said for phrase in found.words) or any(word in text for word in found.unspaced)
 
 
 def _given_up_later(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool:
@@ -179,10 +166,8 @@ def _replaced(quote: Quote, value: str, lines: Sequence[TranscriptLine]) -> bool
 
 def _later(quote: Quote, lines: Sequence[TranscriptLine]) -> Iterator[str]:
     """Yields the sentences that the speaker says after that of a quote."""
-    yield from sentences(quote.line.text.partition(quote.sentence)[2])
-    for line in lines:
-        if line.seq > quote.line.seq and line.role == quote.line.role:
-            yield from sentences(line.text)
+    for text in quotes.said_later(quote, lines):
+        yield from sentences(text)
 
 
 def dismissed(sentence: str) -> bool:
@@ -263,7 +248,7 @@ def _states_nothing(sentence: str) -> bool:
     said = tokens(sentence)
     if sum(weight(token.word) for token in said) > FRAGMENT or _own(said) or _names(sentence):
         return False
-    if evidence.negated(sentence) or read_interval(sentence, _SOME_DAY) is not None:
+    if evidence.negated(sentence) or names_time(sentence):
         return False
     return not any(table(name).found_in(sentence) for name in ("styles", "asking", "forms_of_address", "relations"))
 
@@ -292,7 +277,7 @@ def says_verbs(content: str, quote: Quote) -> str | None:
     return "other_words" if short and not table("copulas").found_in(quote.sentence) else None
 
 
-def standing(content: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str:
+def without_withdrawn(content: str, quote: Quote, lines: Sequence[TranscriptLine]) -> str:
     """Returns a memory that the user said word for word without the sentences that state nothing, that the user quotes
     or does not stand for. One in other words, of a single sentence, or without any other sentence stays as it is. So
     does a sentence that is corrected by the ones that are kept behind it, as in "It takes six days. No, eight."

@@ -9,7 +9,6 @@ model's. What a model quotes goes before what it does not.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cache
 
 from app.core.characters import is_idle
@@ -17,10 +16,10 @@ from app.facts.schemas import FactCreate
 from app.learning import evidence
 from app.learning.extraction import Rules
 from app.learning.prompts import LearnedFact, LearnedMemory, TranscriptLine, heard
-from app.learning.quotes import CONTRACTED, Quote, find, promised, sentences
+from app.learning.quotes import CONTRACTED, Quote, find, promised, said_later, sentences
 from app.learning.words import Token, languages, table, tokens, weight
 from app.memories.schemas import MemoryCreate
-from app.retrieval.time_expressions import read_interval
+from app.retrieval.time_expressions import names_time
 from app.storage.schema import Doc
 
 LEAST_TERMS, QUOTED_TERMS = 4, 2
@@ -39,7 +38,6 @@ FUNCTION_TABLES = (
     *("first_subject", "first_other", "first_verbs", "other_subject", "second_person", "common", "articles", "copulas"),
     *("prepositions", "negations", "corrections", "changes", "subordinating", "clause_words"),
 )
-_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 # --- Memories ---------------------------------------------------------------------------------------------------------
@@ -138,10 +136,7 @@ def earnest(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
 def _revised(quote: Quote, lines: Sequence[TranscriptLine]) -> bool:
     """Returns whether a later sentence of the speaker has words of this one beside one of correction or negation."""
     own = _content(quote.sentence)
-    later = [line.text for line in lines if line.seq > quote.line.seq and line.role == quote.line.role]
-    for sentence in (
-        each for text in (quote.line.text.partition(quote.sentence)[2], *later) for each in sentences(text)
-    ):
+    for sentence in (each for text in said_later(quote, lines) for each in sentences(text)):
         changed = table("corrections").found_in(sentence) or table("changes").found_in(sentence)
         if changed and own & _content(sentence):
             return True
@@ -258,7 +253,7 @@ def _name(sentence: str, said: Sequence[Token], at: int, spoken: frozenset[str])
 
 def _common(folded: str, word: str) -> bool:
     names = ("first_subject", "first_other", "other_subject", "common", "second_person", "articles")
-    return any(folded in table(name) for name in names) or read_interval(word, _SOME_DAY) is not None
+    return any(folded in table(name) for name in names) or names_time(word)
 
 
 def _name_before(sentence: str, said: Sequence[Token], own: int, spoken: frozenset[str]) -> str | None:

@@ -57,6 +57,15 @@ class WordTable:
         """Returns whether the text contains one of the words."""
         return any(token.word in self.words for token in tokens(text)) or any(word in text for word in self.unspaced)
 
+    def phrases_in(self, text: str) -> list[str]:
+        """Returns the entries of one or more words that stand in the text, word for word."""
+        said = f" {' '.join(token.word for token in tokens(text))} "
+        return [phrase for phrase in self.words if f" {phrase} " in said]
+
+    def phrased_in(self, text: str) -> bool:
+        """Returns whether the text contains an entry, of one or more words. `found_in` is for entries of one word."""
+        return bool(self.phrases_in(text)) or any(word in text for word in self.unspaced)
+
     def place_in(self, text: str) -> int:
         """Returns the last place of a word without spaces in the text, or -1."""
         return max((text.rfind(word) for word in self.unspaced), default=-1)

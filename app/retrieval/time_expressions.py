@@ -53,6 +53,14 @@ class TimeInterval:
     words: str
 
 
+_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def names_time(text: str) -> bool:
+    """Returns whether a text names a day or another time, such as "lunes" or "tomorrow"."""
+    return read_interval(text, _SOME_DAY) is not None
+
+
 def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:
     """Returns the interval that `query` names, relative to `now` in `zone`; None if it names none within the years 1 to
     9999.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.learning import evidence, quotes, standing
+from app.learning import evidence, quotes, retractions
 from app.learning.extraction import Rules
 from app.learning.prompts import LearnedLesson, ProfileItem
 from app.learning.quotes import find
@@ -51,8 +51,8 @@ def test_a_plan_that_was_given_up_is_no_fact_and_what_became_of_it_is(text: str,
     rule = rules(text)
     kept = rule.facts([fact(text, former), fact(text, now)])
     assert [body.object for body, _ in kept] == [now]
-    assert standing.given_up(quote_of(rule, text), former)
-    assert not standing.given_up(quote_of(rule, text), now)
+    assert retractions.given_up(quote_of(rule, text), former)
+    assert not retractions.given_up(quote_of(rule, text), now)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_was_meant_to_be_said_or_was_not_heard_is_no_plan(text: str, value:
 def test_what_is_over_is_no_interest(text: str, kept: bool) -> None:
     value = "cello" if "cello" in text else "Cello"
     assert bool(rules(text).profile([wish(text, value)])) is kept
-    assert standing.given_up(quote_of(rules(text), text), value) is not kept
+    assert retractions.given_up(quote_of(rules(text), text), value) is not kept
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def test_what_is_over_is_no_interest(text: str, kept: bool) -> None:
     ],
 )
 def test_what_was_said_before_is_given_up_if_something_else_follows(text: str, former: str) -> None:
-    assert standing.given_up(quote_of(rules(text), text), former)
+    assert retractions.given_up(quote_of(rules(text), text), former)
     without = text.split(" but")[0].split(", but")[0].replace("本来", "")
-    assert not standing.given_up(quote_of(rules(without), without), former)
+    assert not retractions.given_up(quote_of(rules(without), without), former)
 
 
 def test_what_a_plan_was_is_kept_with_what_became_of_it() -> None:
@@ -111,8 +111,8 @@ def test_what_a_plan_was_is_kept_with_what_became_of_it() -> None:
     rule = rules(text)
     assert stored(rule, text, "The user has a second cello teacher.") == [text]
     assert rule.dropped["reworded"] == 1
-    assert standing.given_up(quote_of(rule, text), "second cello teacher")
-    assert not standing.given_up(quote_of(rule, text), text)
+    assert retractions.given_up(quote_of(rule, text), "second cello teacher")
+    assert not retractions.given_up(quote_of(rule, text), text)
 
 
 # --- Set anew ---------------------------------------------------------------------------------------------------------
@@ -139,8 +139,8 @@ def test_a_value_that_is_set_anew_is_taken_back(first: str, later: str, value: s
     lines = conversation(first, "Noted.", later)
     found = find(value, lines)
     assert found is not None
-    assert standing.withdrawn(found, value, lines) == "taken_back"
-    assert standing.withdrawn(found, value, [lines[0]]) == (None if later else "taken_back")
+    assert retractions.withdrawn(found, value, lines) == "taken_back"
+    assert retractions.withdrawn(found, value, [lines[0]]) == (None if later else "taken_back")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_request_or_another_day_sets_no_value_anew(first: str, later: str, val
     lines = conversation(first, "Noted.", later)
     found = find(value, lines)
     assert found is not None
-    assert standing.withdrawn(found, value, lines) is None
+    assert retractions.withdrawn(found, value, lines) is None
 
 
 def test_a_sentence_that_corrects_itself_stands_as_a_whole() -> None:
@@ -176,7 +176,7 @@ def test_a_sentence_that_corrects_itself_stands_as_a_whole() -> None:
 def test_a_memory_that_holds_the_correction_stands_as_a_whole(text: str) -> None:
     first = quotes.sentences(text)[0]
     assert stored(rules(text), text, text) == [text]
-    assert standing.standing(
+    assert retractions.without_withdrawn(
         f"{first} I walk alone.", quote_of(rules(f"{first} I walk alone. Make it eight."), first), ()
     )
 
@@ -347,8 +347,8 @@ def test_what_is_said_of_the_users_thing_is(text: str, thing: str, state: str) -
 def test_a_memory_has_no_verb_that_nobody_said(text: str, content: str, said: str) -> None:
     rule = rules(text)
     assert content not in stored(rule, text, content)
-    assert standing.says_verbs(content, quote_of(rule, text)) == "other_words"
-    assert standing.says_verbs(said, quote_of(rule, text)) is None
+    assert retractions.says_verbs(content, quote_of(rule, text)) == "other_words"
+    assert retractions.says_verbs(said, quote_of(rule, text)) is None
 
 
 @pytest.mark.parametrize(
