@@ -3,7 +3,8 @@
 # other than loopback while there is none:
 #   docker run --rm -v recalld:/data recalld keys create --tenant default --name first --verbs read,write,admin
 #   docker run -v recalld:/data -p 8000:8000 recalld
-ARG BASE=python:3.13-slim
+# One version. To have one build of it, too: --build-arg BASE=python@sha256:… (docs/operations/operating.md, "In Docker").
+ARG BASE=python:3.13.9-slim-bookworm
 FROM ${BASE} AS builder
 ARG EXTRAS=""
 COPY requirements/runtime.txt requirements/encryption.txt requirements/otel.txt /tmp/requirements/

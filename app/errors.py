@@ -7,10 +7,13 @@ RecalldError
 │   └── TokenExpired 401 unauthorized
 ├── Forbidden 403 forbidden
 ├── NotFound 404 not_found
+│   └── NoRoute 404 not_found
 ├── MethodNotAllowed 405 method_not_allowed
 ├── Conflict 409 conflict                      also raised by `commit`, naming the expectation that failed
 │   ├── AlreadyExists 409 already_exists
 │   ├── SessionEnded 409 session_ended
+│   ├── IllegalTransition 409 illegal_transition
+│   ├── LimitReached 409 limit_reached
 │   ├── LLMNotConfigured 409 llm_not_configured
 │   ├── ChangesOff 409 changes_off
 │   ├── LastAdminKey 409 last_admin_key
@@ -28,6 +31,7 @@ RecalldError
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
     │   ├── StoreDamaged 503 store_damaged
+    │   ├── SearchIndexUnavailable 503 search_index_unavailable
     │   └── StorageFull 503 storage_full
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
     ├── IssuerUnavailable 503 issuer_unavailable
@@ -101,6 +105,10 @@ class NotFound(RecalldError):
     status, code, title = 404, "not_found", "There is no such record"
 
 
+class NoRoute(NotFound):
+    title = "There is no such route"
+
+
 class MethodNotAllowed(RecalldError):
     status, code, title = 405, "method_not_allowed", "This route does not know that method"
 
@@ -115,6 +123,14 @@ class AlreadyExists(Conflict):
 
 class SessionEnded(Conflict):
     code, title = "session_ended", "The session has ended"
+
+
+class IllegalTransition(Conflict):
+    code, title = "illegal_transition", "The status may not change like this"
+
+
+class LimitReached(Conflict):
+    code, title = "limit_reached", "There are as many of these as there may be"
 
 
 class LLMNotConfigured(Conflict):
@@ -188,6 +204,10 @@ class StoreDamaged(StoreUnavailable):
     code, title = "store_damaged", "A file of the store is damaged"
 
 
+class SearchIndexUnavailable(StoreUnavailable):
+    code, title = "search_index_unavailable", "The search index of a large scope cannot be used right now"
+
+
 class StorageFull(StoreUnavailable):
     code, title = "storage_full", "The disk of the store is full"
 
@@ -249,6 +269,12 @@ def shortened(text: str) -> str:
     """Returns a text of a caller as an answer may quote it: not too long, and valid Unicode."""
     kept = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
     return kept.encode("utf-8", "replace").decode()
+
+
+def no_such(kind: str) -> NotFound:
+    """A `NotFound` that names what was looked for: `no_such("memory")`. It holds no id, so that the answer is byte for
+    byte that of a record which the caller may not see."""
+    return NotFound(f"There is no such {kind}.")
 
 
 def invalid_fields(found: Iterable[FieldError]) -> Invalid:

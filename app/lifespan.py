@@ -20,15 +20,16 @@ from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core import prompt_text, work
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
-from app.embedding.factory import open_embedder
+from app.embedding.factory import DEFAULT_MODEL, open_embedder
 from app.embedding.model import ExtraOptions
 from app.embedding.onnx_reranker import open_reranker, second_stage
 from app.embedding.reranking import Reranker, RerankerInvalid
 from app.errors import RecalldError
 from app.facts.alias_service import ALIAS_UNDO
-from app.facts.aliases import FACT_COLLECTIONS
+from app.facts.aliases import FACT_COLLECTIONS, DeclaredNames
 from app.facts.keys import USERS
 from app.facts.service import FACT
+from app.findings.replacing import what_holds_first
 from app.findings.schemas import FINDINGS
 from app.jobs import models as kinds
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
@@ -46,7 +47,7 @@ from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.embedding_backfill import MEMORY, Embeddable
 from app.memories.models import AGENTS, FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
-from app.memories.reembed import EmbeddingJob, warn_of_other_models
+from app.memories.reembed import EmbeddingJob, better_model, kept_model, warn_of_other_models
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE
@@ -176,7 +177,15 @@ async def open_store(
     """
     where, observe = where_of(settings, elsewhere), metrics.observe_commit
     log = LogOptions(settings.changes.retention_hours, clock or SystemClock())
-    return await open_engine(where, COLLECTIONS, dim=dim, existing=existing, observe_commit=observe, log=log)
+    return await open_engine(
+        where,
+        COLLECTIONS,
+        dim=dim,
+        existing=existing,
+        observe_commit=observe,
+        observe_fallback=metrics.observe_fallback,
+        log=log,
+    )
 
 
 @asynccontextmanager
@@ -187,10 +196,12 @@ async def found_store(
 
     Raises StartRefused if API keys were made for this store and it contains none, unless authentication is off.
     """
-    marker = keys_made(settings)
-    if settings.auth == "on" and where_of(settings).missing and marker.names_store():
+    marker, new = keys_made(settings), where_of(settings).missing
+    if settings.auth == "on" and new and marker.names_store():
         raise StartRefused(marker.way_out())  # before opening, which would create an empty store
     store = await openers.store(settings, dim)
+    if new:
+        log.info("a new store was made", extra={"directory": str(settings.data_dir.absolute())})
     try:
         keyless = KeylessAccess(Keys(store, clock), marker)
         if await keyless.lost():
@@ -211,11 +222,7 @@ def keys_made(settings: Settings) -> KeysMade:
 async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]:
     """Yields the resources. Raises StartRefused, or the error of a resource that cannot be opened."""
     async with AsyncExitStack() as stack:
-        try:
-            resources = await _build(stack, settings, openers)
-        except RecalldError as error:
-            log.critical(error.detail)
-            raise
+        resources = await _build(stack, settings, openers)
         warming = asyncio.create_task(_warm())
         yield {"resources": resources}
         warming.cancel()
@@ -237,6 +244,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
         stack.push_async_callback(stage.close)
     clock = openers.clock()
     store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
+    embedder = await stack.enter_async_context(embedder_for(store, embedder, settings, openers))
     llm = openers.llm(settings)
     if llm is not None:
         stack.push_async_callback(llm.close)
@@ -255,9 +263,34 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
     costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
-    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless
+    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless, what_holds_first
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
-    return Resources(*needed, llm, stage, tokens, collections=COLLECTIONS, gauges=gauges)
+    return Resources(*needed, llm, stage, tokens, collections=COLLECTIONS, gauges=gauges, names=DeclaredNames(store))
+
+
+@asynccontextmanager
+async def embedder_for(store: Store, opened: Embedder, settings: Settings, openers: Openers) -> AsyncIterator[Embedder]:
+    """Yields the embedder for the vectors that the store has: the opened one, which stays open, unless the setting is
+    `auto` and the store is of an older release; then another one, which is closed in the end."""
+    kept = await kept_model(store, settings.embedding.model, EMBEDDABLE)
+    if kept in {settings.embedding.model, DEFAULT_MODEL}:
+        yield opened
+        return
+    await opened.close()
+    embedder = await openers.embedder(with_model(settings, kept))
+    log.warning(
+        "an embedding model of an older release is used",
+        extra={"model": better_model(settings.embedding.model, embedder.name)},
+    )
+    try:
+        yield embedder
+    finally:
+        await embedder.close()
+
+
+def with_model(settings: Settings, model: str) -> Settings:
+    """Returns the settings with another embedding model."""
+    return settings.model_copy(update={"embedding": settings.embedding.model_copy(update={"model": model})})
 
 
 def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:

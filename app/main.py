@@ -125,7 +125,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         version=VERSION,
         lifespan=resources,
         redirect_slashes=False,
-        openapi_url="/openapi.json" if settings.docs == "open" else None,
+        openapi_url=None,  # built while others wait: `/openapi.json` is our own
         docs_url=None,  # the framework's pages fetch their scripts from elsewhere: `/docs` is our own
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
@@ -134,11 +134,12 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     cors = Cors(settings.origins) if settings.origins else None
     app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes, cors=cors)
     errors.install(app)
-    # `include_router` would compile each route a second time and match it twice at each request. Our routes come before
-    # the framework's own pages.
-    app.router.routes[:0] = routes()
+    # `include_router` would compile each route a second time and match it twice at each request.
+    app.router.routes += routes()
     app.router.routes.append(mcp.route())
     app.router.routes += console.routes(settings)
+    if settings.docs == "open":
+        app.router.routes.append(openapi.route(app))
     if settings.oidc.issuer:
         app.router.routes += administration.metadata_routes()
     return app

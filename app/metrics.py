@@ -7,6 +7,7 @@ the sum of all. A gauge says how its values become one (`multiprocess_mode`): `l
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -62,6 +63,11 @@ REQUESTS_IN_PROGRESS = Gauge(
     "recalld_http_requests_in_progress", "Requests being answered", multiprocess_mode="livesum"
 )
 QUOTA_REFUSALS = Counter("recalld_quota_refusals", "Writes refused because they would exceed a tenant's quota")
+SEARCH_INDEX_FALLBACKS = Counter(
+    "recalld_search_index_fallbacks",
+    "Searches of large scopes whose search index could not be used: searched exactly, or refused",
+    ["collection", "outcome"],
+)
 WRONG_KEYS = Counter("recalld_wrong_keys", "Requests with a wrong key or token")
 
 
@@ -129,6 +135,11 @@ BUILD_INFO = Gauge(
     ["version", "engine", "model"],
     multiprocess_mode="mostrecent",
 )
+RECORDS_LEFT_OUT = Counter(
+    "recalld_records_left_out",
+    "Stored records that a job skipped or a list left out because their content cannot be handled, by kind",
+    ["kind"],
+)
 RECORDS = Counter("recalld_records_written", "Records written, by type", ["collection"])
 LLM_SECONDS = Histogram(
     "recalld_llm_call_seconds",
@@ -148,6 +159,11 @@ def observe_batch(texts: int, seconds: float) -> None:
     """Counts one batch of the embedding model. `seconds`: its time in the model."""
     EMBEDDING_BATCH.observe(texts)
     EMBEDDING_SECONDS.observe(seconds)
+
+
+def observe_fallback(collection: str, outcome: str) -> None:
+    """Counts one search whose index could not be used. `outcome`: exact or refused."""
+    SEARCH_INDEX_FALLBACKS.labels(collection, outcome).inc()
 
 
 def observe_commit(writes: int, seconds: float) -> None:
@@ -222,9 +238,29 @@ def worker_ended(directory: Path, number: int) -> None:
         file.unlink(missing_ok=True)
 
 
-def exposition() -> bytes:
-    """Returns the metrics of the service as Prometheus text."""
-    return generate_latest(_registry)
+class _OfAllTenants:
+    """The metrics of the service, where those of a tenant are summed: whoever has no key learns of no tenant."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields the metrics, none of which has the label `tenant`."""
+        for metric in _registry.collect():
+            if all("tenant" not in sample.labels for sample in metric.samples):
+                yield metric
+                continue
+            sums: defaultdict[tuple[str, frozenset[tuple[str, str]]], float] = defaultdict(float)
+            for sample in metric.samples:
+                if not sample.name.endswith("_created"):  # the time of the first one of a tenant
+                    others = frozenset((name, value) for name, value in sample.labels.items() if name != "tenant")
+                    sums[sample.name, others] += sample.value
+            whole = Metric(metric.name, metric.documentation, metric.type)
+            for (name, labels), value in sums.items():
+                whole.add_sample(name, dict(sorted(labels)), value)
+            yield whole
+
+
+def exposition(*, tenants: bool) -> bytes:
+    """Returns the metrics of the service as Prometheus text. `tenants`: by tenant where they are counted so."""
+    return generate_latest(_registry if tenants else _OfAllTenants())
 
 
 def collected(metric: Histogram) -> list[Metric]:

@@ -1,10 +1,10 @@
 """The resources that the lifespan builds and the dependencies of endpoints read."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 from app.core.clock import Clock
 from app.core.work import Account
@@ -14,14 +14,18 @@ from app.llm.base import LLM
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.search import NameSource, Scope, Viewpoint
+
+StoredHitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Any]], Awaitable[list[Any]]]
+"""Orders hits (`app/retrieval/retriever.py`) by what holds, from a viewpoint within a scope."""
 
 
 class AccessLog(Protocol):
     """Records that memories were recalled. It writes outside the request."""
 
-    def note(self, tenant: str, memory_ids: list[str]) -> None:
-        """Records a recall of the memories, to be written later."""
+    def note(self, tenant: str, memory_ids: list[str], since: str | None = None) -> None:
+        """Records a recall of the memories, to be written later; with `since` of those alone that were not recalled
+        since that time."""
         ...
 
     def recent(self, tenant: str) -> list[tuple[str, datetime]]:
@@ -127,6 +131,8 @@ class Resources:
     wrong_keys: WrongKeyCounter
     jobs: JobRunner
     keyless: KeylessCheck
+    order_hits: StoredHitOrder
+    """Puts hits that state what holds now before those that they replaced."""
     llm: LLM | None = None
     second_stage: SecondStage | None = None
     """Reranks the first hits of callers' hybrid searches. Background work does not use it."""
@@ -135,6 +141,8 @@ class Resources:
     collections: Sequence[Collection] = ()
     """All collections, for features that concern every kind of record: erasing and exporting a user."""
     gauges: Gauges | None = None
+    names: NameSource | None = None
+    """The names that callers' searches take for one."""
     stats: dict[Scope, asyncio.Task[Doc]] = field(default_factory=dict)
     """The counts of each scope, for the seconds that they are shown without counting anew."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)

@@ -6,18 +6,33 @@ from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationInfo, field_validator
+
+LONGEST_HOST = 255
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine."""
+    return len(host) <= LONGEST_HOST and _is_loopback(host)
 
 
 @lru_cache(maxsize=256)
-def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine."""
+def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_address(host: str) -> bool:
+    """Returns whether a host is an IP address, and no name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def safe_address(address: str) -> bool:
@@ -30,7 +45,21 @@ def safe_address(address: str) -> bool:
     return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host)))
 
 
+def without_secrets(given: str) -> str:
+    """Returns a text as it may be printed, since it may be an address with a password or a key in it: without what
+    stands before an `@`, and without a query. `https://ada:secret@host/v1?key=1` → `https://…@host/v1?…`"""
+    scheme = _SCHEME.match(given)
+    start = scheme[0] if scheme else ""
+    before, at, rest = given.removeprefix(start).rpartition("@")
+    place, question, query = rest.partition("?")
+    return f"{start}{before and '…'}{at}{place}{question}{query and '…'}"
+
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 MOST_WORKERS = 64
+OPERATOR: dict[str, JsonValue] = {"operator": True}
+"""Marks a setting that is shown to no key of a tenant: it names this machine or servers behind it, not what callers may
+do. Used as `Field(…, json_schema_extra=OPERATOR)`."""
 
 
 class SettingGroup(BaseModel):
@@ -82,7 +111,10 @@ class QuotaSettings(SettingGroup):
         "profiles, and their earlier versions; 0: no limit.",
     )
     bytes: int = Field(
-        0, ge=0, description="Most bytes of those records together, as documents, without indexes; 0: no limit."
+        0,
+        ge=0,
+        description="Most bytes of those records, stored answers and API keys together, as documents, without indexes; "
+        "0: no limit.",
     )
 
 
@@ -112,9 +144,11 @@ class ConnectionSettings(SettingGroup):
 
 class EmbeddingSettings(SettingGroup):
     model: str = Field(
-        "minilm-int8",
-        description="`minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a model hub's name, "
-        "`sentence-transformers:NAME` or `openai:NAME`.",
+        "auto",
+        description="`recalld-minilm-1`, `minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a "
+        "model hub's name, `sentence-transformers:NAME` or `openai:NAME`. `auto`: `recalld-minilm-1`, or `minilm-int8` "
+        "for a store that has vectors of it.",
+        json_schema_extra=OPERATOR,
     )
     threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
     batch_tokens: int = Field(
@@ -134,6 +168,7 @@ class EmbeddingSettings(SettingGroup):
         "https://api.openai.com/v1",
         pattern=r"^https?://[^\s@]+$",
         description="Where the `/embeddings` of an `openai:` model is.",
+        json_schema_extra=OPERATOR,
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     dimensions: int = Field(0, ge=0, description="Dimensions to ask that server for; 0: as many as it gives.")
@@ -163,6 +198,7 @@ class LLMSettings(SettingGroup):
         "",
         pattern=r"^(https?://[^\s@]+)?$",
         description="OpenAI-compatible server of the language model, with its `/v1`; empty: work without one.",
+        json_schema_extra=OPERATOR,
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
@@ -184,14 +220,19 @@ class LLMSettings(SettingGroup):
     answer_tokens: int = Field(
         4096, ge=64, description="Most tokens of one answer, and at most a quarter of the context."
     )
+    verify: bool = Field(
+        True,
+        description="Ask the model a second time: which of the items that it found do their quotes not support? Off: "
+        "what is worded otherwise than its quote is stored as the quoted sentence.",
+    )
     extract_seconds: float = Field(
         30,
         gt=0,
         le=600,
         description="How long a request to extract memories may take. Past it the answer is 202 with an operation.",
     )
-    max_calls: int = Field(20, ge=1, description="Most calls in one run of background work, repeated ones included.")
-    max_tokens: int = Field(200_000, ge=1000, description="Most tokens in one run, prompts included.")
+    max_calls: int = Field(40, ge=1, description="Most calls in one run of background work, repeated ones included.")
+    max_tokens: int = Field(400_000, ge=1000, description="Most tokens in one run, prompts included.")
     tokens_per_day: int = Field(
         0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
     )
@@ -219,7 +260,9 @@ class TrustSettings(SettingGroup):
 
 
 class MongodbSettings(SettingGroup):
-    database: str = Field("recalld", min_length=1, max_length=38, description="Database of the MongoDB store.")
+    database: str = Field(
+        "recalld", min_length=1, max_length=38, description="Database of the MongoDB store.", json_schema_extra=OPERATOR
+    )
     deadline_seconds: float = Field(5, gt=0, description="How long MongoDB may take for a request before it is a 503.")
     exact_up_to: int = Field(
         5000, ge=0, description="Memories of a scope that are searched exactly even where MongoDB has search indexes."
@@ -288,5 +331,7 @@ class OidcSettings(SettingGroup):
     def _known(cls, scopes: str) -> str:
         for pair in scopes.split():
             if pair.rpartition("=")[2] not in RIGHTS or not pair.rpartition("=")[0]:
-                raise ValueError(f"{pair!r} is not of the form scope=right; rights are {', '.join(RIGHTS)}")
+                raise ValueError(
+                    f"{without_secrets(pair)!r} is not of the form scope=right; rights are {', '.join(RIGHTS)}"
+                )
         return scopes

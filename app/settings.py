@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app import setting_groups as groups
 from app.errors import did_you_mean
-from app.setting_groups import MOST_WORKERS, SettingGroup, is_loopback
+from app.setting_groups import MOST_WORKERS, OPERATOR, SettingGroup, is_loopback, without_secrets
+from app.validation_words import in_words
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
 _PREFIX = "RECALLD_"
@@ -60,8 +62,8 @@ class JobSettings(SettingGroup):
 class ReflectionSettings(SettingGroup):
     policy: Literal["off", "propose", "auto"] = Field(
         "propose",
-        description="What becomes of findings. `propose`: they wait to be settled. `auto`: where time and "
-        "trust decide, they are applied, which can be undone. `off`: the daily job does not run.",
+        description="What becomes of findings. `propose`: they wait to be settled. `auto`: insights are stored at "
+        "once, which can be undone; the others wait. `off`: the daily job does not run.",
     )
     findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")
     insight_calls: int = Field(
@@ -80,7 +82,7 @@ class ReflectionSettings(SettingGroup):
         200,
         ge=0,
         le=10_000,
-        description="Most pairs of records that the language model judges in one run, the likeliest first; 0: none.",
+        description="Most pairs of records that the language model judges in one run, the nearest first; 0: none.",
     )
 
 
@@ -125,8 +127,10 @@ class Settings(BaseSettings):
         extra="ignore",
     )
 
-    host: str = Field("127.0.0.1", description="Address to serve on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to serve on; 0 takes a free one.")
+    host: str = Field("127.0.0.1", description="Address to serve on.", json_schema_extra=OPERATOR)
+    port: int = Field(
+        8000, ge=0, le=65535, description="Port to serve on; 0 takes a free one.", json_schema_extra=OPERATOR
+    )
     workers: str = Field(
         "1",
         description="Processes that serve the address, 1 to 64, or `auto`: one for each core that the service may use.",
@@ -134,19 +138,32 @@ class Settings(BaseSettings):
     store: SecretStr = Field(
         SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."
     )
-    data_dir: Path = Field(Path(".recalld"), description="Directory of the embedded store.")
+    data_dir: Path = Field(Path(".recalld"), description="Directory of the embedded store.", json_schema_extra=OPERATOR)
     store_key: SecretStr = Field(
         SecretStr(""),
         description="Key of an encrypted embedded store: 64 hexadecimal digits; empty: none. It needs "
         "`scripts/extra encryption`.",
     )
-    store_key_file: str = Field("", description="File with that key, in place of RECALLD_STORE_KEY; empty: none.")
+    store_key_file: str = Field(
+        "",
+        description="File with that key, in place of RECALLD_STORE_KEY; empty: none.",
+        json_schema_extra=OPERATOR,
+    )
     erasure_key: SecretStr = Field(
         SecretStr(""),
         description="Seals the tombstones of erased users: at least 32 characters, the same for all processes of a "
         "store; empty: the file `erasure.key` in the data directory, which is made when the first user is erased.",
     )
-    auth: Literal["on", "off"] = Field("on", description="`off` serves tenant `default` to everybody, on any address.")
+    auth: Literal["on", "off"] = Field(
+        "on", description="`off` serves tenant `default` to everybody who reaches the address, by the names below."
+    )
+    allowed_hosts: str = Field(
+        "",
+        description="Names by which the service may be called while authentication is off (the header `Host`), beside "
+        "those of this machine, separated by commas: `recalld,memory.lan`. On an address that is not a loopback one IP "
+        "addresses are taken, too. `*`: any name, also one that a web page points here.",
+        json_schema_extra=OPERATOR,
+    )
     cors_origins: str = Field(
         "",
         description="Origins of the web pages that may call the service, such as `https://app.example`, separated by "
@@ -157,6 +174,11 @@ class Settings(BaseSettings):
     )
     docs: Literal["open", "off"] = Field("open", description="`off`: `/docs` and `/openapi.json` are 404.")
     console: Literal["on", "off"] = Field("on", description="`off`: `/console` is 404.")
+    mcp_instructions: Literal["on", "off"] = Field(
+        "off",
+        description="`on`: models may store memories of type `instruction` over MCP. They stand in every prompt, so "
+        "whatever a model has read could plant one.",
+    )
     public_url: str = Field(
         "",
         pattern=r"^(https?://[^\s@/?#]+)?$",
@@ -167,6 +189,7 @@ class Settings(BaseSettings):
         "",
         description="Addresses or networks of reverse proxies, separated by commas. `X-Forwarded-For` and "
         "`X-Forwarded-Proto` are believed from these alone; empty: from nobody.",
+        json_schema_extra=OPERATOR,
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
     log_format: Literal["auto", "json", "text"] = Field(
@@ -186,6 +209,7 @@ class Settings(BaseSettings):
         "",
         description="Second stage of hybrid searches: the folder of an ONNX cross-encoder, or the http(s) address of a "
         "`/rerank` endpoint; empty: none.",
+        json_schema_extra=OPERATOR,
     )
     limits: groups.LimitSettings = groups.LimitSettings()
     quotas: groups.QuotaSettings = groups.QuotaSettings()
@@ -224,7 +248,9 @@ class Settings(BaseSettings):
             try:
                 ip_network(proxy)
             except ValueError:
-                raise ValueError(f"{proxy!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/24") from None
+                raise ValueError(
+                    f"{without_secrets(proxy)!r} is no address or network, such as 10.0.0.7 or 10.0.0.0/24"
+                ) from None
         return proxies
 
     @field_validator("reranker")
@@ -243,6 +269,18 @@ class Settings(BaseSettings):
         if "*" in origins and len(origins) > 1:
             raise ValueError("`*` stands alone: it allows every origin")
         return given
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _names_alone(cls, given: str) -> str:
+        if not all(re.fullmatch(r"\*|[A-Za-z0-9._-]+", host) for host in _list(given)):
+            raise ValueError("A host is a name, without scheme and port: memory.example")
+        return given
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """The hosts of `allowed_hosts`, in lower case."""
+        return frozenset(map(str.lower, _list(self.allowed_hosts)))
 
     @cached_property
     def origins(self) -> frozenset[str]:
@@ -276,12 +314,12 @@ def describe() -> list[tuple[str, str, str]]:
 
 def in_force(settings: Settings) -> list[dict[str, Any]]:
     """Returns every setting with its value as `name`, `value`, `default`, `changed`, `secret` and `description`. The
-    value of a secret is `set`, or empty."""
+    value of a secret, and of what concerns the operator alone, is `set` where it differs from the default."""
     rows = []
     for name, default, description in describe():
         path = name.removeprefix(_PREFIX).lower()
-        given = getattr(settings, path) if path in Settings.model_fields else _of_group(settings, path)
-        secret = isinstance(given, SecretStr)
+        given, field = _setting(settings, path)
+        secret = isinstance(given, SecretStr) or field.json_schema_extra == OPERATOR
         changed = _shown(given) != default
         value = ("set" if changed else default) if secret else str(given)
         named = {"name": name, "value": value, "default": default}
@@ -289,9 +327,12 @@ def in_force(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_group(settings: Settings, path: str) -> object:
-    group, _, field = path.partition("_")
-    return getattr(getattr(settings, group), field)
+def _setting(settings: Settings, path: str) -> tuple[object, FieldInfo]:
+    """Returns the value and the declaration of a setting by its variable, such as `data_dir` or `llm_base_url`."""
+    if path in Settings.model_fields:
+        return getattr(settings, path), Settings.model_fields[path]
+    group, _, name = path.partition("_")
+    return getattr(getattr(settings, group), name), type(getattr(settings, group)).model_fields[name]
 
 
 def _shown(default: object) -> str:
@@ -332,5 +373,7 @@ def explain(error: ValidationError | SettingsError) -> list[str]:
 def _wrong(name: str, fault: Mapping[str, Any]) -> str:
     if fault["type"] == "extra_forbidden":
         return _no_setting(name)
-    value = "a secret" if name.endswith("_KEY") else repr(fault["input"])
-    return f"{_PREFIX}{name} is {value}: {fault['msg']}."
+    given = fault["input"]
+    value = "a secret" if name.endswith("_KEY") else repr(without_secrets(given) if isinstance(given, str) else given)
+    rule = in_words(fault) if fault["type"] == "value_error" else f"it {in_words(fault)}"
+    return f"{_PREFIX}{name} is {value}: {rule}."

@@ -28,6 +28,8 @@ OWNER = {"agent_id": "bench", "user_id": "u"}
 LISTED = "/v1/memories?limit=100&agent_id=bench&user_id=u"
 TEXT = "the red bicycle is in the garden"
 BATCH, MANY = 250, 100
+NOW = "2030-01-01T00:00:00Z"
+"""With a time of its own a context records no access, as the searches beside it record none."""
 TARGETS = {"changes": 1.1, "commit": 1.5}
 """Highest ratio of a write."""
 APPEND, PATCH, MEMORY = "append a message", "patch a task's context", "add a memory"
@@ -74,6 +76,8 @@ def calls(to: Connection, memories: int) -> dict[str, Call]:
     ids = [item["memory_id"] for item in json.loads(to.ask("GET", LISTED))["items"]]
     questions = [{**OWNER, "query": texts.question(at), "record_access": False} for at in range(16)]
 
+    contexts = [{**OWNER, "query": body["query"], "session_id": "of-1", "now": NOW} for body in questions]
+
     def append(count: int, _: int) -> bytes:
         said = {**OWNER, "memorize": "none", "messages": [{"role": "user", "content": TEXT}] * count}
         return to.ask("POST", f"/v1/sessions/of-{count}/messages", said)
@@ -85,6 +89,7 @@ def calls(to: Connection, memories: int) -> dict[str, Call]:
         MEMORY: lambda at: to.ask("POST", "/v1/memories", {**OWNER, "content": f"{TEXT}, number {at}"}),
         "read a memory": lambda at: to.ask("GET", f"/v1/memories/{ids[at % len(ids)]}"),
         "list 100 memories": lambda _: to.ask("GET", LISTED),
+        "context, its query known": lambda at: to.ask("POST", "/v1/context", contexts[at % len(contexts)]),
         "search, its query known": lambda at: to.ask("POST", "/v1/memories/search", questions[at % len(questions)]),
     }
 

@@ -5,13 +5,17 @@ memories, facts, profile entries, summaries and lessons are judged by what the s
 learned (`benchmarks/learned/sets.py`). Then the prompt of a new session is checked, a day later.
 
 `scripted` answers what must be learned, with real quotes. `liar` claims what must not be learned and values that nobody
-said. `echo` says that every line is a memory, a fact and an entry of the profile. `silent` finds nothing, so that rules
-alone find what is stored. `none` is a service without a model.
+said. `echo` says that every line is a memory, a fact and an entry of the profile. Both say that all of it was stated by
+the user and holds now, and the second look of all three objects to nothing. `none` is a service without a model.
 `gemma-270m`, `qwen-0.5b` and `qwen-1.5b` are served by llama.cpp in an environment of their own under
 `.models/learning`. The first run installs 0.3, 0.6 or 1.2 GB there.
 
 --record writes the answers of real models and the result of each conversation to files as they come. A run that was
 stopped goes on from there, and changed rules are measured without asking the model again.
+
+A set with right and wrong items (`benchmarks/data/learning/`, `benchmarks/learned/right_items.py`) is measured in
+stages: by quote and numbers alone, with the fields that the model fills, with the second look. `--model` then names
+real models to be measured beside the made-up ones.
 
 --small-talk lets each model read 500 turns of small talk instead, and counts what is left of them.
 """
@@ -28,6 +32,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.harness import ROOT, Row, Section, folder, recalld
+from benchmarks.learned import right_items
 from benchmarks.learned.judging import Judgement, invented, judge
 from benchmarks.learned.learning_run import Learner, Outcome, derived_by_part
 from benchmarks.learned.made_up_models import SAYS, MadeUpModel
@@ -74,6 +79,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
+    if right_items.is_item_set(options.data) and not (options.small_talk or options.chatter):
+        real = [name for name in options.model if name in WHEELS]
+        items, faults = right_items.run(
+            options.data,
+            models=real,
+            deadline=options.deadline,
+            threads=options.threads,
+            count=options.conversations,
+        )
+        if options.faults:
+            print(*faults, sep="\n", file=sys.stderr)
+        yield items
+        return
     small = options.small_talk or options.chatter
     talks = (
         small_talk(said_by_user=CHATTER[1::2] if options.chatter else SAID["user"])
@@ -213,8 +231,8 @@ def small_talk_section(results: Sequence[Result]) -> Section:
 
 
 def _met(results: Sequence[Result]) -> bool:
-    """Returns whether nothing was invented, whatever the model said."""
-    return not any(result.judged.invented for result in results)
+    """Returns whether nothing of the right model's was invented. What a model that lies twice gets past is reported."""
+    return not any(result.judged.invented for result in results if result.model == "scripted")
 
 
 def _share(value: float | None) -> str | None:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.core.language import wording
 from app.embedding.factory import DEFAULT_MODEL, load_model
-from app.learning.deduplication import claim
 from app.memories.succession import SIMILAR
 from benchmarks.harness import ROOT, Section
 
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     model = load_model(options.model)
     ones, others = (model.encode([model.prompts.passage + pair[side] for pair in pairs]) for side in ("one", "other"))
     for pair, cosine in zip(pairs, (ones * others).sum(axis=1).tolist(), strict=True):
-        pair |= {"cosine": cosine, "near": cosine >= SIMILAR, "merged": claim(pair["one"]) == claim(pair["other"])}
+        pair |= {"cosine": cosine, "near": cosine >= SIMILAR, "merged": wording(pair["one"]) == wording(pair["other"])}
     rows = []
     for meaning, same in (("the same", True), ("something else", False)):
         of = [pair for pair in pairs if pair["same"] is same]

@@ -50,9 +50,15 @@ class Score:
 
 
 def ask_world(
-    service: Service, world: World, budgets: Sequence[int], *, wall_clock: bool, enough: Enough = fmean
+    service: Service,
+    world: World,
+    budgets: Sequence[int],
+    *,
+    wall_clock: bool,
+    fill: bool = False,
+    enough: Enough = fmean,
 ) -> Iterator[Score]:
-    """`enough`: makes a question's figure of the shares of its memories."""
+    """`fill`: fills the budgets. `enough`: makes a question's figure of the shares of its memories."""
     owner = service.owner(world)
     idf = scoring.inverse_frequencies(world.contents)
     memories: dict[str, Passage] = {}
@@ -63,7 +69,13 @@ def ask_world(
             evidence = [scoring.passage(text) for text in question.evidence]
             windows = [scoring.nearest_window(each, question.query, idf) for each in evidence]
             for budget in budgets:
-                asked = {**owner, "query": question.query, "token_budget": budget, **now}
+                asked = {
+                    **owner,
+                    "query": question.query,
+                    "token_budget": budget,
+                    **now,
+                    **({"fill": True} if fill else {}),
+                }
                 answer, degraded = service.context(asked)
                 prompt = scoring.passage(answer["text"])
                 shares = [
@@ -81,12 +93,18 @@ def _overhead(answer: dict[str, Any], memories: dict[str, Passage], prompt: Pass
 
 
 def evaluate(
-    service: Service, worlds: Sequence[World], budgets: Sequence[int], *, wall_clock: bool, enough: Enough = fmean
+    service: Service,
+    worlds: Sequence[World],
+    budgets: Sequence[int],
+    *,
+    wall_clock: bool,
+    fill: bool = False,
+    enough: Enough = fmean,
 ) -> list[Score]:
     scores = list[Score]()
     for world in worlds:
         start = time.perf_counter()
-        scores += ask_world(service, world, budgets, wall_clock=wall_clock, enough=enough)
+        scores += ask_world(service, world, budgets, wall_clock=wall_clock, fill=fill, enough=enough)
         took = time.perf_counter() - start
         print(f"{world.name}: {len(world.questions)} questions in {took:.0f} s", file=sys.stderr)
     return scores
@@ -147,6 +165,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", choices=("dev", "held_out", "all"), default="dev", help="which worlds of the stories")
     parser.add_argument("--any", action="store_true", help="one of the memories that a question needs is enough")
     parser.add_argument("--last", action="store_true", help="only the last question of each conversation")
+    parser.add_argument("--fill", action="store_true", help="fill the budgets, however little is likely to help")
     parser.add_argument("--reflect", action="store_true", help="let the service reflect before questions are asked")
 
 
@@ -158,5 +177,7 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
     enough: Enough = max if options.any else fmean
     with connection(options.url, options.key) as client:
         service = Service(client, reflects=options.reflect)
-        scores = evaluate(service, worlds, options.budgets, wall_clock=options.wall_clock, enough=enough)
+        scores = evaluate(
+            service, worlds, options.budgets, wall_clock=options.wall_clock, fill=options.fill, enough=enough
+        )
     yield section(summary(scores), options.budgets)

@@ -9,9 +9,7 @@ Calibration compares the score of hybrid's first memory with whether it is evide
 10 bins of equal mass, and what a perfectly calibrated score of the same values would show by chance; Brier score; AUC
 with which the best score tells questions with evidence from those that were never answered.
 
-Without --url a service is started. It runs no background work, so that a set's figures are the same at each run. With
---summaries it does, and nothing is asked before each session of 20 messages or more has its summary: a memory that
-takes a place, and is not evidence.
+Without --url a service is started. It runs no background work, so that a set's figures are the same at each run.
 """
 
 import argparse
@@ -34,14 +32,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--misses", action="store_true", help="list what the first mode did not find in five memories")
     parser.add_argument("--name-users", action="store_true", help=f"users of messages without a name are {USER_NAME}")
-    parser.add_argument("--summaries", action="store_true", help="with background work, and the summaries it makes")
 
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     loaded = [_load(path, options) for path in options.data]
-    with connection(options.url, options.key, background=options.summaries) as client:
+    with connection(options.url, options.key, background=False) as client:
         for each in loaded:
-            service = Service(client, summaries=options.summaries)
+            service = Service(client)
             answers = ask_set(service, each, options.modes, wall_clock=options.wall_clock)
             missed = misses(answers, options.modes[0]) if options.misses else []
             yield section(summary(each, answers, options.modes), missed)

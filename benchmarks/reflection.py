@@ -24,7 +24,6 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from app.learning.words import languages, table
 from benchmarks.evaluation.service import Api
 from benchmarks.harness import ROOT, Row, Section, folder, recalld
 from benchmarks.learned.meter import Answerer, metered, passed_on, recorded
@@ -36,7 +35,9 @@ TURN = timedelta(minutes=1)
 BUDGET = 2000
 REQUEST_SECONDS = 120
 PROMPT_TARGET = 0.95
-MARKED = re.compile(r"\b(?:uncertain|earlier|superseded|no longer|until|replaced|previous|outdated)\b")
+MARKED = re.compile(
+    r"\b(?:uncertain|earlier|superseded|no longer|until|replaced|previous|outdated|since \d{4}-\d\d-\d\d:)"
+)
 """How our prompt marks what does not hold, or may not."""
 PAST = re.compile(
     r"\b(?:was|were|had|used to|ago|before|back then|formerly|instead|cancel\w*|previously|moved|sold|quit|stopped|"
@@ -46,6 +47,12 @@ PAST = re.compile(
     re.IGNORECASE,
 )
 """Words by which people speak of the past."""
+DENIED = re.compile(
+    r"(?<!\w)(?:anymore|\w+n't|can't|cannot|cant|dont|instead|longer|neither|never|no|nor|not|quit|stopped|without|"
+    r"kein\w*|nichts?|nie|niemals|ohne|statt|weder|jamás|ningun\w*|nunca|sin|tampoco)(?!\w)",
+    re.IGNORECASE,
+)
+"""Words by which people deny something, in the languages of the stories."""
 
 Json: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[int, int]
@@ -204,7 +211,7 @@ class Telling:
         said = [words for words in self._story["prompt_wrong"] if _says(line, words)]
         if not said or MARKED.search(line) or PAST.search(line) or line.startswith("##"):
             return False
-        if table("negations", languages(line)).found_in(line):
+        if DENIED.search(line):
             return False
         right = [words for words in self._story["prompt_right"] if words not in self._story["prompt_wrong"]]
         return not any(_says(line, words) for words in right)  # it names what holds beside it

@@ -18,7 +18,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -32,12 +32,13 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
-from app.retrieval.features import ASKED, bm25
-from app.retrieval.model_weights import Blend, Calibration, Foreign, Terms, Weights
+from app.retrieval.features import ASKED, TINY, bm25
+from app.retrieval.first_hits import FIRST, PROPERTIES, properties
+from app.retrieval.model_weights import Blend, Calibration, FirstHits, Foreign, Terms, Weights
 from app.retrieval.query_analysis import assistants, plain_memories
-from app.retrieval.ranking import FITTED, log_odds
+from app.retrieval.ranking import FITTED, log_odds, says_something, with_first_ordered
 from app.retrieval.time_expressions import when
-from app.storage.search import Floats
+from app.storage.search import Bools, Floats
 from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval
 from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
 from benchmarks.evaluation.sets import World, load
@@ -53,7 +54,7 @@ RIDGE_RANKING, RIDGE_CALIBRATION = 10.0, 0.1
 PATIENCE = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-11}
 QUESTIONS = 1000
 """Each set weighs as much as so many questions, times its own weight."""
-ECHO, TIMED = "echo", "time"
+ECHO, TIMED, LIVES = "echo", "time", "lives"
 FEATURES_OF = {
     "person": FITTED,
     "assistant": tuple(n for n in FITTED if n not in {"speaker", "repeats", "coverage", "vector_rank"}),
@@ -69,23 +70,26 @@ LEAST_VECTOR = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of a set and what it weighs in fitting the ranking and the calibration."""
+    """A form of a set and what it weighs in fitting the ranking, the calibration and the order of the first hits."""
 
     name: str
     worlds: Sequence[World]
     ranking: float
     calibration: float
+    first: float = 0.0
 
 
 def forms(worlds: Sequence[World]) -> Iterator[Form]:
     name = worlds[0].questions[0].group
     if name.startswith(ECHO):
         asked = [world for world in worlds if world.questions[0].kind != "answers"]  # there the bot holds the answer
-        yield Form(name, asked, 0.15, 0.5)
+        yield Form(name, asked, 0.15, 0.5, 0.5)
     elif name.startswith(TIMED):
         yield Form(name, worlds, 0.3, 0.4)
+    elif name.startswith(LIVES):
+        yield Form(name, worlds, 0.0, 0.5, 4.0)
     elif any(item.session is not None for world in worlds for item in world.items):
-        yield Form(name, worlds, 1.3 if any(i.name for w in worlds for i in w.items) else 1.0, 1.0)
+        yield Form(name, worlds, 1.3 if any(i.name for w in worlds for i in w.items) else 1.0, 1.0, 1.0)
         yield Form(f"{name}, in part plain", [mixed(world) for world in worlds], 0.3, 0.0)
         yield Form(f"{name}, plain", [as_plain(world) for world in worlds], 0.4, 0.3)
     else:
@@ -138,29 +142,37 @@ def candidates(case: Case) -> tuple[NDArray[np.int64], Floats]:
     return np.concatenate((chosen, some)), stand_for.astype(np.float32)
 
 
-class RankingData:
-    """Candidates of all questions that have an answer, one after the other."""
+class ConditionalLogit:
+    """Log-odds of documents that compete for a question (McFadden 1974), over a list of questions.
 
-    def __init__(self, cases: Sequence[Case], weights: Mapping[str, float]) -> None:
-        used = [c for c in cases if weights.get(c.group) and c.evidence.any() and not c.evidence.all()]
-        count = Counter(case.group for case in used)
-        picked = [candidates(case) for case in used]
-        values = np.concatenate([design(case, rows) for case, (rows, _) in zip(used, picked, strict=True)])
-        self._spread = values.std(axis=0) + 1e-6
-        self._values = (values / self._spread).astype(np.float64)
-        shares = [case.evidence[rows] / case.evidence[rows].sum() for case, (rows, _) in zip(used, picked, strict=True)]
-        self._target = np.concatenate(shares).astype(np.float32)
-        self._offset = np.log(np.concatenate([stand_for for _, stand_for in picked]))
-        self._sizes = np.array([len(rows) for rows, _ in picked])
-        self._weight = np.array([QUESTIONS * weights[c.group] / count[c.group] for c in used], np.float32)
-        self.fold = np.array([case.fold for case in used])
+    Each question has `values`, shape (documents, features); `right`, the documents that answer it; `offset`, the
+    log-odds that the documents have before; its `weight`; and its `fold`. What is fitted is the mean log of the
+    probability of each right document, or, if `one_will_do`, of any of them.
+    """
+
+    def __init__(self, least: Sequence[float], *, one_will_do: bool = False) -> None:
+        """`least`: the lowest that the weight of each feature may be."""
+        self._least, self._one_will_do = least, one_will_do
+        self._values, self._target, self._offset = list[Floats](), list[Floats](), list[Floats]()
+        self._weight, self._fold = list[float](), list[int]()
+
+    def add(self, values: Floats, right: Bools, offset: Floats, weight: float, fold: int) -> None:
+        self._values.append(values)
+        self._target.append((right / right.sum()).astype(np.float32))
+        self._offset.append(offset)
+        self._weight.append(weight)
+        self._fold.append(fold)
 
     def fit(self, without: int | None = None) -> Array:
-        """Weights of TERMS."""
-        kept = self.fold != (-1 if without is None else without)
-        of_row = np.repeat(kept, self._sizes)
-        values, target, offset = self._values[of_row], self._target[of_row], self._offset[of_row]
-        sizes, weight = self._sizes[kept], self._weight[kept].astype(np.float64)
+        """Returns the weight of each feature, fitted without a fold."""
+        values = np.concatenate(self._values)
+        spread = values.std(axis=0) + 1e-6
+        kept = np.array(self._fold) != (-1 if without is None else without)
+        all_sizes = np.array([len(each) for each in self._target])
+        of_row = np.repeat(kept, all_sizes)
+        values = (values[of_row] / spread).astype(np.float64)
+        target, offset = (np.concatenate(each)[of_row] for each in (self._target, self._offset))
+        sizes, weight = all_sizes[kept], np.array(self._weight, np.float32)[kept].astype(np.float64)
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
         case = np.repeat(np.arange(len(sizes)), sizes)
 
@@ -169,16 +181,54 @@ class RankingData:
             odds -= np.maximum.reduceat(odds, starts)[case]
             part = np.exp(odds)
             whole = np.add.reduceat(part, starts)
-            lost = weight @ (np.log(whole) - np.add.reduceat(target * odds, starts))
-            gradient = values.T @ (weight[case] * (part / whole[case] - target)) + RIDGE_RANKING * found
+            if self._one_will_do:
+                of_right = part * (target > 0)
+                any_right = np.add.reduceat(of_right, starts) + TINY
+                wanted, gained = of_right / any_right[case], np.log(any_right)
+            else:
+                wanted, gained = target, np.add.reduceat(target * odds, starts)
+            lost = weight @ (np.log(whole) - gained)
+            gradient = values.T @ (weight[case] * (part / whole[case] - wanted)) + RIDGE_RANKING * found
             return float(lost + RIDGE_RANKING / 2 * found @ found), gradient
 
-        bounds = [(_least(term) * spread, None) for term, spread in zip(TERMS, self._spread, strict=True)]
-        ended = minimize(loss, np.zeros(len(TERMS)), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
+        bounds = [(low * each, None) for low, each in zip(self._least, spread, strict=True)]
+        ended = minimize(loss, np.zeros(len(spread)), jac=True, method="L-BFGS-B", bounds=bounds, options=PATIENCE)
         # the figures of a fit that does not converge would be too low without anybody seeing why
         assert ended.success, ended.message
-        found: Array = ended.x / self._spread
+        found: Array = ended.x / spread
         return found
+
+
+def of_ranking(cases: Sequence[Case], weights: Mapping[str, float]) -> ConditionalLogit:
+    """The likely documents of all questions that have an answer."""
+    used = [c for c in cases if weights.get(c.group) and c.evidence.any() and not c.evidence.all()]
+    count = Counter(case.group for case in used)
+    found = ConditionalLogit([_least(term) for term in TERMS])
+    for case in used:
+        rows, stand_for = candidates(case)
+        weight = QUESTIONS * weights[case.group] / count[case.group]
+        found.add(design(case, rows), case.evidence[rows], np.log(stand_for), weight, case.fold)
+    return found
+
+
+def of_first_hits(cases: Sequence[Case], by_fold: Sequence[Weights], weights: Mapping[str, float]) -> ConditionalLogit:
+    """The first hits of all questions whose answer is among them. `by_fold`: the weights without each fold."""
+    used = []
+    for case in cases:
+        if not weights.get(case.group):
+            continue
+        odds, parts = compared(case, by_fold[case.fold])
+        order = np.argsort(-odds, kind="stable")[: 2 * FIRST]
+        first = order[says_something(parts, order) & ~plain_memories(case.columns)[order]][:FIRST]
+        known = properties(case.columns, odds, first) if len(first) else None
+        right = case.evidence[first]
+        if known is not None and right.any() and not right.all():
+            used.append((case, known.T, right, odds[first]))
+    count = Counter(case.group for case, *_ in used)
+    found = ConditionalLogit([-np.inf] * len(PROPERTIES), one_will_do=True)
+    for case, known, right, before in used:
+        found.add(known, right, before, QUESTIONS * weights[case.group] / count[case.group], case.fold)
+    return found
 
 
 def _least(term: tuple[str, str]) -> float:
@@ -197,9 +247,20 @@ def weights_of(found: Array) -> Weights:
     return Weights(person, assistant, plain, foreign, importance=0.0, recency=0.0, when=inside)
 
 
-def odds_of(case: Case, weights: Weights) -> Floats:
+def compared(case: Case, weights: Weights) -> tuple[Floats, dict[str, Floats]]:
+    """The log-odds of all documents before the first ones are ordered, and their parts."""
     known = case.known
-    odds, _ = log_odds(case.columns, case.query, known[: len(ASKED)], known[len(ASKED) :], weights, case.interval)
+    return log_odds(case.columns, case.query, known[: len(ASKED)], known[len(ASKED) :], weights, case.interval)
+
+
+def first_hits_of(found: Array) -> FirstHits:
+    return FirstHits(*(round(value, 2) for value in found.tolist()))
+
+
+def odds_of(case: Case, weights: Weights) -> Floats:
+    odds, parts = compared(case, weights)
+    order = np.argsort(-odds, kind="stable")
+    with_first_ordered(case.columns, odds, order, weights.first, parts)
     return odds
 
 
@@ -286,9 +347,13 @@ def evaluate(
     cases = [case for form in made for case in build_cases(form.name, form.worlds, embed, folds)]
     others = [case for path in judged for case in build_cases(*_judged(path), embed, folds)]
     embed.save()
-    data = RankingData(cases, ranking)
+    data = of_ranking(cases, ranking)
     weights = weights_of(data.fit())
     by_fold = [weights_of(data.fit(fold)) for fold in range(folds)]
+    ordered = {form.name: form.first for form in made}
+    first = of_first_hits(cases, by_fold, ordered)
+    weights = replace(weights, first=first_hits_of(first.fit()))
+    by_fold = [replace(each, first=first_hits_of(first.fit(fold))) for fold, each in enumerate(by_fold)]
     odds = [odds_of(case, by_fold[case.fold]) for case in cases]
     whole = fit_calibration(cases, odds, calibration)
     left_out = [fit_calibration(cases, odds, calibration, fold) for fold in range(folds)]

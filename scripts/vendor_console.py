@@ -9,6 +9,7 @@ Run it after a change of `LIBRARIES`, and commit what it wrote. It needs npm.
 import argparse
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -54,6 +55,8 @@ class Library:
     folder: Path
     files: dict[str, tuple[str, Callable[[str], str]]]
     """The file in the package, by the name that it has here, and what is changed in it."""
+    icons: tuple[str, ...] = ()
+    """The pictures that become one file, `icons.svg`: `<use href="vendor/icons.svg#pin">` draws one."""
 
 
 LIBRARIES = (
@@ -85,6 +88,27 @@ LIBRARIES = (
             "swagger-ui.css": ("swagger-ui.css", _without_map),
         },
     ),
+    Library(
+        "lucide-static",
+        "1.62.0",
+        "ISC",
+        CONSOLE,
+        {},
+        (
+            *(
+                "archive",
+                "archive-restore",
+                "check",
+                "chevron-left",
+                "circle-question-mark",
+                "copy",
+                "gauge",
+                "lightbulb",
+            ),
+            *("list-checks", "log-out", "menu", "messages-square", "notebook-text", "pencil", "pin", "pin-off", "plus"),
+            *("search", "server-cog", "text-quote", "trash-2", "users", "x"),
+        ),
+    ),
     Library("axe-core", "4.14.1", "MPL-2.0", TESTS, {"axe.min.js": ("axe.min.js", _as_it_is)}),
 )
 
@@ -100,8 +124,20 @@ def fetch(library: Library, folder: Path) -> dict[str, bytes]:
         found = {}
         for name, (path, change) in library.files.items():
             found[name] = change(_read(packed, path).decode()).encode()
+        if library.icons:
+            found["icons.svg"] = _sprite({name: _read(packed, f"icons/{name}.svg").decode() for name in library.icons})
         found[f"{library.package}.LICENSE.txt"] = _read(packed, "LICENSE")
     return found
+
+
+def _sprite(pictures: dict[str, str]) -> bytes:
+    """Returns one picture of symbols, each by its name. How they are drawn is in the style sheet of the page."""
+    symbols = []
+    for name, picture in pictures.items():
+        shapes = re.search(r"<svg[^>]*>(.*)</svg>", picture, re.DOTALL)
+        assert shapes is not None, name
+        symbols.append(f'<symbol id="{name}" viewBox="0 0 24 24">{" ".join(shapes[1].split())}</symbol>')
+    return ('<svg xmlns="http://www.w3.org/2000/svg">\n' + "\n".join(symbols) + "\n</svg>\n").encode()
 
 
 def _read(packed: tarfile.TarFile, path: str) -> bytes:

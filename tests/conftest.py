@@ -32,6 +32,7 @@ from app.setting_groups import ContextSettings, MongodbSettings
 from app.settings import Settings
 from app.storage.protocol import Store
 from tests.support.command import data as data  # fixtures, for every folder
+from tests.support.command import new_store as new_store
 from tests.support.command import run as run
 from tests.support.mongodb import Deployment, Emptied, emptied
 from tests.support.mongodb import mongodb as mongodb
@@ -63,7 +64,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def model() -> OnnxModel:
-    return load_model("minilm-int8")
+    return load_model("recalld-minilm-1")
 
 
 class TurnedClock:

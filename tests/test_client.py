@@ -53,7 +53,7 @@ def operation(package: str, tag: str, name: str) -> ModuleType:
 def test_a_generated_client_remembers_and_recalls(package: str, data: Path, run: Run) -> None:
     models: Any = importlib.import_module(f"{package}.models")
     clients: Any = importlib.import_module(f"{package}.client")
-    key = run("keys", "create", "--tenant", "t", "--name", "client").stdout.strip()
+    key = run("keys", "create", "--no-admin", "--tenant", "t", "--name", "client").stdout.strip()
     with (
         serving(data) as server,
         clients.AuthenticatedClient(base_url=str(server.client.base_url), token=key) as client,

@@ -35,11 +35,12 @@ OF_PROMETHEUS = {"up", "process_resident_memory_bytes", "process_cpu_seconds_tot
 EMPTY_IN_HEALTH = {
     "Errors by route",
     "Second stage by outcome",
-    "Jobs that failed",
+    "Jobs that failed, records left out",
     "Answers with 503 and 507",
+    "Searches without their index",
 }
-"""Panels without numbers here: nothing fails, and no reranker is set."""
-QUIET_ALERTS = {"RecalldErrors", "RecalldStorageFull", "RecalldJobsFail", "RecalldModelFails"}
+"""Panels without numbers here: nothing fails, no reranker is set, and no scope is large."""
+QUIET_ALERTS = {"RecalldErrors", "RecalldStorageFull", "RecalldJobsFail", "RecalldModelFails", "RecalldSearchIndex"}
 """Alerts whose left side has no series in a healthy service."""
 SECONDS = 12
 """How long the service is asked things, with a scrape each second."""
@@ -73,7 +74,7 @@ def panels(board: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Title and query of each target of each panel."""
     for panel in board["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], target["expr"].replace("$__rate_interval", "20s").replace("$job", "recalld")
+            yield panel["title"], target["expr"].replace("$__rate_interval", "10m").replace("$job", "recalld")
 
 
 def faults(board: dict[str, Any], ask: Ask, empty: set[str] = EMPTY_IN_HEALTH) -> list[str]:

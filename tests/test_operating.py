@@ -109,7 +109,7 @@ def test_it_refuses_an_open_address_without_a_key(tmp_path: Path, run: Run) -> N
     assert sentence.startswith("recalld: No API key was ever made")
     assert "recalld keys create" in sentence
     assert "Traceback" not in refused.stderr
-    made = run("keys", "create", "--tenant", "t", "--name", "first")
+    made = run("keys", "create", "--no-admin", "--tenant", "t", "--name", "first")
     assert made.returncode == 0
     with serving(tmp_path / "data", RECALLD_HOST="0.0.0.0") as open_:
         answer = open_.client.get("/v1/memories")
@@ -123,7 +123,7 @@ def test_it_refuses_an_open_address_without_a_key(tmp_path: Path, run: Run) -> N
 @pytest.mark.parametrize("command", ["serve", "worker"])
 def test_a_store_that_is_lost_is_not_served_and_the_way_out_works(tmp_path: Path, run: Run, command: str) -> None:
     data = tmp_path / "data"
-    assert run("keys", "create", "--tenant", "default", "--name", "first").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "default", "--name", "first").returncode == 0
     for lost in data.glob("recalld.db*"):
         lost.unlink()
     refused = recalld(data, command)
@@ -133,7 +133,7 @@ def test_a_store_that_is_lost_is_not_served_and_the_way_out_works(tmp_path: Path
     assert "recalld restore" in sentence
     assert "recalld keys create" in sentence
     assert "Traceback" not in refused.stderr
-    again = run("keys", "create", "--tenant", "default", "--name", "again", "--verbs", "read")
+    again = run("keys", "create", "--no-admin", "--tenant", "default", "--name", "again", "--verbs", "read")
     with serving(data) as server:
         assert server.client.get("/v1/memories").status_code == 401
         key = {"Authorization": f"Bearer {again.stdout.strip()}"}
@@ -255,7 +255,7 @@ def test_metrics_are_by_route_and_hold_no_ids(server: Server) -> None:
 
 
 def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: Path, run: Run) -> None:
-    made = run("keys", "create", "--tenant", "t", "--name", CANARY)
+    made = run("keys", "create", "--no-admin", "--tenant", "t", "--name", CANARY)
     key = made.stdout.strip()
     secret = key.split("_", 2)[2]  # the secret itself may hold underscores
     with serving(tmp_path / "data", RECALLD_LOG_LEVEL="debug") as server:

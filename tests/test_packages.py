@@ -17,8 +17,9 @@ from tests.support.server import ROOT, environment, serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-MOST_BYTES = 350 << 20
-"""Of the whole install, without pip."""
+MOST_BYTES = 375 << 20
+"""Of the whole install, without pip. The older embedding model (22 MiB) comes along for stores that have vectors of it,
+and goes with the next release."""
 LEFT_BEHIND = shutil.ignore_patterns(
     ".git", ".venv*", ".models", "node_modules", "*.egg-info", "__pycache__", ".*_cache"
 )
@@ -111,6 +112,7 @@ def test_the_packages_hold_what_they_need(packages: Packages) -> None:
     assert {"LICENSE", "README.md", "pyproject.toml", "requirements/runtime.in"} <= names
 
 
+@pytest.mark.usefixtures("new_store")
 def test_the_wheel_serves_and_uses_memory_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     python, recalld = installed / "python", installed / "recalld"
     checked(python, "-m", "pip", "check")

@@ -29,7 +29,7 @@ def test_all_other_routes_are_known_to_be_open() -> None:
     assert len(ROUTES) > 15
 
 
-PAGES = {"/", "/docs", "/docs/{path:path}", "/console", "/console/{path:path}", "/openapi.json"}
+PAGES = {"/", "/docs", "/docs/{path:path}", "/console", "/console/", "/console/{path:path}", "/openapi.json"}
 """Files of the service's own pages. They hold no data."""
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from app.setting_groups import without_secrets
 from app.settings import Settings, describe, explain
 from scripts.export_settings import DOC, ENV, doc_rendered, env_rendered
 
@@ -97,3 +98,35 @@ def test_draining_fits_into_thirty_seconds() -> None:
 def test_the_docs_are_the_settings() -> None:
     assert DOC.read_text(encoding="utf-8") == doc_rendered(), "run scripts/export_settings.py"
     assert ENV.read_text(encoding="utf-8") == env_rendered(), "run scripts/export_settings.py"
+
+
+def test_a_refused_address_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every setting that refuses such a value, whatever the rule is that it breaks."""
+    refused = set()
+    for name, _, _ in describe():
+        for value in ("https://ada:hunter2@host/v 1?key=hunter2", "ada:hunter2@host", "https://host/v 1?key=hunter2"):
+            with monkeypatch.context() as one:
+                one.setenv(name, value)
+                try:
+                    Settings(_env_file=None)
+                except ValidationError as error:
+                    refused.add(name)
+                    (sentence,) = explain(error)
+                    assert "hunter2" not in sentence
+                    assert name in sentence
+    assert {"RECALLD_LLM_BASE_URL", "RECALLD_RERANKER", "RECALLD_PUBLIC_URL", "RECALLD_TRUSTED_PROXIES"} <= refused
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("https://ada:se@cr/et@host:1/v1?key=1", "https://…@host:1/v1?…"),
+        ("ada:pw@host", "…@host"),
+        ("redis://:pw@host", "redis://…@host"),
+        ("http://host/v1", "http://host/v1"),
+        ("loud", "loud"),
+        ("", ""),
+    ],
+)
+def test_what_is_told_of_an_address(given: str, told: str) -> None:
+    assert without_secrets(given) == told

@@ -84,7 +84,7 @@ async def test_a_search_shows_its_parts(worked: Collector) -> None:
     top = worked.root("POST /v1/memories/search")
     parts = worked.tree(top)[RETRIEVAL]
     (embedding,) = parts["search embedding"]
-    assert embedding.startswith("embeddings all-MiniLM-L6-v2:onnx-int8-")
+    assert embedding.startswith("embeddings recalld-minilm-1:onnx-int8-")
     steps = {f"scope_facts {NAME}", "search analysis", f"search {NAME}", "search ranking", f"fetch {NAME}"}
     assert steps <= {*parts}
     assert top.kind == SERVER
@@ -120,7 +120,8 @@ async def test_a_job_is_a_trace_with_the_calls_of_the_model(worked: Collector) -
     (job,) = [one for one in worked.named("job post_conversation") if not one.parent]
     assert job.attributes["recalld.job.outcome"] == "succeeded"
     assert job.attributes["recalld.job.lane"] == "language_model"
-    (call,) = [one for one in worked.named("chat scripted") if one.trace == job.trace]
+    call, look = [one for one in worked.named("chat scripted") if one.trace == job.trace]
+    assert look.attributes["gen_ai.request.model"] == "scripted"
     assert call.attributes["gen_ai.request.model"] == "scripted"
     assert call.attributes["gen_ai.provider.name"] == "openai"
     assert call.attributes["gen_ai.response.finish_reasons"] == ["stop"]

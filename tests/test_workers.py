@@ -341,7 +341,7 @@ def test_workers_that_fail_again_and_again_end_the_service(tmp_path: Path) -> No
 
 
 def test_limits_hold_for_all_workers_together(tmp_path: Path, run: Run) -> None:
-    key = run("keys", "create", "--tenant", "t", "--name", "first").stdout.strip()
+    key = run("keys", "create", "--no-admin", "--tenant", "t", "--name", "first").stdout.strip()
     limits = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "2", "RECALLD_LIMITS_WRONG_KEYS": "3"}
     with served(tmp_path / "data", 4, RECALLD_LIMITS_WRONG_KEYS_SECONDS="3600", **limits) as server:
         wrong = [ask(server, path="/v1/memories", headers={"x-api-key": f"rk_x_{n}"}).status_code for n in range(16)]
@@ -378,3 +378,26 @@ def is_answered(one: socket.socket) -> bool:
     one.settimeout(60)
     one.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
     return one.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def folder_of(pid: int) -> Path | None:
+    """The folder of a service's workers, which its processes hold open."""
+    links = (link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists())
+    return next((link for link in links if link.name.startswith("recalld-workers-")), None)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="asks Linux")
+def test_what_a_killed_supervisor_left_in_memory_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    with served(tmp_path / "one") as killed, served(tmp_path / "two") as other:
+        left, used = folder_of(killed.process.pid), folder_of(other.process.pid)
+        assert left is not None
+        assert used is not None
+        workers = running(killed)
+        os.kill(killed.process.pid, signal.SIGKILL)
+        killed.process.wait()
+        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+        assert left.is_dir()
+        with served(tmp_path / "one") as again:
+            assert not left.exists()
+            assert used.is_dir(), "it is in use"
+            assert folder_of(again.process.pid) not in (None, left, used)

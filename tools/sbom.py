@@ -134,18 +134,27 @@ def _sha256(path: str) -> str:
     return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
 
 
-def model() -> Component:
-    """Returns the embedding model with its files."""
-    files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / MODEL).iterdir() if path.suffix != ".md")
-    (name,) = (Path(path).stem for path in files if path.endswith(".onnx"))
-    return {
-        "type": "machine-learning-model",
-        "bom-ref": f"model:{name}",
-        "name": name,
-        "description": "sentence-transformers/all-MiniLM-L6-v2, quantized to int8, with its tokenizer",
-        "licenses": licences("Apache-2.0"),
-        "components": [shipped(path, _sha256(path)) for path in files],
-    }
+DESCRIPTIONS = {
+    "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2, quantized to int8",
+    "recalld-minilm-1": "sentence-transformers/all-MiniLM-L6-v2, taught on what memory is asked, quantized to int8",
+}
+
+
+def models() -> Iterator[Component]:
+    """Yields the embedding models, each with its file, and the tokenizer that they share."""
+    folder = ROOT / MODEL
+    for path in sorted(folder.glob("*.onnx")):
+        file = path.relative_to(ROOT).as_posix()
+        yield {
+            "type": "machine-learning-model",
+            "bom-ref": f"model:{path.stem}",
+            "name": path.stem,
+            "description": DESCRIPTIONS[path.stem],
+            "licenses": licences("Apache-2.0"),
+            "components": [shipped(file, _sha256(file))],
+        }
+    tokenizer = (folder / "tokenizer.json").relative_to(ROOT).as_posix()
+    yield {**shipped(tokenizer, _sha256(tokenizer)), "type": "data", "licenses": licences("Apache-2.0")}
 
 
 def vocabulary() -> Component:
@@ -187,7 +196,7 @@ def bill(lock: str) -> dict[str, Any]:
                 "purl": root,
             }
         },
-        "components": [*(package(*one) for one in locked(lock)), model(), vocabulary(), *console()],
+        "components": [*(package(*one) for one in locked(lock)), *models(), vocabulary(), *console()],
     }
     content = json.dumps(made, sort_keys=True, ensure_ascii=False)
     return {**made, "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, content).urn}

@@ -11,13 +11,13 @@ from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
+from app.api.lookup import retriever_of
 from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
 from app.memories.models import Embeddings
-from app.retrieval.retriever import Retriever
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
@@ -27,7 +27,7 @@ async def action_service(request: Request) -> ActionService:
     """Returns the action service of the caller."""
     resources, principal = get_caller(request)
     actions = Repository(resources.store, principal.scope, ACTIONS)
-    lookup = Retriever(resources.store, principal.scope, resources.embedder, ACTIONS, resources.second_stage)
+    lookup = retriever_of(resources, principal.scope, ACTIONS)
     return ActionService(
         actions,
         Embeddings(resources.embedder),

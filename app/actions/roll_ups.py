@@ -16,7 +16,7 @@ from math import ceil, log, sqrt
 from typing import Any
 
 from app.core.clock import new_id, parse_rfc3339
-from app.errors import NotFound
+from app.errors import no_such
 from app.memories.models import MEMORIES
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
@@ -65,7 +65,7 @@ async def summary_of(store: Store, scope: Scope, action_id: str, now: str) -> Do
     named = both(Eq("bucket", action_id[:BUCKET]), Has("action_ids", action_id))
     found = await Repository(store, scope, ROLL_UPS).find(named, limit=1)
     if not found:
-        raise NotFound()
+        raise no_such("action")
     return await Repository(store, scope, MEMORIES).get_unexpired(found[0]["memory_id"], now)
 
 

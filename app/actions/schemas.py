@@ -5,7 +5,20 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import WHOLE, Count, Flag, Identifier, Object, Owned, Schema, Text, Timestamp, TopK, example
+from app.core.schemas import (
+    COUNT_OF_HITS,
+    WHOLE,
+    Count,
+    Flag,
+    Identifier,
+    Object,
+    Owned,
+    Schema,
+    Text,
+    Timestamp,
+    TopK,
+    example,
+)
 from app.memories.records import SOURCE
 from app.memories.schemas import Source, SourceIn
 from app.memories.search import HowSearched
@@ -175,6 +188,7 @@ class ActionBatchCreated(Schema):
 
 class ActionSearch(Owned):
     model_config = example({"query": "parcel lost", "agent_id": "support", "only_successful": True})
+    elsewhere = COUNT_OF_HITS
 
     query: Text
     include_shared: Flag = True

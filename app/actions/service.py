@@ -11,7 +11,17 @@ import orjson
 
 from app.actions import roll_ups
 from app.actions.roll_ups import Tally, cell_group, cells_of_counts, counts_of, grouping
-from app.actions.schemas import ACTION_DAYS, ACTIONS, COMPARED, ActionCreate, ActionSearch, Call, Feedback, render
+from app.actions.schemas import (
+    ACTION_DAYS,
+    ACTIONS,
+    COMPARED,
+    Action,
+    ActionCreate,
+    ActionSearch,
+    Call,
+    Feedback,
+    render,
+)
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import same
 from app.errors import Conflict
@@ -23,7 +33,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, between, having, pages
+from app.storage.repository import Listing, Repository, between, having, pages, shown
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -94,7 +104,7 @@ class ActionService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of actions that match the filters."""
         docs, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(ACTIONS, docs, render, Action), "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Doc:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""

@@ -103,7 +103,7 @@ async def revoke_key(
     """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
     with using_reserve():  # a full disk must not keep a key valid
-        return await write(lambda: keys.revoke(key_id, body, if_match))
+        return await write(lambda: keys.revoke(key_id, body, if_match), frees=True)
 
 
 @caller_router.get("", response_model=service.Caller, responses=problems())
@@ -114,7 +114,8 @@ async def whoami(request: Request) -> Response:
 
 @settings_router.get("", response_model=service.SettingsInForce, responses=problems(), openapi_extra=ADMIN)
 async def list_settings(request: Request, resources: InResources) -> Response:
-    """List the settings of the process that answers. Secrets are not shown."""
+    """List the settings of the process that answers. Secrets, and addresses and paths of the operator's, are not
+    shown."""
     return answer(service.settings_in_force(resources.settings, get_caller(request)[1]))
 
 

@@ -9,12 +9,12 @@ from typing_extensions import TypeAliasType
 
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
-from app.auth.keys import API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
+from app.auth.keys import ANONYMOUS, API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.settings import Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, between, having
+from app.storage.repository import Listing, Repository, between, having, shown
 from app.storage.schema import Doc, Eq, Filter, Has, In, Or, both
 from app.storage.search import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -36,6 +36,9 @@ class KeyCreate(Schema):
     users: list[Identifier] = Field([], description="Binds the key to these users; none: not bound.")
     expires_in: Lifetime | None = None
     requests_per_second: RateLimitField | None = None
+    no_admin: Flag = Field(
+        False, description="For the first key, made without a key: it need not administer, and no key may do so then."
+    )
 
 
 class KeyRotate(Schema):
@@ -98,10 +101,12 @@ class SettingInForce(Schema):
     """A setting of the process that answers."""
 
     name: str = Field(description="Its environment variable.", examples=["RECALLD_DOCS"])
-    value: str = Field(description="`set` for a secret that is set.")
+    value: str = Field(description="`set` for one that is not shown and differs from the default.")
     default: str
     changed: bool = Field(description="Whether the value differs from the default.")
-    secret: bool
+    secret: bool = Field(
+        description="Whether its value is not shown: a secret, or an address or path of the operator's."
+    )
     description: str
 
 
@@ -159,20 +164,24 @@ class KeyService:
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         found = Repository(self._store, Scope(SYSTEM), API_KEYS)
         docs, cursor = await found.page(In("key_id", mine), listing, mark=self._tenant)
-        return {"items": [public(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(API_KEYS, docs, public, ApiKey), "next_cursor": cursor}
 
     async def get(self, key_id: str) -> Doc:
         """Returns a key's record. Raises NotFound."""
         return public(await self._keys.find(key_id, self._tenant))
 
     async def create(self, body: KeyCreate) -> WriteResult:
-        """Makes a key. Raises Forbidden if it would have verbs that the caller lacks."""
+        """Makes a key. Raises Forbidden if it would have verbs that the caller lacks, and Invalid if it is the first
+        one and could not administer, unless the body says that none shall."""
         self._require_known_caller()
         if not set(body.verbs) <= self._principal.verbs:
             raise Forbidden("A key can only be given verbs of the key that makes it.")
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
-        rights = body.model_dump(exclude={"expires_in"})
-        return _once(self._keys.plan_create(NewKey(self._tenant, **rights, lifetime=lifetime)))
+        rights = body.model_dump(exclude={"expires_in", "no_admin"})
+        new = NewKey(self._tenant, **rights, lifetime=lifetime)
+        if self._principal.key_id == ANONYMOUS and not body.no_admin:
+            await self._keys.refuse_lockout(new)
+        return _once(self._keys.plan_create(new))
 
     async def rotate(self, key_id: str, body: KeyRotate, precondition: IfMatch) -> WriteResult:
         """Replaces a key by a new one. Raises NotFound, Conflict, or Forbidden if the key has verbs that the caller
@@ -223,7 +232,7 @@ class AuditService:
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.get("since"), filters.get("until"))
         docs, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(filters.items())))
-        return {"items": [AUDIT.public(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(AUDIT, docs, AUDIT.public, AuditEntry), "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:
         tombstone = await self._tombstones.find(user_id)

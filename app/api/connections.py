@@ -4,15 +4,20 @@ A connection waits for the head of a request, then for its body, then for the an
 a sweep every second closes what has passed them. If too many connections are open, the one that has waited longest for
 a head makes room, so that clients that hold connections open cannot keep others out. If bodies under way hold too much
 memory, the one that has stalled longest makes room. Small bodies are always taken.
+
+Requests of a connection are read one at a time: the next one waits, unparsed, until the answer before it was sent, and
+meanwhile nothing more is read from the client.
 """
 
 import asyncio
+import re
 import resource
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeAlias, cast
 
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.errors import problem_response
@@ -28,8 +33,17 @@ STALLED_SECONDS = 1.0
 LINGER_SECONDS = 1.0
 DRAIN_SECONDS = 0.05
 """Pause before more is read of what a refused client still sends. To drop it at full speed would hold others up."""
+MOST_UNPARSED = 512 << 10
+"""Bytes that may wait behind a request in work. Reading pauses after the first, but one read has up to 256 kB, and
+there is one more each time the application asks whether the client is still there."""
+MOST_PIECES = 1024
+"""Pieces that are parsed before others have a turn: a body in chunks may be nothing but empty lines."""
 OTHER_FILES = 128
 """File descriptors that are kept for the store, the model and outgoing connections."""
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+"""The empty line behind a head. A body in chunks ends with one, too."""
+_ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?([^/?#]*)")
 
 Address: TypeAlias = str
 
@@ -84,7 +98,7 @@ class Connections:
         """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
         if self._board is not None:
             self._board.write(workers.number(), workers.BODY_BYTES, self.body_bytes)
-        if one.received <= SMALL_BODY or self._all_body_bytes() <= self.settings.body_bytes:
+        if one.received <= SMALL_BODY or not self.is_out_of_memory:
             return
         large = [other for other in self._open if other.in_body and other.received > SMALL_BODY]
         slowest = min(large, key=lambda other: other.since, default=one)
@@ -92,6 +106,12 @@ class Connections:
             slowest.refuse(RequestTimeout("The body stalled while others waited for its memory."))
         else:
             one.refuse(Busy("Too many large bodies are being received."))
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether all bodies, and what waits behind requests in work, have more bytes than they may."""
+        held = self.body_bytes if self._board is None else self._board.total(workers.BODY_BYTES)
+        return held > self.settings.body_bytes
 
     def _is_full(self) -> bool:
         if self._board is not None and self._board.total(workers.CONNECTIONS) >= self.settings.total:
@@ -115,9 +135,6 @@ class Connections:
         self._board.write(own, workers.CONNECTIONS, len(self._open))
         self._counts.change(_of_worker(self._board, own, address), lambda _: (count, 0))
 
-    def _all_body_bytes(self) -> float:
-        return self.body_bytes if self._board is None else self._board.total(workers.BODY_BYTES)
-
     def _make_room(self, among: Iterable["GuardedProtocol"]) -> bool:
         """Closes the first of these connections that waits for a head."""
         oldest = next((one for one in among if one.is_waiting), None)
@@ -134,6 +151,16 @@ class Connections:
             one.close_if_late(now)
 
 
+class Answering:
+    """The transport as the answer to a request uses it. Where the answer ends the connection, what the client still
+    sends is read first: to close with unread bytes would reset the connection, and the client would lose the answer."""
+
+    __slots__ = ("close", "is_closing", "write")
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self.write, self.is_closing, self.close = transport.write, transport.is_closing, close
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection. `guarded` makes the class that a server uses."""
 
@@ -148,18 +175,27 @@ class GuardedProtocol(HttpToolsProtocol):
         self.received = 0
         """Bytes of the request's body that are counted in the guard."""
         self._head_bytes = 0
+        self._unparsed = bytearray()
+        """What was received behind the request in work. Reading pauses while there is some."""
+        self._held = 0
+        """Bytes of it that are counted in the guard."""
+        self._body_left = 0
+        """Bytes of the body that are to come, as `Content-Length` declares them."""
         self._lingering = False
+        self._ending = False
+        """Whether the connection was answered for the last time, and is closed once the body has come."""
         self._writing_paused: float | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether it has no request in work: it waits for a head, or is about to close."""
         request = self._request()
-        return self._lingering or (self.in_head and (request is None or request.response_complete))
+        return self._lingering or self._ending or (self.in_head and (request is None or request.response_complete))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Admits the connection, or refuses it with a 503."""
         super().connection_made(transport)
+        self._answering = Answering(transport, self._close_after_body)
         self.address = self.client[0] if self.client else ""
         self._wait_for_head()
         if not self.guard.admit(self):
@@ -170,20 +206,67 @@ class GuardedProtocol(HttpToolsProtocol):
         """Releases what the connection held."""
         self.guard.leave(self)
         self._release_body()
+        self._drop_unparsed()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Takes bytes. A head may not have more than the limit."""
+        """Takes bytes, and parses them as far as the request that they belong to."""
         if self._lingering:
             self._read_later()
             return
-        self._head_bytes += len(data) if self.in_head else 0
-        super().data_received(data)
-        if self.in_head and self._head_bytes > self.guard.settings.header_bytes and not self._closing:
-            self.refuse(self._head_too_large())
+        self._unparsed += data
+        self._parse()
+        if len(self._unparsed) > MOST_UNPARSED:
+            self.refuse(BadRequest("Wait for answers before more requests are sent."))
+        elif len(self._unparsed) > SMALL_BODY and self.guard.is_out_of_memory:
+            self.refuse(Busy("Too much was sent behind requests that are in work."))
+
+    def _parse(self) -> None:
+        """Parses what was received until a request is complete. A head may not have more bytes than the limit."""
+        pieces = 0
+        while self._unparsed and not (self._closing or self._is_in_work):
+            if pieces == MOST_PIECES:
+                self.loop.call_soon(self._parse_on)
+                break
+            if not (piece := self._next_piece()):
+                break
+            pieces += 1
+            self._head_bytes += len(piece) if self.in_head else 0
+            super().data_received(piece)
+            if self.in_head and self._head_bytes > self.guard.settings.header_bytes and not self._closing:
+                self.refuse(self._head_too_large())
+        self.guard.body_bytes += len(self._unparsed) - self._held
+        self._held = len(self._unparsed)
+        if self._held and (self._is_in_work or pieces == MOST_PIECES):
+            self.flow.pause_reading()
+
+    def _parse_on(self) -> None:
+        self._parse()
+        request = self._request()
+        if not (self._held or self._closing) and (request is None or len(request.body) <= HIGH_WATER_LIMIT):
+            self.flow.resume_reading()
+
+    def _next_piece(self) -> bytes:
+        """Takes bytes in which one request may end, and none behind it: the parser cannot stop within what it gets."""
+        if self._body_left:
+            end = self._body_left
+        elif (head := _HEAD_END.search(self._unparsed)) is not None:
+            end = head.end()
+        else:
+            last = self._unparsed[-3:]  # the rest of an end may follow: b"\r\n\r", then b"\n"
+            end = len(self._unparsed) - len(last) + len(last.rstrip(b"\r\n"))
+        piece = bytes(self._unparsed[:end])
+        del self._unparsed[:end]
+        return piece
+
+    @property
+    def _is_in_work(self) -> bool:
+        """Whether a request is complete, and its answer is not."""
+        request = self._request()
+        return request is not None and not (self.in_body or self.in_head or request.response_complete)
 
     def on_message_begin(self) -> None:
-        """Begins to wait for the rest of the head, if the request was sent before the last answer."""
+        """Begins to wait for the rest of the head, if the body before it was not read by the application."""
         super().on_message_begin()
         if not self.in_head:
             self._wait_for_head()
@@ -198,12 +281,24 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         self.in_body, self.since = True, self.loop.time()
         self._began = self.since
+        declared = [value for name, value in self.headers if name == b"content-length"]
+        self._body_left = int(declared[0]) if declared else 0
+        self._name_target()
         super().on_headers_complete()
+        self.cycle.transport = cast(asyncio.Transport, self._answering)
         if self.guard.leaving:
             self.cycle.keep_alive = False
 
+    def _name_target(self) -> None:
+        """Puts the host of a target in absolute form (`GET http://memory.example/v1/memories`) before the header `Host`
+        where the two differ: it is the one that counts (RFC 9112, 3.2.2). Only proxies are asked so."""
+        target = _ABSOLUTE.match(self.url)
+        if target is not None and (b"host", target[1]) not in self.headers:
+            self.headers.insert(0, (b"host", target[1]))
+
     def on_body(self, body: bytes) -> None:
         """Counts the memory of the body. What comes after the answer is dropped and holds none."""
+        self._body_left = max(0, self._body_left - len(body))
         request = self._request()
         if request is None or self._closing:
             return
@@ -219,7 +314,9 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request was received."""
         self.in_body = False
-        if self._request() is not None and not self._closing:
+        if self._ending:
+            self.transport.close()
+        elif self._request() is not None and not self._closing:
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -228,6 +325,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if not (self.in_body or self.in_head):
             self._wait_for_head()
         super().on_response_complete()
+        self._parse()
 
     def pause_writing(self) -> None:
         """Notes since when the client does not read its answer."""
@@ -249,6 +347,8 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.refuse(RequestTimeout(f"The head of a request must arrive within {limits.header_seconds:g} s."))
             else:
                 self.transport.close()
+        elif self._ending and (now - self.since > limits.idle_seconds or now - self._began > limits.body_seconds):
+            self.transport.close()
         elif self.in_body and now - self.since > limits.idle_seconds:
             self.refuse(RequestTimeout(f"A body must not pause for more than {limits.idle_seconds:g} s."))
         elif self.in_body and now - self._began > limits.body_seconds:
@@ -260,8 +360,9 @@ class GuardedProtocol(HttpToolsProtocol):
         What the client still sends is read and dropped for a moment. Otherwise the system would reset the connection,
         and the client would lose the answer.
         """
-        request, expects_more = self._request(), self.in_head or self.in_body
+        request, expects_more = self._request(), self.in_head or self.in_body or bool(self._unparsed)
         self.in_head = self.in_body = False
+        self._drop_unparsed()
         if request is None or request.response_complete or not request.response_started:
             self.transport.write(_raw(error))
         if request is not None and not request.response_complete:
@@ -276,9 +377,21 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
+    def _close_after_body(self) -> None:
+        """Closes the connection after an answer, at once or when the rest of the body has come and was dropped. That is
+        read slowly and has the deadlines of any body, and the connection makes room for others meanwhile."""
+        request = self._request()
+        if not self.in_body or self.transport.is_closing() or request is None or not request.response_complete:
+            self.transport.close()
+            return
+        self._ending = True
+        self.transport.write_eof()
+
     def abort(self) -> None:
         """Closes the connection without an answer."""
         self.in_head = self.in_body = False
+        if (request := self._request()) is not None:
+            request.disconnected = True  # before the loop says so: an answer that is just ready goes nowhere
         self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
@@ -305,6 +418,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def _release_body(self) -> None:
         self.guard.body_bytes -= self.received
         self.received = 0
+
+    def _drop_unparsed(self) -> None:
+        self.guard.body_bytes -= self._held
+        self._held = 0
+        self._unparsed.clear()
 
     def _head_too_large(self) -> HeadTooLarge:
         return HeadTooLarge(f"The request's line and headers have more than {self.guard.settings.header_bytes} bytes.")

@@ -23,6 +23,7 @@ from app.api.strict import has_slash, slash_in_id
 from app.core import tracing
 from app.core.schemas import Problem
 from app.errors import FieldError, RecalldError, did_you_mean, shortened
+from app.validation_words import in_words
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -98,7 +99,7 @@ _BY_STATUS: Mapping[int, type[RecalldError]] = {
     400: errors.BadRequest,
     401: errors.Unauthorized,
     403: errors.Forbidden,
-    404: errors.NotFound,
+    404: errors.NoRoute,
     405: errors.MethodNotAllowed,
     413: errors.TooLarge,
     415: errors.UnsupportedMediaType,
@@ -140,8 +141,8 @@ def _told(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
     if not (loc and loc[0] == "body"):
         return FieldError(pointer(loc), sentence(fault))
     steps = list(_within(loc[1:], value))
-    known = () if body is None or not steps else known_fields(body.field_info.annotation, steps[:-1])
-    return FieldError(pointer(steps), sentence(fault, known))
+    models = [] if body is None or not steps else models_at(body.field_info.annotation, steps[:-1])
+    return FieldError(pointer(steps), sentence(fault, models))
 
 
 async def _framework(request: Request, error: Exception) -> Response:
@@ -214,42 +215,36 @@ def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
         yield step
 
 
-def sentence(fault: Mapping[str, Any], known: Iterable[str] = (), what: str = "field") -> str:
-    """Returns what is wrong, in words. `known`: the fields that there are beside an unknown one."""
-    kind, context = fault["type"], fault.get("ctx", {})
-    text = str(fault["msg"]).removeprefix("Value error, ")
+def sentence(fault: Mapping[str, Any], models: Iterable[type[BaseModel]] = (), what: str = "field") -> str:
+    """Returns what is wrong, in words. `models`: what may stand around an unknown field."""
+    kind, text = fault["type"], in_words(fault)
     if kind == "extra_forbidden":
-        elsewhere = ": what has no field of its own goes into `custom`" if "custom" in known else ""
-        return f"this {what} is not known{did_you_mean(str(fault['loc'][-1]), known)}{elsewhere}"
-    if kind == "string_pattern_mismatch":
-        return _rule(context["pattern"])
+        return f"this {what} is not known{_meant(str(fault['loc'][-1]), models)}"
     if kind == "literal_error" and isinstance(fault.get("input"), str):
-        return text + did_you_mean(fault["input"], re.findall(r"'([^']*)'", context["expected"]), "'")
+        return text + did_you_mean(fault["input"], re.findall(r"'([^']*)'", fault["ctx"]["expected"]), "'")
     return text
 
 
-_CHARACTERS = re.compile(r"\^\[(?P<set>.+)\]\{(?P<least>\d+)(?:,(?P<most>\d+))?\}\$")
+def _meant(name: str, models: Iterable[type[BaseModel]]) -> str:
+    """Returns the end of a sentence about a field that the models do not have: what does its work here, or the field
+    that was probably meant."""
+    known, elsewhere = set[str](), dict[str, str]()
+    for model in models:
+        known |= {field.alias or name for name, field in model.model_fields.items()}
+        elsewhere |= getattr(model, "elsewhere", {})
+    if name in elsewhere:
+        return f": {elsewhere[name]}"
+    return did_you_mean(name, known) + (
+        ": what has no field of its own goes into `custom`" if "custom" in known else ""
+    )
 
 
-def _rule(pattern: str) -> str:
-    """Returns the rule of a regular expression in words: a caller should not have to read one."""
-    if pattern == r"\S":
-        return "must not be blank"
-    found = _CHARACTERS.fullmatch(pattern)
-    if found is None:
-        return "does not have the form that is asked for here"
-    count = f"{found['least']} to {found['most']}" if found["most"] else found["least"]
-    signs = " ".join(re.findall(r".-.|.", found["set"]))
-    return f"must be {count} characters of {signs}"
-
-
-def known_fields(annotation: Any, steps: Iterable[int | str]) -> set[str]:
-    """Returns the names of the fields that may stand where the steps lead in a value of that type."""
+def models_at(annotation: Any, steps: Iterable[int | str]) -> list[type[BaseModel]]:
+    """Returns the models that may stand where the steps lead in a value of that type."""
     found = [annotation]
     for step in steps:
         found = [inner for one in found for inner in _inside(one, step)]
-    models = (model for one in found for model in _options(one) if _is_model(model))
-    return {field.alias or name for model in models for name, field in model.model_fields.items()}
+    return [model for one in found for model in _options(one) if _is_model(model)]
 
 
 def _inside(annotation: Any, step: int | str) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from app.api.strict import SMALL_BODY, JsonScan, parse
 from app.auth.dependencies import authenticate, header, resources_of
 from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
+from app.setting_groups import LimitSettings
 
 LARGE_BODY = 128 << 10
 """Bytes. Parsing and checking takes 20 ms a megabyte and more."""
@@ -54,6 +55,14 @@ RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 class StrictRequest(Request):
     """A request whose body is parsed strictly (`app.api.strict`)."""
 
+    long_texts: frozenset[str] = frozenset()
+    """Fields of the body in which texts may have any length. A model of a body names them as `LONG_TEXTS`."""
+
+    @property
+    def limits(self) -> LimitSettings:
+        """The limits of the body."""
+        return resources_of(self).settings.limits
+
     async def body(self) -> bytes:
         """Returns the body. A large one is scanned as it arrives, and refused at the first part that breaks a limit.
         The large ones of a tenant share `BYTES_PER_SECOND`. Raises Invalid.
@@ -74,7 +83,7 @@ class StrictRequest(Request):
                 charge(len(piece) / BODY_BYTES_PER_UNIT)
                 if size > SMALL_BODY:
                     new = piece if scan else b"".join(pieces)
-                    scan = scan or JsonScan(resources_of(self).settings.limits)
+                    scan = scan or JsonScan(self.limits)
                     async with turn("bodies"):
                         scan.feed(new)
                         if more:
@@ -85,8 +94,10 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """Returns the parsed body. A large one is parsed in a thread, so that others are not held up, and those of a
         tenant one after the other. Raises BadRequest or Invalid."""
-        body, limits = await self.body(), resources_of(self).settings.limits
-        return parse(body, limits) if len(body) <= LARGE_BODY else await in_turn(parse, body, limits)
+        body, limits = await self.body(), self.limits
+        if len(body) <= LARGE_BODY:
+            return parse(body, limits, self.long_texts)
+        return await in_turn(parse, body, limits, self.long_texts)
 
 
 class StrictRoute(APIRoute):
@@ -112,6 +123,9 @@ class StrictRoute(APIRoute):
         headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
         unconditional = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
         body = self.body_field
+        long_texts = (
+            frozenset[str]() if body is None else getattr(body.field_info.annotation, "LONG_TEXTS", frozenset())
+        )
 
         async def respond(request: Request) -> Response:
             principal = await authenticate(request)
@@ -122,6 +136,7 @@ class StrictRoute(APIRoute):
             strict.check(request.scope["query_string"], parameters)
             if not isinstance(request, StrictRequest):
                 request = StrictRequest(request.scope, request.receive)
+            request.long_texts = long_texts
             if body is None:
                 await _require_no_body(request)
             elif body.field_info.is_required() or await request.body():

@@ -28,6 +28,10 @@ EXPOSED = b"ETag, Idempotency-Replayed, Retry-After, X-Request-ID"
 KEPT_SECONDS = 600
 """How long a browser may keep the answer to a preflight: a change of the setting is seen after that."""
 
+_UNLESS_SAID = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""What each answer says unless it says otherwise, as the pages do: no cache on the way or in a browser keeps records,
+and no browser takes a text of one for a page or a script."""
+
 _EXPOSE = (b"access-control-expose-headers", EXPOSED)
 _NAMES = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1024}")
 
@@ -168,10 +172,13 @@ class _Request:
         return message
 
     async def send(self, message: Message) -> None:
-        """Sends a message, and adds `X-Request-ID` and what a page of another site needs to the headers."""
+        """Sends a message, and adds to its headers `X-Request-ID`, what keeps the answer private, and what a page of
+        another site needs."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+            said = {name for name, _ in message["headers"]}
+            private = [header for header in _UNLESS_SAID if header[0] not in said]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode()), *private]
             if self._cors is not None:
                 message["headers"] += self._cors.headers(self._headers.get(b"origin"))
         await self._send(message)

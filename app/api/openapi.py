@@ -1,17 +1,20 @@
 """Builds the OpenAPI document: stable operation ids, the problem schema for every error, headers, examples, and shapes
 that generators of clients can read."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
 
 import orjson
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from starlette.routing import Route
 
 from app.api.errors import MEDIA_TYPE, only
 from app.core.schemas import Json, Problem, without_null
+from app.core.work import in_turn
 
 DESCRIPTION = """Memory as a service for AI agents: store what an agent lives through, get back what matters now.
 
@@ -60,6 +63,21 @@ HEADERS = {
 }
 EXAMPLES = Path(__file__).parent / "data" / "openapi_examples.json"
 """One example answer for each main schema, by the schema's name."""
+
+
+def route(app: FastAPI) -> Route:
+    """Returns `GET /openapi.json`. The first request builds the document, which takes half a second, in a thread; the
+    others are sent the same bytes."""
+    building = asyncio.Lock()
+    content = b""
+
+    async def answer(_: Request) -> Response:
+        nonlocal content
+        async with building:
+            content = content or await in_turn(lambda: orjson.dumps(app.openapi()))
+        return Response(content, media_type="application/json")
+
+    return Route("/openapi.json", answer, methods=["GET"], include_in_schema=False)
 
 
 def document(app: FastAPI) -> Json:

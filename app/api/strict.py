@@ -5,7 +5,7 @@ A JSON body is scanned while it arrives for its depth and its number of values, 
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import chain, islice
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeAlias
@@ -14,9 +14,11 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import numpy as np
 import orjson
 from fastapi import Depends, Query, Request, Response
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
 
 from app.auth.dependencies import resources_of
+from app.core.metadata_filter import condition_of
 from app.core.schemas import MAX_SEQ, RULE
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
 from app.setting_groups import LimitSettings
@@ -97,11 +99,29 @@ Place: TypeAlias = tuple[()] | tuple["Place", int | str]
 """A location in a body: the location of the container and the name or index in it."""
 
 
-def parse(body: bytes, limits: LimitSettings) -> Any:
-    """Parses a JSON body within the limits, after `JsonScan` if it is a large one. Raises BadRequest if it is not JSON
-    in UTF-8 or repeats a key in an object, and Invalid if a value breaks a limit."""
+_Container: TypeAlias = tuple[Place, Any, int, LimitSettings]
+"""A container, where it is, how deep, and the limits of what is in it."""
+
+
+def parse(body: bytes, limits: LimitSettings, long_texts: Collection[str] = ()) -> Any:
+    """Parses a JSON body within the limits, after `JsonScan` if it is a large one. `long_texts`: fields of the body in
+    which texts may have any length, since the endpoint cuts them. Raises BadRequest if it is not JSON in UTF-8 or
+    repeats a key in an object, and Invalid if a value breaks a limit."""
+    value = decoded(body, limits)
+    if _simple(value, limits):
+        return value
+    faults = _faults(value, limits, long_texts)
+    first = next(faults, None)
+    if first is not None:
+        raise invalid_fields(chain((first,), faults))
+    return value
+
+
+def decoded(body: bytes, limits: LimitSettings) -> Any:
+    """Parses a JSON body, and looks at none of its values. Raises BadRequest if it is not JSON in UTF-8 or repeats a
+    key in an object, and Invalid if it is nested too deep for the parser."""
     try:
-        value = _DECODER.decode(body.decode())
+        return DECODER.decode(body.decode())
     except UnicodeDecodeError as error:
         raise BadRequest(f"The body is not valid UTF-8 at byte {error.start}.") from error
     except json.JSONDecodeError as error:
@@ -110,13 +130,6 @@ def parse(body: bytes, limits: LimitSettings) -> Any:
         raise too_deep(limits) from error
     except ValueError as error:  # Python refuses to parse integers with thousands of digits
         raise Invalid("The body holds an integer outside int64.") from error
-    if _simple(value, limits):
-        return value
-    faults = _faults(value, limits)
-    first = next(faults, None)
-    if first is not None:
-        raise invalid_fields(chain((first,), faults))
-    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -130,7 +143,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""Parses JSON. Raises BadRequest if a key occurs twice in an object."""
 
 
 def _simple(value: Any, limits: LimitSettings) -> bool:
@@ -152,23 +166,25 @@ def _simple(value: Any, limits: LimitSettings) -> bool:
     return True
 
 
-def _faults(root: Any, limits: LimitSettings) -> Iterator[FieldError]:
+def _faults(root: Any, limits: LimitSettings, long_texts: Collection[str]) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain two million numbers."""
     if error := _fault(root, limits, 1):
         yield FieldError("", error)
         return
-    containers: list[tuple[Place, Any, int]] = [((), root, 1)] if isinstance(root, list | dict) else []
-    for place, container, depth in containers:  # the list grows during the iteration
+    any_length = limits.model_copy(update={"text_chars": limits.body_bytes})
+    containers: list[_Container] = [((), root, 1, limits)] if isinstance(root, list | dict) else []
+    for place, container, depth, within in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
+            inside = any_length if not place and name in long_texts else within
             if isinstance(name, str) and (error := _text_fault(name, limits)):
                 yield FieldError(_pointer(place), f"has a key that {error}")
             elif item.__class__ is int and -INT64 <= item < INT64:
                 continue
-            elif error := _fault(item, limits, depth + 1):
+            elif error := _fault(item, inside, depth + 1):
                 yield FieldError(_pointer((place, name)), error)
             elif item.__class__ is list or item.__class__ is dict:
-                containers.append(((place, name), item, depth + 1))
+                containers.append(((place, name), item, depth + 1, inside))
 
 
 def _fault(value: Any, limits: LimitSettings, depth: int) -> str | None:
@@ -288,24 +304,46 @@ async def metadata_filter(
     request: Request,
     metadata: Annotated[
         str | None,
-        Query(max_length=8_192, description='Has all of these entries: a JSON object, as `{"topic": "billing"}`.'),
+        Query(
+            max_length=8_192,
+            description='As `metadata` of a search: a JSON object, as `{"topic": "billing", "priority": {"gte": 3}}`.',
+        ),
     ] = None,
 ) -> dict[str, Any] | None:
-    """Returns the entries that the query string asks for. Raises Invalid if they are no JSON object."""
+    """Returns the filter on metadata in the query string. Raises Invalid if it is none."""
     if metadata is None:
         return None
-    try:
-        entries = parse(metadata.encode(), resources_of(request).settings.limits)
-    except BadRequest as error:
-        raise invalid("/query/metadata", f"is not a JSON object: {error.detail}") from error
-    except Invalid as error:
-        raise invalid("/query/metadata", error.detail) from error
+    entries = _parsed(request, "metadata", metadata, "object")
     if not isinstance(entries, dict):
         raise invalid("/query/metadata", 'must be a JSON object, as {"topic": "billing"}')
+    try:
+        condition_of(entries)
+    except ValueError as error:
+        raise invalid("/query/metadata", str(error)) from None
     return entries
 
 
 InMetadata = Annotated[dict[str, Any] | None, Depends(metadata_filter)]
+
+
+def texts_in_query(request: Request, name: str, given: str | None, valid: TypeAdapter[list[str]]) -> list[str] | None:
+    """Returns the list in a parameter of the query string, as `["alpha", "beta"]`. Raises Invalid if it is none."""
+    if given is None:
+        return None
+    try:
+        return valid.validate_python(_parsed(request, name, given, "list"))
+    except ValidationError as error:
+        raise invalid(f"/query/{name}", 'must be a JSON list of texts, as ["alpha", "beta"]') from error
+
+
+def _parsed(request: Request, name: str, given: str, kind: str) -> Any:
+    """Returns the JSON value of a parameter."""
+    try:
+        return parse(given.encode(), resources_of(request).settings.limits)
+    except BadRequest as error:
+        raise invalid(f"/query/{name}", f"is not a JSON {kind}: {error.detail}") from error
+    except Invalid as error:
+        raise invalid(f"/query/{name}", error.detail) from error
 
 
 def answer(body: Any, headers: dict[str, str] | None = None) -> Response:

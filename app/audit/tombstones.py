@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from app.audit.trail import ERASED
+from app.core.files import warn_of_readers
 from app.errors import ErasureKeyUnavailable
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
@@ -57,6 +58,7 @@ class ErasureKey:
             return self.setting.encode()
         try:
             text = self.file.read_bytes().strip()  # stripped, so that the same text may be moved into the setting
+            warn_of_readers(self.file)
         except FileNotFoundError:
             return None
         except OSError as error:

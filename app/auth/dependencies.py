@@ -8,8 +8,8 @@ import json
 import logging
 import os
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 
 from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
+from app.core.caches import kept
 from app.core.work import charge, charge_to
-from app.errors import Forbidden, TokenExpired, Unauthorized
+from app.errors import Forbidden, RecalldError, TokenExpired, Unauthorized
 from app.resources import Resources
-from app.setting_groups import is_loopback
+from app.setting_groups import is_address, is_loopback
 
 FILE_NAME = "keys-made"
 
@@ -164,21 +165,26 @@ async def authenticate(request: Request) -> Principal:
     if admitted is not None:  # an internal call of an MCP tool: the tool's caller was authenticated and counted
         return admitted
     resources = resources_of(request)
-    principal = await _identify(request, resources)
+    principal = await identify(request, count_wrong=True)
     resources.limiter.check(principal.key_id, principal.requests_per_second)
     charge_to(resources.costs.admit(principal.key_id))
     charge(1)
     return principal
 
 
-async def _identify(request: Request, resources: Resources) -> Principal:
+async def identify(request: Request, *, count_wrong: bool = False) -> Principal:
+    """Returns the principal of a request as it is now, without counting it towards a limit of the key. `count_wrong`: a
+    wrong key counts towards the limit of its address. Raises Unauthorized, Forbidden or RateLimited."""
+    resources = resources_of(request)
     if resources.settings.auth == "off":
+        check_host(request)
         check_origin(request)
         return unauthenticated(UNAUTHENTICATED)
     try:
         principal = await _by_key(request, resources)
     except Unauthorized as error:
-        if not isinstance(error, TokenExpired):  # clients renew those, and a limit would keep them from it
+        # clients renew a token that has expired, and a limit would keep them from it
+        if count_wrong and not isinstance(error, TokenExpired):
             resources.wrong_keys.count(_peer(request))
         error.challenge = challenge(request, resources, wrong=True)
         raise
@@ -192,6 +198,31 @@ async def _identify(request: Request, resources: Resources) -> Principal:
         raise Forbidden("Without an API key the service answers this machine only: `recalld keys create` makes one.")
     check_origin(request)
     return unauthenticated(ANONYMOUS)
+
+
+def still_admitted(request: Request) -> Callable[[], Awaitable[bool]]:
+    """Returns the check that a long answer makes before each part that it sends: whether the caller may still do what
+    it was let in for. It may not once its key is revoked or its key or token has expired, or once the key is bound to
+    others. Where the store cannot say, it may not either: clients come back. The check counts towards no limit."""
+    admitted = get_caller(request)[1]
+
+    async def check() -> bool:
+        try:
+            now = await identify(request)
+        except RecalldError:
+            return False
+        return now.scope == admitted.scope and now.verbs >= admitted.verbs
+
+    return check
+
+
+async def while_admitted(request: Request, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yields the parts of a long answer for as long as the caller is admitted, and ends in the middle then."""
+    check = still_admitted(request)
+    async for part in parts:
+        if not await check():
+            return
+        yield part
 
 
 async def _by_key(request: Request, resources: Resources) -> Principal | None:
@@ -231,6 +262,11 @@ def challenge(request: Request, resources: Resources, *, wrong: bool = False) ->
     return "Bearer " + ", ".join([*parts, f'resource_metadata="{base_url(request, resources)}{METADATA}{path}"'])
 
 
+def has_key(request: Request) -> bool:
+    """Returns whether a request has an API key or a token, be it right or wrong."""
+    return header(request, b"authorization") is not None or header(request, b"x-api-key") is not None
+
+
 def _given_key(request: Request) -> str | None:
     scheme, _, token = (header(request, b"authorization") or "").partition(" ")
     if scheme:
@@ -247,6 +283,30 @@ def header(request: Request, name: bytes) -> str | None:
         if given == name:
             return str(value, "latin-1")
     return None
+
+
+def _called(request: Request) -> list[str]:
+    """Returns the names by which a request calls the service: of its headers `Host`, or `localhost` if it has none.
+    Reads the headers themselves, since `request.url` substitutes the server's address for an invalid name."""
+    hosts = [str(value, "latin-1") for name, value in request.scope["headers"] if name == b"host"]
+    return [_name(host) for host in hosts] or ["localhost"]
+
+
+def check_host(request: Request) -> None:
+    """Raises Forbidden for a request without authentication that calls the service by a name that nobody gave it. A web
+    page can point its own name at this address, and its requests are then of the same origin.
+
+    A service on a loopback address is called by a loopback name. On another address an IP address is taken as well: it
+    is no name that somebody else could point here. Further names are those of RECALLD_ALLOWED_HOSTS.
+    """
+    settings = resources_of(request).settings
+    for host in _called(request):
+        by_address = not settings.loopback and is_address(host)
+        if not (is_loopback(host) or by_address or settings.hosts & {host, "*"}):
+            raise Forbidden(
+                "Without authentication the service is not called by this name (the header Host): "
+                "RECALLD_ALLOWED_HOSTS names those that it may be called by."
+            )
 
 
 def check_origin(request: Request) -> None:
@@ -272,16 +332,21 @@ def _own_page(origin: str, host: str | None) -> bool:
     return given.scheme in ("http", "https") and (given.netloc == host or is_loopback(_name(given.netloc)))
 
 
-FORWARDING = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip"})
-"""Headers that a proxy adds. Whatever they say, the request comes from elsewhere."""
+FORWARDING = re.compile(
+    rb"via|cdn-loop|forwarded|x-forwarded.*|x-real-ip|.*client-?ip|.*connecting-ip|cf-.*|x-envoy-.*|x-amzn-.*"
+)
+"""Names of headers that proxies, tunnels and load balancers add (`Via`, `X-Forwarded-For`, `CF-Connecting-IP`).
+Whatever they say, the request comes from elsewhere."""
 
 
 def _from_this_machine(request: Request) -> bool:
     """Returns True if the peer and the `Host` header are both local and no proxy stands between. A foreign web page may
-    point its own name at 127.0.0.1, and a proxy on this machine may serve everybody."""
-    if any(name in FORWARDING for name, _ in request.scope["headers"]):
+    point its own name at 127.0.0.1, and a proxy on this machine may serve everybody. Clients send one `Host`: where
+    there are two, one of them is the address that a proxy was asked for."""
+    if any(FORWARDING.fullmatch(name) for name, _ in request.scope["headers"]):
         return False
-    return is_loopback(_peer(request)) and is_loopback(_called(request))
+    hosts = _called(request)
+    return is_loopback(_peer(request)) and len(hosts) == 1 and is_loopback(hosts[0])
 
 
 def _peer(request: Request) -> str:
@@ -290,14 +355,8 @@ def _peer(request: Request) -> str:
     return peer[0] if peer else ""
 
 
-def _called(request: Request) -> str:
-    """Returns the host name that the client used. Reads the header itself, since `request.url` substitutes the server's
-    address for an invalid name."""
-    host = header(request, b"host")
-    return _name("localhost" if host is None else host)
-
-
-@lru_cache(maxsize=256)
+@kept(1 << 20, longest=255)
 def _name(host: str) -> str:
+    """Returns the name in a `Host` header, without its port; empty if it is none."""
     given = _HOST.fullmatch(host)
     return (given[1] or given[2]).lower() if given else ""

@@ -16,7 +16,7 @@ from hashlib import sha256
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, identifier
-from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid
+from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid, no_such
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
@@ -58,6 +58,9 @@ API_KEYS = Collection(
     fields={},
     internal=frozenset({"secret_sha256", "lineage"}),
     cached=True,
+    counted=True,
+    only_bytes=True,
+    payer="tenant",
 )
 """`tenant` is the tenant whose data the key opens; `lineage` is the id of the first key in its chain of rotations."""
 _READ_KEYS = replace(API_KEYS, audited=False)
@@ -158,7 +161,7 @@ class Keys:
         """Returns the stored record, of the given tenant if there is one. Raises NotFound."""
         doc = await self._store.get(API_KEYS, SYSTEM, key_id)
         if doc is None or tenant not in (None, doc["tenant"]):
-            raise NotFound(f"There is no key {key_id}." if tenant is None else "")
+            raise NotFound(f"There is no key {key_id}.") if tenant is None else no_such("key")
         return doc
 
     async def plan_revoke(self, doc: Doc, *, force: bool = False) -> tuple[Doc, list[Change]]:
@@ -228,6 +231,18 @@ class Keys:
         result = self.plan_rotate(doc, overlap, lifetime)
         await self._commit(result.changes, doc["tenant"], "rotate_key")
         return result.key, result.record
+
+    async def refuse_lockout(self, new: NewKey) -> None:
+        """Raises Invalid if this would be the first key of the store and could not administer: from then on every
+        request needs a key, and none could make, rotate or revoke one over HTTP."""
+        if ("admin" in new.verbs and not new.agents and not new.users) or await self.any_made():
+            return
+        raise invalid(
+            "/verbs",
+            "the first key must administer, since every request needs a key from then on: give it all verbs and no "
+            "bindings (`--verbs read,write,admin`; over HTTP `verbs`). If none shall administer, say so "
+            "(`--no-admin`; over HTTP `no_admin`)",
+        )
 
     async def any_made(self) -> bool:
         """Returns True if the store has any key, revoked ones included."""

@@ -8,11 +8,12 @@ be guessed, so that limit saves work and makes attempts visible.
 import logging
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from math import ceil
 
 from app.core import workers
+from app.core.caches import kept
 from app.core.work import Account
 from app.core.workers import Pair, Pairs
 from app.errors import RateLimited
@@ -146,7 +147,7 @@ class WrongKeyLimiter:
         )
 
 
-@lru_cache(maxsize=1024)
+@kept(1 << 20, longest=64)
 def network(address: str) -> str:
     """Returns an IPv4 address as it is and the network of an IPv6 address. Text that is no address is returned as it
     is."""

@@ -31,6 +31,7 @@ from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
 from app.lifespan import RealParts, open_store
 from app.settings import Settings
+from app.storage.factory import where_of
 from app.storage.transfer import MovableStore
 
 SOME_LEFT_OUT = 3
@@ -48,8 +49,21 @@ AGENT, USER = "assistant", "me"
 """The owners of memories if none are given."""
 PAGE = 100
 """Most items of one page of the API."""
+
+
+def whole_address(url: str | None) -> str | None:
+    """Returns the address that is meant: `127.0.0.1:8000` is `http://127.0.0.1:8000`, as curl takes it."""
+    return f"http://{url}" if url and "://" not in url else url
+
+
 UrlOption = Annotated[
-    str | None, typer.Option("--url", envvar="RECALLD_URL", help="Use this running service; default: the local store.")
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="RECALLD_URL",
+        callback=whole_address,
+        help="Use this running service; default: the local store.",
+    ),
 ]
 KeyOption = Annotated[
     str | None,
@@ -104,8 +118,11 @@ async def opened_store(
     settings: Settings, dim: int = 1, *, elsewhere: str | None = None, existing: bool = False
 ) -> AsyncIterator[MovableStore]:
     """Opens the store of the settings, or of `elsewhere`, and closes it in the end. Raises StoreUnavailable, with
-    `existing` also if there is no store yet."""
+    `existing` also if there is no store yet. Otherwise a new one is made, and standard error says where."""
+    new = where_of(settings, elsewhere).missing
     store = await open_store(settings, dim, elsewhere=elsewhere, existing=existing)
+    if new:
+        tell_of_new_store(settings)
     try:
         yield store
     finally:
@@ -120,6 +137,11 @@ async def opened_embedder(settings: Settings) -> AsyncIterator[Embedder]:
         yield embedder
     finally:
         await embedder.close()
+
+
+def tell_of_new_store(settings: Settings) -> None:
+    """Says on standard error that a command has made a store, and where."""
+    print(f"recalld: a new store was made in {settings.data_dir.absolute()}.", file=sys.stderr)
 
 
 def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = False) -> T:
@@ -231,6 +253,8 @@ class Target:
     tenant: str = "default"
     jobs: bool = False
     """True if the command waits for background work of the local store."""
+    makes: bool = False
+    """True if the command makes the local store where there is none."""
 
 
 def load_model(settings: Settings) -> None:

@@ -18,16 +18,17 @@ from rich.progress import Progress
 
 from app.audit.tombstones import Tombstones
 from app.auth.keys import Keys, Principal, unauthenticated
-from app.cli._common import Ask, Target
+from app.cli._common import Ask, Target, tell_of_new_store
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
 from app.importers import formats
-from app.importers.loader import DefaultOwner, ImportResult, Reader, SkippedRecord, bring
+from app.importers.loader import DefaultOwner, ImportRecord, ImportResult, Reader, SkippedEntry, bring
 from app.main import create_app
 from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, get_caller
 from app.resources import Resources
 from app.settings import Settings
+from app.storage.factory import where_of
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ def asking(api: Api) -> Ask:
         try:
             return checked(await api(method, path, body)).body
         except ToolError as error:
-            raise CallFailed(str(error)) from error
+            raise CallFailed(error.once) from error
 
     return ask
 
@@ -72,12 +73,18 @@ async def opened(target: Target) -> AsyncIterator[tuple[Api, Resources | None]]:
             raise invalid("/--key", "must be an API key: letters, digits and _ alone") from None
         return
     settings = Settings()
+    where = where_of(settings)
+    new = where.missing
+    if not target.makes:
+        where.require_existing()
     if not target.jobs:
         settings = settings.model_copy(update={"jobs": settings.jobs.model_copy(update={"enabled": False})})
     app = create_app(settings)
     with _quiet(logging.getLogger("app.lifespan")):
         async with app.router.lifespan_context(app) as state:
             assert state is not None
+            if new:
+                tell_of_new_store(settings)
             resources: Resources = state["resources"]
             yield InProcess(app, resources, await _principal(target, resources)), resources
 
@@ -130,7 +137,10 @@ async def bring_in(
     """
     agent, user = (_composed(name, given) for name, given in zip(("agent", "user"), whose, strict=True))
     owner = DefaultOwner(agent, user, rfc3339(SystemClock().now()))
-    found = list(READERS[system](_read(file), owner))
+    data = _read(file)
+    found = list(READERS[system](data, owner))
+    if not any(isinstance(record, ImportRecord) for record in found):
+        _refuse_other_system(file, data, system, owner)
     if into is None:
         shown = (await bring(found, _Nowhere())).shown()
         return {"dry_run": True, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": False}
@@ -139,10 +149,25 @@ async def bring_in(
         if tombstones is not None and not restore_erased:
             found, erased = await _without_erased(found, tombstones)
         with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("importing", total=sum(not isinstance(one, SkippedRecord) for one in found))
+            bar = progress.add_task("importing", total=sum(not isinstance(one, SkippedEntry) for one in found))
             report = await bring(found, _Reached(api), lambda number: progress.advance(bar, number))
     told = {"mapped": owner.mapped, "erased": dict(erased), "erased_checked": tombstones is not None}
     return {"dry_run": False, **report.shown(), **told}
+
+
+def _refuse_other_system(file: Path, data: Any, system: str, owner: DefaultOwner) -> None:
+    """Raises ImportRefused if a file in which nothing was found is one of another system: the one whose reader finds
+    most in it."""
+    anybody = replace(owner, user_id=owner.user_id or "anybody", mapped={})
+    found = {
+        name: sum(isinstance(record, ImportRecord) for record in read(data, anybody)) for name, read in READERS.items()
+    }
+    likely, number = max(found.items(), key=lambda item: item[1])
+    if not found[system] and number:
+        raise ImportRefused(
+            f"{file} holds nothing of {system}, but it reads as a file of {likely} with {number} records: "
+            f"import it with --from {likely}."
+        )
 
 
 def _composed(name: str, given: str | None) -> str | None:
@@ -163,7 +188,7 @@ async def _without_erased(
 
 
 def _user_of(one: ImportResult) -> str | None:
-    if isinstance(one, SkippedRecord):
+    if isinstance(one, SkippedEntry):
         return None
     user: str | None = (one.session or one.body).get("user_id")
     return user
@@ -219,9 +244,9 @@ class _Reached:
 @asynccontextmanager
 async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api, Tombstones | None]]:
     """Yields the service at `url`, or else the local store with its tombstones. Raises ImportRefused."""
-    target = Target(url, key if url else None, jobs=True)
+    target = Target(url, key if url else None, jobs=True, makes=True)
     try:
         async with opened(target) as (api, resources):
             yield api, None if resources is None else Tombstones.of(resources.store, resources.settings, target.tenant)
     except ToolError as error:
-        raise ImportRefused(str(error)) from error
+        raise ImportRefused(error.once) from error

@@ -24,7 +24,7 @@ from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import ENDED
-from app.lifespan import COLLECTIONS, EMBEDDABLE
+from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, embedder_for
 from app.memories.models import INDEXING, MOVES, PENDING
 from app.retention.erasure import ERASURE_NOTES
 from app.retention.user_import import UserImport, UserReport, begins_user_export
@@ -189,7 +189,11 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
 async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased: bool) -> UserReport:
     if not TENANT.fullmatch(tenant):
         raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
-    async with opened_embedder(settings) as embedder, opened_store(settings, embedder.dim) as store:
+    async with (
+        opened_embedder(settings) as opened,
+        opened_store(settings, opened.dim) as store,
+        embedder_for(store, opened, settings, RealParts()) as embedder,
+    ):
         return await read_user(store, embedder, file, tenant, ErasureKey.of(settings), restore_erased=restore_erased)
 
 

@@ -23,6 +23,7 @@ from app.core.schemas import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
 from app.memories import reindex
 from app.memories.embedding_backfill import note
+from app.retention.shapes import LARGEST
 from app.retention.user_import import BadLine, check_fields
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict
@@ -189,7 +190,7 @@ class _Import:
 
     def _counter(self, line: ArchiveLine) -> Counter:
         name, value = line["counter"], line.get("value")
-        if not isinstance(name, str) or type(value) is not int or value < 0:
+        if not isinstance(name, str) or type(value) is not int or not 0 <= value <= LARGEST:
             raise BadLine("is no counter")
         return Counter(self._report.tenant, name, value)
 

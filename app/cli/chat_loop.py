@@ -49,6 +49,7 @@ class ChatModel:
     def __init__(self, client: openai.OpenAI, name: str, sent: dict[str, Any]) -> None:
         """`sent`: headers of each request."""
         self._client, self.name, self._headers = client, name, sent
+        self.address = str(client.base_url)
 
     def stream(self, messages: list[Any]) -> Iterator[str]:
         """Yields the answer in pieces. Raises openai.OpenAIError."""
@@ -165,7 +166,11 @@ def _answer(model: ChatModel, messages: list[Any]) -> str:
     except openai.APIStatusError as error:
         _notes.print(f"\nThe model's server answered {error.status_code}. Your message is stored.", markup=False)
     except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:  # the last two: a stream that breaks off
-        _notes.print(f"\nThe model failed ({type(error).__name__}). Your message is stored.", markup=False)
+        cause = error.__cause__ or error  # the client's own sentence is "Connection error."
+        reason = printable(str(cause)) or type(cause).__name__
+        _notes.print(
+            f"\nThe model at {model.address} failed: {reason}. Your message is stored.", markup=False, soft_wrap=True
+        )
     except KeyboardInterrupt:
         _notes.print("\nStopped. What came is stored.", markup=False)
     print()

@@ -26,7 +26,8 @@ from app.settings import Settings
 
 STORY = Path(__file__).parent / "data" / "demo_story.json"
 FIRST_DAY = 57.0
-ACTION_DAYS = 42
+ACTION_DAYS = 28
+"""Shorter than what actions are kept for: none of them is rolled up, a noise that hides the story."""
 OUTCOMES = {"+": "success", "-": "failure", "p": "partial"}
 ADDED_MS = 1
 """The clock moves on by this at each look, so that creation orders lists."""

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.cli._common import AsJson, as_json, table
+from app.cli._common import AsJson, as_json, table, whole_address
 from app.errors import FieldError, Invalid, Unavailable
 from app.storage.schema import Doc
+from app.validation_words import in_words
 
 DEPTHS = (1, 5, 10, 20)
 """The values of k for recall@k."""
@@ -51,7 +52,9 @@ class Answered:
 
 def evaluate(
     queries: Annotated[Path, typer.Option(help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.')],
-    url: Annotated[str, typer.Option(envvar="RECALLD_URL", help="Of the running service.")] = "http://127.0.0.1:8000",
+    url: Annotated[
+        str, typer.Option(envvar="RECALLD_URL", callback=whole_address, help="Of the running service.")
+    ] = "http://127.0.0.1:8000",
     key: Annotated[
         str | None, typer.Option(envvar=["RECALLD_KEY", "RECALLD_API_KEY"], help="API key that may read.")
     ] = None,
@@ -107,7 +110,8 @@ def read(path: Path) -> Iterator[Question]:
             except ValidationError as error:
                 first = error.errors()[0]
                 where = ".".join(map(str, first["loc"]))
-                errors.append(FieldError(f"/line {number}", f"{where}: {first['msg']}" if where else first["msg"]))
+                words = in_words(first)
+                errors.append(FieldError(f"/line {number}", f"{where}: {words}" if where else words))
     if errors:
         raise Invalid("The file has lines that are no questions.", errors=errors[:20])
     if not questions:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli import archive, archive_import
-from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, table_of
+from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, table_of, whole_address
 from app.errors import invalid
 
 
@@ -34,7 +34,8 @@ def import_(  # noqa: PLR0913 (options)
     user: Annotated[str | None, typer.Option(help="With --from: whose are records that name no user.")] = None,
     agent: Annotated[str | None, typer.Option(help="With --from: whose are records that name no agent.")] = None,
     url: Annotated[
-        str | None, typer.Option(envvar="RECALLD_URL", help="With --from: into this running service.")
+        str | None,
+        typer.Option(envvar="RECALLD_URL", callback=whole_address, help="With --from: into this running service."),
     ] = None,
     key: Annotated[str | None, typer.Option(envvar="RECALLD_KEY", help="With --from: API key of that service.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --from: only say what would be taken.")] = False,

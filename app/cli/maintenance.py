@@ -20,9 +20,10 @@ from app.core.clock import SystemClock
 from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
-from app.lifespan import EMBEDDABLE, keys_made
+from app.lifespan import COLLECTIONS, EMBEDDABLE, keys_made, with_model
 from app.memories import reindex
-from app.memories.reembed import Reembed
+from app.memories.reembed import Reembed, better_model, kept_model
+from app.retention.shapes import unfit
 from app.settings import Settings
 from app.storage.factory import (
     add_page_checksums,
@@ -52,14 +53,25 @@ def create(  # noqa: PLR0913 (options)
     user: Annotated[list[str] | None, typer.Option(help="Bind it to this user; may be repeated.")] = None,
     expires: Annotated[str | None, typer.Option(help="Lifetime, such as 90d, 12h or 30m.")] = None,
     rate: Annotated[float | None, typer.Option(min=0, help="Requests a second; default: as the setting says.")] = None,
+    no_admin: Annotated[
+        bool, typer.Option("--no-admin", help="The first key need not administer: no key makes others over HTTP then.")
+    ] = False,
     as_json_: AsJson = False,
 ) -> None:
-    """Make a key. It is shown this once."""
+    """Make a key. It is shown this once. The first one must administer (--verbs read,write,admin), since every request
+    needs a key from then on."""
     named = [verb.strip() for verb in verbs.split(",") if verb.strip()]
-    new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires), rate)
-    result = on_store(lambda store: Keys(store, SystemClock()).create(new))
+    new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires), rate).checked()
+    result = on_store(lambda store: _created(store, new, no_admin=no_admin))
     keys_made(Settings()).note()
     _show(result, as_json_=as_json_)
+
+
+async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, Doc]:
+    keys = Keys(store, SystemClock())
+    if not no_admin:
+        await keys.refuse_lockout(new)
+    return await keys.create(new)
 
 
 def _show(result: tuple[str, Doc], *, as_json_: bool) -> None:
@@ -76,7 +88,7 @@ def list_keys(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None, as_json_: AsJson = False
 ) -> None:
     """Every key ever made, without its secret."""
-    records = on_store(lambda store: Keys(store, SystemClock()).list(tenant))
+    records = on_store(lambda store: Keys(store, SystemClock()).list(tenant), existing=True)
     if as_json_:
         as_json({"items": records})
     else:
@@ -90,7 +102,7 @@ def revoke(
     as_json_: AsJson = False,
 ) -> None:
     """Take a key back; the next request with it is refused."""
-    record = on_store(lambda store: Keys(store, SystemClock()).revoke(key_id, force=force))
+    record = on_store(lambda store: Keys(store, SystemClock()).revoke(key_id, force=force), existing=True)
     if as_json_:
         as_json(record)
     else:
@@ -109,7 +121,8 @@ def rotate(
     """Make a key of the same rights in place of this one, which goes on for a while. It is shown this once."""
     going_on = _lifetime(overlap)
     assert going_on is not None
-    result = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, _lifetime(expires)))
+    lifetime = _lifetime(expires)
+    result = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, lifetime), existing=True)
     keys_made(Settings()).note()
     _show(result, as_json_=as_json_)
 
@@ -303,7 +316,7 @@ async def _reranker(settings: Settings) -> list[Finding]:
 
 
 async def _checked(store: Store) -> list[Finding]:
-    findings = list(await store.check(deep=True))
+    findings = [*await store.check(deep=True), *await unfit(store, COLLECTIONS)]
     try:
         return [*findings, await reindex.finding(store), await _model(store, Settings())]
     except StoreUnavailable as error:
@@ -313,14 +326,16 @@ async def _checked(store: Store) -> list[Finding]:
 async def _model(store: Store, settings: Settings) -> Finding:
     """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
     another."""
+    kept = await kept_model(store, settings.embedding.model, EMBEDDABLE)
     try:
-        async with opened_embedder(settings) as embedder:
+        async with opened_embedder(with_model(settings, kept)) as embedder:
             counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))
     others = sum(count.others for count in counts.values())
     if not others:
-        return Finding(MODEL_CHECK, ok=True, detail=embedder.name)
+        detail = better_model(settings.embedding.model, embedder.name) or embedder.name
+        return Finding(MODEL_CHECK, ok=True, detail=detail)
     detail = (
         f"{others} records have a vector of another model than {embedder.name}: they are found by their words alone "
         "until `recalld reembed` has been run"

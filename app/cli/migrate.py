@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from app.cli._common import AsJson, as_json, opened_embedder, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.embedding.embedder import Embedder
+from app.embedding.factory import AUTO
 from app.errors import RecalldError
-from app.lifespan import COLLECTIONS, EMBEDDABLE
+from app.lifespan import COLLECTIONS, EMBEDDABLE, with_model
 from app.memories.reembed import Reembed, whole
 from app.settings import Settings
 from app.storage.changes import Delete
@@ -65,7 +66,7 @@ async def _migrate(to: str) -> MigrationReport:
     settings = Settings()
     if to == settings.store.get_secret_value():
         raise MigrationRefused("Source and target are the same store.")
-    async with opened_store(settings) as source, opened_store(settings, elsewhere=to) as target:
+    async with opened_store(settings, existing=True) as source, opened_store(settings, elsewhere=to) as target:
         return await migrate_store(source, target)
 
 
@@ -227,8 +228,7 @@ def reembed(
     model."""
     settings = Settings()
     wanted = model or settings.embedding.model
-    chosen = settings.embedding.model_copy(update={"model": wanted})
-    report = asyncio.run(_reembed(settings.model_copy(update={"embedding": chosen}), drop_old=drop_old))
+    report = asyncio.run(_reembed(with_model(settings, wanted), drop_old=drop_old))
     _show(report, as_json_=as_json_)
     if not report["ok"]:
         missing = sum(row["pending"] + row["left"] for row in report["collections"])
@@ -238,11 +238,13 @@ def reembed(
         )
     if wanted != settings.embedding.model:
         Console(stderr=True).print(f"Now start every process with RECALLD_EMBEDDING_MODEL={wanted}", soft_wrap=True)
+    elif wanted == AUTO:
+        Console(stderr=True).print("Now start every process again.", soft_wrap=True)
 
 
 async def _reembed(settings: Settings, *, drop_old: bool) -> ReembedReport:
     # the store's dimension stays 1: nothing is searched here, and no search index is made yet
-    async with opened_embedder(settings) as embedder, opened_store(settings) as store:
+    async with opened_embedder(settings) as embedder, opened_store(settings, existing=True) as store:
         return await reembed_store(store, embedder, drop_old=drop_old)
 
 

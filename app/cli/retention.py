@@ -17,17 +17,31 @@ from app.audit import trail
 from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
 from app.audit.trail import ERASED
 from app.auth.keys import COMMAND_LINE
-from app.cli._common import AsJson, Ask, KeyOption, Target, UrlOption, as_json, call, call_once, on_store, table
+from app.cli._common import (
+    AsJson,
+    Ask,
+    KeyOption,
+    Target,
+    UrlOption,
+    as_json,
+    call,
+    call_once,
+    given,
+    on_store,
+    table,
+    text_table,
+)
 from app.core.clock import SystemClock, rfc3339
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
-from app.retention.service import ForgetRequest, Forgetting, PolicyIn
+from app.retention.service import ForgetRequest, Forgetting
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc
 from app.storage.search import Scope
 from app.storage.transfer import MovableStore, Record
+from app.validation_words import in_words
 
 BAR_WIDTH = 40
 """The width of the longest bar in characters."""
@@ -40,7 +54,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would ha
 
 def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = False) -> None:
     """Write down how memories have faded, to the last digit; --dry-run shows the histogram before and after."""
-    result = on_store(lambda store: _decay(store, tenant, dry_run=dry_run))
+    result = on_store(lambda store: _decay(store, tenant, dry_run=dry_run), existing=True)
     if as_json_:
         as_json(result)
     elif dry_run:
@@ -77,7 +91,7 @@ def forget(  # noqa: PLR0913 (options)
     tenant: Annotated[str, typer.Option(help="Whose memories; with --url the key says it.")] = "default",
     agent: Annotated[str | None, typer.Option(help="Of this agent.")] = None,
     user: Annotated[str | None, typer.Option(help="Of this user.")] = None,
-    older_than_days: Annotated[float, typer.Option(help="Only older ones.")] = 365,
+    older_than_days: Annotated[float | None, typer.Option(help="Only older ones; with another limit: 365.")] = None,
     max_importance: Annotated[float | None, typer.Option(help="Only those faded to this or less.")] = None,
     max_score: Annotated[float | None, typer.Option(help="Only those that score this or less.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Forget them. Without it nothing is changed.")] = False,
@@ -86,13 +100,18 @@ def forget(  # noqa: PLR0913 (options)
     key: KeyOption = None,
     as_json_: AsJson = False,
 ) -> None:
-    """Show what a policy would forget, and why. With --apply it is forgotten: archived, then deleted after a grace
+    """Show what a policy would forget, and why. The policy is --older-than-days, --max-importance, --max-score or
+    several of them. With --apply it is forgotten: archived, then deleted after a grace
     time, until which the operation can be undone."""
     if apply and dry_run:
         raise typer.BadParameter("--apply and --dry-run exclude each other")
+    policy = given(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
+    if not policy:
+        raise typer.BadParameter("name a policy, such as --older-than-days 90, --max-importance 0.2 or --max-score 50")
     try:
-        policy = PolicyIn(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
-        request = ForgetRequest(policy=policy, agent_id=agent, user_id=user, dry_run=not apply)
+        request = ForgetRequest.model_validate(
+            {"policy": policy, "agent_id": agent, "user_id": user, "dry_run": not apply}
+        )
     except ValidationError as error:
         raise typer.BadParameter("; ".join(_said(problem) for problem in error.errors())) from error
     if apply:
@@ -100,7 +119,7 @@ def forget(  # noqa: PLR0913 (options)
         _show_operation(operation, as_json_=as_json_)
         return
     if url is None:
-        plan = on_store(lambda store: _plan(store, tenant, request))
+        plan = on_store(lambda store: _plan(store, tenant, request), existing=True)
     else:
         plan = call_once(Target(url, key), "POST", FORGET_PATH, request.model_dump(exclude_none=True))
     if as_json_:
@@ -117,7 +136,8 @@ def _show_plan(plan: Doc) -> None:
         table(("importance", "", ""), rows)
     print()
     if plan["items"]:
-        table(("memory", "type", "importance", "score", "why"), [_row(item) for item in plan["items"]])
+        columns = ("memory", "type", "importance", "score", "why", "content")
+        text_table(columns, [_row(item) for item in plan["items"]])
 
 
 async def _apply(ask: Ask, request: ForgetRequest) -> Doc:
@@ -142,8 +162,9 @@ def _show_operation(operation: Doc, *, as_json_: bool) -> None:
 
 
 def _said(error: ErrorDetails) -> str:
-    name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"])
-    return f"--{name}: {str(error['msg']).removeprefix('Value error, ')}" if name else "name --agent, --user or both"
+    """Returns what is wrong with the request by the names of the options."""
+    name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"] if part != "policy")
+    return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"
 
 
 async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:
@@ -165,7 +186,14 @@ def _forgetting(store: Store, tenant: str) -> Forgetting:
 
 def _row(item: Doc) -> tuple[str, ...]:
     why = ", ".join(f"{r['reason']} {r['points']:.0f} ({r['detail']})" for r in item["reasons"])
-    return item["memory_id"], item["memory_type"], f"{item['importance']:.3f}", f"{item['score']:.0f}", why
+    return (
+        item["memory_id"],
+        item["memory_type"],
+        f"{item['importance']:.3f}",
+        f"{item['score']:.0f}",
+        why,
+        item["content"],
+    )
 
 
 _BEGINS = b'{"in":"' + ERASED.name.encode() + b'"'

@@ -12,12 +12,12 @@ from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.cli._common import AsJson, as_json, opened_store, table
 from app.core.clock import SystemClock, rfc3339
-from app.errors import RecalldError, StoreUnavailable
+from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.embedding_backfill import Embeddable, note
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
-from app.storage.factory import salvage_store, where_of
+from app.storage.factory import require_unused, salvage_store, where_of
 from app.storage.protocol import Store
 from app.storage.transfer import Rescued, Salvaged
 
@@ -48,8 +48,8 @@ async def _salvage(settings: Settings, to: Path) -> Salvaged:
     if to.exists() and any(to.iterdir()):  # noqa: ASYNC240
         raise SalvageRefused(f"{to} is not empty: salvage into a new directory.")
     where = where_of(settings)
-    if where.missing:
-        raise StoreUnavailable(f"There is no store in {settings.data_dir}.")
+    where.require_existing()
+    require_unused(where)
     async with opened_store(settings.model_copy(update={"data_dir": to})) as target:
         result = await salvage_store(where, COLLECTIONS, to, target)
         for kind in EMBEDDABLE:

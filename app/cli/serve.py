@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from app import VERSION
-from app.cli._common import AGENT, USER, configure, load_model
+from app.cli._common import AGENT, USER, UrlOption, configure, load_model
 from app.cli.server import curl, serve_alone
 from app.cli.supervisor import Supervisor
 from app.core import tracing, work
@@ -84,7 +84,7 @@ async def _run(settings: Settings) -> None:
 
 LOOPBACK = "127.0.0.1"
 INTRODUCTION = """A bicycle workshop's memory of eight weeks: two agents, three people, and a tour to Lisbon.
-Open http://{host}:{port}/console. Everything is deleted when you stop this with Ctrl+C.
+Open http://{host}:{port}/console/, which shows it in five steps. Everything is deleted when you stop this with Ctrl+C.
 """
 
 
@@ -125,9 +125,7 @@ def _fill(folder: Path) -> None:
 
 
 def mcp(
-    url: Annotated[
-        str | None, typer.Option(envvar="RECALLD_URL", help="Use this running service; default: the local store.")
-    ] = None,
+    url: UrlOption = None,
     key: Annotated[
         str | None, typer.Option(envvar="RECALLD_KEY", help="API key; the local store needs none.", show_envvar=True)
     ] = None,

@@ -88,7 +88,13 @@ def _loaded(settings: Settings, server: "Callable[[uvicorn.Config], DrainingServ
     gc.disable()  # until the service has started; see `app/cli/__init__.py`
     config.load()
     config.loaded_app = SaysWhy(config.loaded_app)
+    logging.getLogger("uvicorn.error").addFilter(_gives_reason)
     return server(config)
+
+
+def _gives_reason(record: logging.LogRecord) -> bool:
+    """Drops the server's line that the start failed: the command ends with the reason, and one line is enough."""
+    return not record.getMessage().startswith("Application startup failed")
 
 
 class DrainingServer(uvicorn.Server):

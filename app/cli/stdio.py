@@ -9,7 +9,7 @@ from app.errors import RecalldError
 from app.main import create_app
 from app.mcp.server import server
 from app.mcp.tools import Toolbox, Whom, connected
-from app.mcp.transport import OWNERS_META, Api, InProcess, ToolError, checked, get_caller, query
+from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, Api, InProcess, ToolError, checked, get_caller, query
 from app.resources import Resources
 from app.settings import Settings
 
@@ -34,7 +34,8 @@ async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, def
         else:
             principal = await Keys(resources.store, resources.clock).principal(key)
         principal, whom = connected(principal, Whom(*given), "/{}")
-        await _serve(Toolbox(InProcess(app, resources, principal), whom))
+        instructions = settings.mcp_instructions == "on"
+        await _serve(Toolbox(InProcess(app, resources, principal), whom, instructions))
 
 
 async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
@@ -43,24 +44,26 @@ async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
     async with get_caller(url, key) as api:
         _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
-            whom = await _bound(api, whom)
+            bound, instructions = await _bound(api, whom)
         except ToolError as error:
-            raise NoService(str(error)) from error
-        await _serve(Toolbox(api, whom))
+            raise NoService(error.once) from error
+        await _serve(Toolbox(api, bound, instructions))
 
 
 _LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 _ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
-async def _bound(api: Api, whom: Whom) -> Whom:
-    """Returns the owners that the service fixes for this key and these owners. A service of an earlier version does not
-    name them: then they are those of `whom`. Raises ToolError."""
+async def _bound(api: Api, whom: Whom) -> tuple[Whom, bool]:
+    """Returns the owners that the service fixes for this key and these owners, and whether it lets models store
+    instructions. A service of an earlier version names neither: then the owners are those of `whom`. Raises
+    ToolError."""
     answer = checked(await api("POST", "/mcp" + query(**whom.values()), _LIST, _ACCEPT))
     result = answer.body.get("result") if isinstance(answer.body, dict) else None
     if not isinstance(result, dict) or "tools" not in result:
         raise ToolError("The service does not answer as Recalld does.", code="unavailable")
-    return Whom(**{**whom.values(), **(result.get("_meta") or {}).get(OWNERS_META, {})})
+    meta = result.get("_meta") or {}
+    return Whom(**{**whom.values(), **meta.get(OWNERS_META, {})}), meta.get(INSTRUCTIONS_META) is True
 
 
 async def _serve(tools: Toolbox) -> None:

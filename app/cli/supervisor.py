@@ -5,6 +5,7 @@ vocabulary, so that its workers share that memory. It opens no store and no mode
 threads end at a fork, and a generator of random numbers would go on alike in each worker.
 """
 
+import fcntl
 import gc
 import logging
 import os
@@ -89,7 +90,9 @@ class Supervisor:
     def run(self) -> None:
         """Runs until the service has ended. Raises StartRefused if it cannot be served."""
         self._sockets = listening(self._settings.host, self._settings.port)
-        self._folder = Path(tempfile.mkdtemp(prefix="recalld-", dir=_memory_folder(self._settings)))
+        place = _memory_folder(self._settings)
+        _clear_ended(place)
+        self._folder, held = _made_folder(place)
         self._lifeline, self._held = os.pipe()
         prompt_text.warm()
         work.trim()
@@ -101,6 +104,7 @@ class Supervisor:
         finally:
             self._end_all(signal.SIGKILL)
             shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(held)
             self._shared.close()
             self._close_door()
 
@@ -340,6 +344,36 @@ class Supervisor:
                 log.error("a worker is killed: it does not answer", extra={"number": worker.number})
                 with suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)
+
+
+FOLDER = "recalld-workers-"
+"""The beginning of the name of a service's folder. While it is made it has another name."""
+
+
+def _made_folder(place: Path) -> tuple[Path, int]:
+    """Makes the folder of a service. Returns it with a file descriptor that holds a lock on it. The workers inherit
+    that, so that the system frees the lock when the last process of the service has ended, however it did."""
+    new = Path(tempfile.mkdtemp(prefix=f"new-{FOLDER}", dir=place))
+    held = os.open(new, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    folder = new.with_name(new.name.removeprefix("new-"))
+    new.rename(folder)  # only now can another service see it, and it is locked
+    return folder, held
+
+
+def _clear_ended(place: Path) -> None:
+    """Removes the folders of services of this user whose processes were killed and could not."""
+    for folder in place.glob(f"{FOLDER}*"):
+        with suppress(OSError):  # of another user, in use, or another service has just removed it
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+                log.info("what a killed service left was removed", extra={"folder": str(folder)})
+            finally:
+                os.close(opened)
 
 
 def _memory_folder(settings: Settings) -> Path:

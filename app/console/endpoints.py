@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from app import VERSION
-from app.errors import NotFound
+from app.errors import NoRoute
 from app.settings import Settings
 
 TYPES = {
@@ -41,30 +41,33 @@ class Asset:
 
 
 class Folder:
-    """The files of a folder. A file that changes on disk is read anew, so what is edited is what is served."""
+    """The files of a folder, each under one name: `./console.js`, `vendor//preact.mjs` or a link to outside are none.
+    A file that changes on disk is read anew, so what is edited is what is served; one that is new is seen after a
+    restart."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
+        files = (path for path in self._root.rglob("*") if path.suffix in TYPES and path.is_file())
+        self._names = frozenset(path.relative_to(self._root).as_posix() for path in files)
         self._read: dict[str, tuple[tuple[int, int], Asset]] = {}
 
     async def get(self, name: str) -> Asset | None:
         """Returns the file, or None if there is none or it is not one that is served. `name` is a path inside the
         folder, with `/`."""
-        return await asyncio.to_thread(self._get, name)
+        return await asyncio.to_thread(self._get, name) if name in self._names else None
 
     def _get(self, name: str) -> Asset | None:
         path = self._root / name
-        media_type = TYPES.get(path.suffix)
         try:
-            if media_type is None or not path.resolve().is_relative_to(self._root) or not path.is_file():
+            if not path.resolve().is_relative_to(self._root):
                 return None
-            found = path.stat()
-        except (OSError, ValueError):  # a name too long, or with a NUL
+            status = path.stat()
+        except OSError:  # it was deleted
             return None
-        seen = found.st_mtime_ns, found.st_size
+        seen = status.st_mtime_ns, status.st_size
         known = self._read.get(name)
         if known is None or known[0] != seen:
-            known = self._read[name] = seen, _asset(path.read_bytes(), media_type)
+            known = self._read[name] = seen, _asset(path.read_bytes(), TYPES[path.suffix])
         return known[1]
 
 
@@ -93,15 +96,15 @@ def routes(settings: Settings) -> list[Route]:
     """Returns the routes of the pages that the settings open. They are not part of the API's document."""
     found = [_route("/", _Start(settings))]
     if settings.console == "on":
+        pages = _Page(Folder(STATIC / "console"))
         found += [
             _route("/console", _to("console/")),
-            _route("/console/{path:path}", _Page(Folder(STATIC / "console"), "index.html")),
+            _route("/console/", pages),
+            _route("/console/{path:path}", pages),
         ]
     if settings.docs == "open":
-        found += [
-            _route("/docs", _Page(Folder(STATIC / "docs"), "index.html")),
-            _route("/docs/{path:path}", _Page(Folder(STATIC / "docs"))),
-        ]
+        pages = _Page(Folder(STATIC / "docs"))
+        found += [_route("/docs", pages), _route("/docs/{path:path}", pages)]
     return found
 
 
@@ -138,16 +141,21 @@ class _Start:
         return JSONResponse(self._places, headers={"Vary": "Accept"})
 
 
-class _Page:
-    """The files of a folder. `index` is the file for the empty path."""
+INDEX = "index.html"
 
-    def __init__(self, folder: Folder, index: str = "") -> None:
-        self._folder, self._index = folder, index
+
+class _Page:
+    """The files of a folder. A route without a path is that of `INDEX`, which has no other name."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
 
     async def answer(self, request: Request) -> Response:
-        asset = await self._folder.get(request.path_params.get("path") or self._index)
+        name = request.path_params.get("path")
+        spelled_otherwise = name == INDEX or b"%" in request.scope.get("raw_path", b"")
+        asset = None if spelled_otherwise else await self._folder.get(INDEX if name is None else name)
         if asset is None:
-            raise NotFound("There is no such page.")
+            raise NoRoute("There is no such page.")
         return _response(asset, request)
 
 

@@ -8,8 +8,13 @@
    Unused tokens of their parts are not given away. Their number depends on where a budget happens to cut, so a larger
    budget could leave less for the rest.
 
-The budget is never exceeded. Of items that say the same only one is packed. Parts are exact fractions, because rounding
-could make the rest of a larger budget smaller by a token.
+3. A stop rule may end packing earlier. It reads the items in the order of packing, and not the budget, so a prompt that
+   is packed by one is the beginning of the one that is filled. A section's bound that is a share of the budget may move
+   the end.
+
+The budget is never exceeded. Of items that say the same only one is packed: of those that share an element of `same`;
+and no competing item is packed of which every sentence stands in the prompt already, said on its day or later. Parts
+are exact fractions, because rounding could make the rest of a larger budget smaller by a token.
 
 The tokens of the rendered pieces add up exactly to those of the whole. Each piece ends with a line break, and none
 begins with white space or a slash. The tokenizer splits a text before it merges, and between such pieces it always
@@ -20,19 +25,35 @@ that no line of it can pass for a title or another entry, and delimiters in it a
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import floor
 from typing import Any
 
 import orjson
 
-from app.context.candidates import Candidate, Heading
+from app.context.candidates import Candidate, Heading, compared_sentences
 from app.core import prompt_text
-from app.core.prompt_text import CONTEXT, CONTEXT_OPENING, CONTEXT_UNSURE, entry, escape, escape_json, escape_strings
+from app.core.prompt_text import (
+    CONTEXT,
+    CONTEXT_FROZEN,
+    CONTEXT_OPENING,
+    CONTEXT_UNSURE,
+    entry,
+    escape,
+    escape_json,
+    escape_strings,
+)
 
 ALWAYS = Fraction(3, 5)
 """Share of the budget for all sections that are always there."""
 
+ALWAYS_HOLDS = "9999-12-31"
+"""Stands for the day of an item that has none."""
+
 Price = Callable[[Candidate], int]
 """Returns the exact tokens of an item's line, or of its heading."""
+StopRule = Callable[[Sequence[Candidate]], Callable[[int, int, int], bool]]
+"""Takes the competing items in the order of packing. Returns what says whether it is enough before item `at`, with the
+tokens of those before and its own."""
 TokenBound = int | Fraction
 """A number of tokens; a part of the budget is a fraction."""
 
@@ -54,6 +75,8 @@ class Section:
     max_tokens: TokenBound | None = None
     always: bool = False
     framed: bool = True
+    compared: bool = False
+    """Whether its texts are compared by sentence with those of other sections that are."""
     boost: float = 1.0
     """Factor of the intent for the worth of the section's items."""
 
@@ -81,15 +104,20 @@ class _State:
     headings: set[str] = field(default_factory=set)
     tokens: int = 0
     reasons: dict[str, str] = field(default_factory=dict)
+    _asked: tuple[Candidate, int] | None = None
+    """The item whose cost was asked for last, and that cost: packing asks four times."""
 
     def cost(self, item: Candidate) -> int:
         """Returns the tokens that the item adds, with title and heading if they are new."""
-        title = 0 if self.taken else self.section.title_tokens
-        new = item.heading is not None and item.heading.key not in self.headings
-        return title + (self.section.heading_price(item) if new else 0) + self.section.price(item)
+        if self._asked is None or self._asked[0] is not item:
+            title = 0 if self.taken else self.section.title_tokens
+            new = item.heading is not None and item.heading.key not in self.headings
+            self._asked = item, title + (self.section.heading_price(item) if new else 0) + self.section.price(item)
+        return self._asked[1]
 
     def add(self, item: Candidate) -> None:
         self.tokens += self.cost(item)
+        self._asked = None
         self.taken.append(item)
         if item.heading is not None:
             self.headings.add(item.heading.key)
@@ -98,17 +126,36 @@ class _State:
 class Packer:
     """Packs one prompt.
 
-    `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of competing items.
+    `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of competing items. `stop`:
+    says when enough of them is packed; None: when the budget is full. `always`: share of the budget for all sections
+    that are always there. `told`: items that stand in the prompt already, outside of what is packed.
     """
 
-    def __init__(self, sections: Sequence[Section], budget: int, frame_tokens: int, floor: float) -> None:
-        self._floor = floor
+    def __init__(  # noqa: PLR0913 (a prompt's parts)
+        self,
+        sections: Sequence[Section],
+        budget: int,
+        frame_tokens: int,
+        floor: float,
+        stop: StopRule | None = None,
+        *,
+        always: Fraction = ALWAYS,
+        told: Iterable[Candidate] = (),
+    ) -> None:
+        self._floor, self._stop = floor, stop
+        self._enough: Sequence[Candidate] = ()
         self._states = {one.name: _State(one) for one in sections}
-        self._budget, self._frame_tokens = budget, frame_tokens
+        self._budget, self._frame_tokens, self._always = budget, frame_tokens, always
         self._left: TokenBound = budget
         self._framed = False
         self._said: set[str] = set()
+        self._last_said: dict[int, str] = {}
+        """The latest day of each sentence in the prompt. What holds whenever it is read is later than any day."""
         self._ids: set[str] = set()
+        self._read: tuple[Candidate, frozenset[int]] | None = None
+        """The item that was compared last, and its sentences."""
+        for item in told:
+            self._tell(item)
 
     def pack(self, tokens: Price) -> PackedPrompt:
         """Returns the packed prompt.
@@ -116,19 +163,37 @@ class Packer:
         `tokens` estimates an item's tokens; the exact count follows when its turn comes.
         """
         always = [state for state in self._states.values() if state.section.always]
-        parts = shares([self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * ALWAYS)
+        parts = shares(
+            [self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * self._always
+        )
         for state, part in zip(always, parts, strict=True):
             for item in state.section.items:
                 self._take(state, item, part)
-        self._left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
-        for name, item in by_worth([one.section for one in self._states.values()], tokens, self._floor):
-            state = self._states[name]
-            if self._take(state, item, None) == "budget":
-                break
+        left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
+        self._left = floor(left)  # of what costs whole tokens as much fits, and integers are faster
+        self._compete(by_worth([one.section for one in self._states.values()], tokens, self._floor))
         chosen = {name: state for name, state in self._states.items() if state.taken}
         sizes = {name: state.tokens for name, state in chosen.items()}
         total = sum(sizes.values()) + (self._frame_tokens if self._framed else 0)
         return PackedPrompt({name: state.taken for name, state in chosen.items()}, sizes, total, list(self._dropped()))
+
+    def _compete(self, ordered: Sequence[tuple[str, Candidate]]) -> None:
+        """Takes competing items until one does not fit, or until there is enough of them. What the turns say, too,
+        counts as taken, but the first that they do not say goes in, unless there is enough before all of them."""
+        items = [item for _, item in ordered]
+        is_enough = None if self._stop is None else self._stop(items)
+        tokens, is_begun = 0, False
+        for at, (name, item) in enumerate(ordered):
+            state = self._states[name]
+            cost = state.cost(item)
+            if is_enough is not None and (is_begun or at == 0) and is_enough(at, tokens, cost):
+                self._enough = items[at:]
+                return
+            reason = self._take(state, item, None)
+            if reason == "budget":
+                return
+            is_begun |= reason is None
+            tokens += cost if reason in {None, "duplicate"} else 0
 
     def _wanted(self, state: _State) -> TokenBound:
         """Returns the tokens that a section would take on its own."""
@@ -152,14 +217,29 @@ class Packer:
         self._framed |= state.section.framed
         state.add(item)
         self._said |= item.same
+        if state.section.compared or item.compared:
+            self._compare(item)
         self._ids.add(item.id)
         return None
+
+    def _tell(self, item: Candidate) -> None:
+        self._said |= item.same
+        self._compare(item)
+
+    def _compare(self, item: Candidate) -> None:
+        for sentence in self._sentences(item):
+            self._last_said[sentence] = max(self._last_said.get(sentence, ""), item.day or ALWAYS_HOLDS)
+
+    def _sentences(self, item: Candidate) -> frozenset[int]:
+        if self._read is None or self._read[0] is not item:
+            self._read = item, compared_sentences(item)
+        return self._read[1]
 
     def _frame(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
     def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
-        if item.id in self._ids or self._said & item.same:
+        if item.id in self._ids or self._said & item.same or self._repeats(state, item):
             return "duplicate"
         if len(state.taken) >= state.section.limit:
             return "limit"
@@ -168,6 +248,14 @@ class Packer:
             return "budget"
         bound = state.section.max_tokens if max_tokens is None else max_tokens
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
+
+    def _repeats(self, state: _State, item: Candidate) -> bool:
+        """Returns whether the prompt has each sentence of a competing item, said on its day or later. What was said
+        again later is no repetition: beside "I live in Bergen" of June, "I live in Oslo" of July is not that of May."""
+        if state.section.always or not (state.section.compared or item.compared):
+            return False
+        last, said = self._last_said, self._sentences(item)
+        return bool(said) and all(one in last and last[one] >= item.day for one in said)
 
     def _dropped(self) -> Iterator[tuple[Candidate, str]]:
         """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""
@@ -180,10 +268,13 @@ class Packer:
                     yield item, state.reasons.get(item.id) or self._untried(item)
 
     def _untried(self, item: Candidate) -> str:
-        """Returns why an item was not tried: it is below the floor, or behind the first one that did not fit."""
+        """Returns why an item was not tried: it is below the floor, or behind the first one that did not fit, or
+        there was enough before it."""
         if item.score is None or item.score < self._floor:
             return "score"
-        return "duplicate" if self._said & item.same else "budget"
+        if self._said & item.same:
+            return "duplicate"
+        return "enough" if self._enough else "budget"
 
 
 def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
@@ -225,6 +316,7 @@ def with_partners(items: Iterable[Candidate]) -> Iterator[Candidate]:
 
 OPENING = CONTEXT_OPENING
 UNSURE = CONTEXT_UNSURE
+FROZEN = CONTEXT_FROZEN
 CLOSING = f"</{CONTEXT}>\n"
 MESSAGE_TOKENS = 4
 """Tokens that a chat model's template adds to each message: a role and separators."""

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
+from app.memories.narrowing import Narrowed
 from app.memories.search import SearchWarning
 
 Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])
@@ -13,6 +14,7 @@ SectionName = TypeAliasType(
     "SectionName",
     Literal[
         "instructions",
+        "newer",
         "profile",
         "uncertain",
         "working",
@@ -29,8 +31,9 @@ IntentChoice = TypeAliasType("IntentChoice", Literal["auto", "general", "recall"
 ContextFormat = TypeAliasType("ContextFormat", Literal["markdown", "messages"])
 CitationStyle = TypeAliasType("CitationStyle", Literal["numbers", "ids", "none"])
 DropReason = TypeAliasType(
-    "DropReason", Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
+    "DropReason", Literal["budget", "section_budget", "limit", "duplicate", "score", "importance", "enough"]
 )
+Layout = TypeAliasType("Layout", Literal["default", "cached"])
 MemoryRole = TypeAliasType("MemoryRole", Literal["user", "developer", "system"])
 
 
@@ -48,7 +51,7 @@ class SectionAsked(Schema):
         return self
 
 
-class ContextRequest(Schema):
+class ContextRequest(Narrowed):
     model_config = example(
         {"query": "Where does she live now?", "agent_id": "support", "user_id": "ada", "session_id": "chat-1"}
     )
@@ -63,10 +66,23 @@ class ContextRequest(Schema):
         None,
         description="Default: a quarter of the agent's max_context_tokens where it is registered, else 4000.",
     )
+    fill: bool = Field(
+        False,
+        strict=True,
+        description="Fill the budget with what competes by its worth; default: until enough is there.",
+    )
     sections: dict[SectionName, SectionAsked] = Field({}, description="Bounds by section.")
     format: ContextFormat = "markdown"
     citations: CitationStyle = Field(
         "numbers", description="What entries are cited by; a number takes 1 token instead of 25, `sections` maps it."
+    )
+    layout: Layout = Field(
+        "default",
+        description="`cached`: what stays the same during a session comes apart, so that the model's prompt cache "
+        "holds: tools and system prompt, `stable`, the turns, `volatile`, the query.",
+    )
+    stable_etag: Annotated[str, StringConstraints(max_length=256)] | None = Field(
+        None, description="With layout `cached`: the `etag` that you have; `stable.text` is null while it holds."
     )
     system_prompt: str | None = None
     memory_role: MemoryRole = Field("user", description="Role of the message that carries what is remembered.")
@@ -84,6 +100,13 @@ class ContextRequest(Schema):
     now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")
     timezone: TimeZone | None = None
 
+    @field_validator("stable_etag")
+    @classmethod
+    def _of_layout(cls, etag: str | None, others: ValidationInfo) -> str | None:
+        if etag is not None and others.data.get("layout") == "default":
+            raise ValueError("needs layout cached")
+        return etag
+
 
 class ChatMessage(Schema):
     model_config = ConfigDict(extra="allow")
@@ -97,6 +120,7 @@ class PackedItem(Schema):
     type: str
     citation: str | None = Field(description="What stands for it in the text, in brackets; null where nothing does.")
     score: float | None = Field(description="Of the search that found it; null for what was not searched for.")
+    links: list[str] = Field(description="Ids of the facts that a line of `facts` states, in its order; else empty.")
     tokens: Count
 
 
@@ -104,6 +128,21 @@ class PackedSection(Schema):
     name: str
     tokens: Count = Field(description="Its title included.")
     items: list[PackedItem]
+
+
+class StableContext(Schema):
+    text: str | None = Field(
+        description="Put it into a message of its own before the turns. Null while `stable_etag` holds."
+    )
+    tokens: Count
+    etag: str = Field(description="Of the text: it changes when the text does.")
+    sections: list[PackedSection]
+
+
+class VolatileContext(Schema):
+    text: str = Field(description="Put it into a message behind the turns, and keep it out of your history.")
+    tokens: Count
+    sections: list[PackedSection]
 
 
 class Dropped(Schema):
@@ -126,6 +165,13 @@ class Context(Schema):
     query_tokens: Count = Field(description="Not part of the budget.")
     system_prompt_tokens: Count = Field(description="Not part of the budget.")
     sections: list[PackedSection]
+    stable: StableContext | None = Field(
+        None,
+        description="With layout `cached`: what was known when the session began, the same until its end.",
+    )
+    volatile: VolatileContext | None = Field(
+        None, description="With layout `cached`: the task in hand, what is newer, and what this query needs."
+    )
     dropped: list[Dropped]
     errors: list[SectionError] = Field(description="Sections that could not be read, or only in part.")
     warnings: list[SearchWarning] = Field(description="What the searches of all sections went without, said once.")

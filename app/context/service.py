@@ -3,23 +3,30 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
+from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from app.context import packing
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.marking import MARKED, SingleValue, mark, mark_doubts, values_of
-from app.context.packing import PackedPrompt, Packer, Price, Section, TokenBound
+from app.context.expectation import LEAST_DOCUMENTS, stop_rule
+from app.context.marking import MARKED, mark, mark_doubts, values_of
+from app.context.packing import PackedPrompt, Packer, Price, Section, StopRule, TokenBound
+from app.context.packing_weights import packing_weights_for
 from app.context.schemas import ContextRequest, Intent
 from app.context.sources import SOURCES
+from app.context.sources.frozen import CHANGING, NEWER, RULES, began
+from app.context.sources.session import WINDOW_SOURCE
 from app.core import prompt_text
-from app.core.clock import parse_rfc3339
+from app.core.clock import parse_rfc3339, rfc3339
 from app.core.tracing import span
-from app.core.work import CONTEXT_UNITS, charge, off_loop
+from app.core.work import CONTEXT_UNITS, charge, in_parts, off_loop
 from app.errors import NotFound, RecalldError, Unavailable
+from app.facts.replaced import ReplacedValue
 from app.memories.models import AGENTS
 from app.resources import Resources
 from app.retrieval.time_expressions import TimeInterval, interval_of
@@ -52,6 +59,9 @@ def boosts(intent: Intent) -> dict[str, float]:
     return dict(_BOOSTS[intent])
 
 
+COMPARED = frozenset({"instructions", "profile", "summary", "messages", "memories", "facts"})
+"""Sections whose texts are compared by sentence, so that none repeats what others say. Actions that say the
+same happened on different days."""
 DEFAULT_BUDGET = 4000
 BUDGET_SHARE = 0.25
 """Default budget as a share of a registered agent's `max_context_tokens`."""
@@ -71,11 +81,108 @@ class Gathered:
     items: list[Candidate] = field(default_factory=list)
     seconds: float = 0.0
     failed: bool = False
+    mark: str = ""
+    """Stands before the numbers that cite its items."""
+    _sizes: dict[int, tuple[Candidate, int]] = field(default_factory=dict)
+    """Tokens by the identity of an item, which is held so that no other one has it later."""
+
+    def tokens(self, item: Candidate) -> int:
+        """Returns the tokens of an item's line, or of its message. Each item is rendered and counted once: packing
+        asks three times, and the answer once more."""
+        if (known := self._sizes.get(id(item))) is not None:
+            return known[1]
+        size = price(self.request.body, self.source, self.mark)(item)
+        self._sizes[id(item)] = item, size
+        return size
 
     @property
     def faults(self) -> list[RecalldError]:
         """Errors of the source."""
         return self.request.faults
+
+
+NOTHING_PACKED = PackedPrompt({}, {}, 0, ())
+STABLE_MARK = "S"
+STABLE_SHARE = Fraction(7, 20)
+"""Most of the budget that what stays the same may take."""
+VOLATILE_ALWAYS = Fraction(4, 5)
+"""Share of what changes for the task in hand and what is newer. More than in the default layout, where rules, profile
+and turns are in that share, too."""
+LATEST = "9999"
+"""Later than any time."""
+
+
+@dataclass(slots=True)
+class Frozen:
+    """What was known when the conversation began, with the rules of now, and what is known now. `since`: when it
+    began."""
+
+    since: str
+    then: list[Gathered]
+    present: list[Gathered]
+    changed: Gathered | None = None
+
+    def newer(self, stable: PackedPrompt) -> list[Candidate]:
+        """Returns what became known since, and what of the shown entries no longer holds."""
+        past = {one.source.section: one for one in self.then if not one.failed}
+        new, ended = list[Candidate](), list[Candidate]()
+        for now in self.present:
+            name = now.source.section
+            if now.failed or name not in past:
+                continue
+            then, present = {_told(item) for item in past[name].items}, {_told(item) for item in now.items}
+            new += [item for item in now.items if _told(item) not in then]
+            if name in ENDING:
+                gone = [item for item in stable.chosen.get(name, ()) if _told(item) not in present]
+                ended += [
+                    replace(item, id=f"ended:{item.id}", prefix=f"no longer: {item.prefix}", same=frozenset())
+                    for item in gone
+                ]
+        return [*new, *ended]
+
+
+ENDING = frozenset({"profile", "facts"})
+"""Sections whose entries end. A lesson that was removed, and a summary, are shown no more at once."""
+
+
+def _told(item: Candidate) -> str:
+    return f"{item.prefix}{item.text if item.type == 'fact' else item.unmarked}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedParts:
+    """The parts of a prompt in their order. The default layout has the last one alone."""
+
+    stable: PackedPrompt
+    turns: PackedPrompt
+    volatile: PackedPrompt
+
+    @property
+    def total(self) -> int:
+        """Tokens of all parts."""
+        return self.stable.total + self.turns.total + self.volatile.total
+
+    @property
+    def chosen(self) -> Iterator[Candidate]:
+        """All items of the prompt."""
+        for part in (self.stable, self.turns, self.volatile):
+            for items in part.chosen.values():
+                yield from items
+
+    @property
+    def dropped(self) -> Iterator[tuple[Candidate, str]]:
+        """All items that were left out of a part, each with the reason."""
+        for part in (self.stable, self.turns, self.volatile):
+            yield from part.dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A part of the prompt as text, the turns that become messages of their own, and its manifest."""
+
+    text: str
+    turns: list[Candidate]
+    sections: list[Doc]
 
 
 class ContextService:
@@ -92,16 +199,22 @@ class ContextService:
         started = time.perf_counter()
         charge(CONTEXT_UNITS)
         budget = body.token_budget or await self._budget(body.agent_id)
-        sources = [one for one in self._sources if one.section not in body.exclude and self._limit(one, body)]
+        cached = body.layout == "cached"
+        sources = [one for one in (_volatile(self._sources) if cached else self._sources) if self._is_asked(one, body)]
         now = self._resources.clock.now() if body.now is None else parse_rfc3339(body.now)
         interval = await interval_of(body.query, now, body.timezone)
-        gathered = await asyncio.gather(*(self._gather(source, body, now, interval) for source in sources))
+        frozen, gathered = await asyncio.gather(
+            self._frozen(body, now, budget) if cached else _nothing(),
+            asyncio.gather(*(self._gather(source, body, now, interval, budget) for source in sources)),
+        )
         for one in gathered:
             if one.failed and isinstance(one.faults[0], NotFound):
                 raise one.faults[0]
         if gathered and all(one.failed for one in gathered):
             raise _why(gathered)
         await self._mark(gathered)
+        if frozen is not None:
+            await self._mark(frozen.then[::-1])  # the last is read as of the beginning, the rules as of now
         best: dict[str, float] = {
             one.source.section: max((item.score or 0.0 for item in one.items), default=0.0) for one in gathered
         }
@@ -109,23 +222,49 @@ class ContextService:
         characters = sum(len(item.text) for one in gathered for item in one.items)
         unsure = self._unsure(gathered, best)
         with span("context packing", {"recalld.context.budget": budget, "recalld.context.intent": intent}) as opened:
-            packed = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
-            opened.set({"recalld.context.tokens": packed.total})
+            if frozen is None:
+                parts = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
+            else:
+                parts = await off_loop(characters, self._pack_cached, body, frozen, gathered, budget, intent, unsure)
+            opened.set({"recalld.context.tokens": parts.total})
         if body.now is None:
-            self._note_accesses(packed)
-        took = {one.source.section: one.seconds for one in gathered} | {"total": time.perf_counter() - started}
+            self._note_accesses(parts, frozen)
+        read = [*([] if frozen is None else frozen.then), *gathered]
         return {
             "intent": intent,
-            **self._answer(body, packed, gathered, unsure=unsure),
+            **self._answer(body, parts, gathered, frozen, unsure=unsure),
             "budget": budget,
             "errors": [
                 {"section": one.source.section, "code": error.code, "detail": error.detail}
-                for one in gathered
+                for one in read
                 for error in one.faults
             ],
-            "warnings": _warnings(gathered, packed),
-            "took_ms": {name: round(seconds * 1000, 3) for name, seconds in took.items()},
+            "warnings": _warnings(read, parts.chosen),
+            "took_ms": {
+                **{one.source.section: round(one.seconds * 1000, 3) for one in read},
+                "total": round((time.perf_counter() - started) * 1000, 3),
+            },
         }
+
+    def _is_asked(self, source: ContextSource, body: ContextRequest) -> bool:
+        return source.section not in body.exclude and self._limit(source, body) > 0
+
+    async def _frozen(self, body: ContextRequest, now: datetime, budget: int) -> Frozen:
+        """Reads what was known when the conversation began, and what of it is known now."""
+        since = await began(SourceRequest(body, self._scope, self._resources, now, 0))
+        known_at = body.known_at if body.now is not None else min(rfc3339(since), body.known_at or LATEST)
+        present = body.model_copy(update={"query": ""})
+        then = present.model_copy(update={"as_of": body.as_of or rfc3339(since), "known_at": known_at})
+        sources = [one for one in CHANGING if self._is_asked(one, body)]
+        found = await asyncio.gather(
+            *(self._gather(one, then, since, None, budget) for one in sources),
+            *(self._gather(one, present, now, None, budget) for one in sources),
+            *(self._gather(one, body, now, None, budget) for one in (RULES,) if self._is_asked(one, body)),
+        )
+        past, today, rules = found[: len(sources)], found[len(sources) : 2 * len(sources)], found[2 * len(sources) :]
+        for one in (*past, *rules):
+            one.mark = STABLE_MARK
+        return Frozen(rfc3339(since), [*rules, *past], list(today))
 
     def _limit(self, source: ContextSource, body: ContextRequest) -> int:
         bounds = body.sections.get(source.section)
@@ -138,10 +277,17 @@ class ContextService:
         return max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
 
     async def _gather(
-        self, source: ContextSource, body: ContextRequest, now: datetime, interval: TimeInterval | None
+        self,
+        source: ContextSource,
+        body: ContextRequest,
+        now: datetime,
+        interval: TimeInterval | None,
+        budget: int,
     ) -> Gathered:
         started = time.perf_counter()
-        request = SourceRequest(body, self._scope, self._resources, now, self._limit(source, body), interval)
+        request = SourceRequest(
+            body, self._scope, self._resources, now, self._limit(source, body), interval, budget=budget
+        )
         result = Gathered(source, request)
         error: RecalldError | None = None
         try:
@@ -163,25 +309,25 @@ class ContextService:
         return result
 
     async def _mark(self, gathered: Sequence[Gathered]) -> None:
-        """Marks the texts that state another value of a single-valued fact than the one that holds, and what findings
-        doubt. If the facts cannot be read, no value is marked, and a warning says so."""
-        if not any(one.items for one in gathered if one.source.section in MARKED):
+        """Marks the texts that state a value of a fact that was replaced, and what findings of a judge name. If the
+        facts cannot be read, no value is marked, and a warning says so."""
+        items = [item for one in gathered if one.source.section in MARKED for item in one.items]
+        if not items:
             return
         doubts = [doubt for one in gathered for doubt in one.request.doubts]
         request = gathered[0].request
         facts = [fact for one in gathered for fact in one.request.facts]
-        values: list[SingleValue] = []
+        values: list[ReplacedValue] = []
         try:
             async with asyncio.timeout(self._resources.settings.context.arm_seconds):
-                values = await values_of(request, facts)
+                values = await values_of(request, facts, items)
         except (RecalldError, TimeoutError):
             request.warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
         names = [*(name for one in gathered for name in one.request.names), *filter(None, [request.body.user_id])]
         for one in gathered:
             if one.source.section in MARKED and (values or doubts):
-                size = sum(len(item.text) for item in one.items)
-                marked = await off_loop(size, mark, one.items, values, names)
-                one.items = await off_loop(size, mark_doubts, marked, doubts)
+                marked = await in_parts(one.items, lambda item: mark([item], values, names)[0], _length)
+                one.items = await off_loop(sum(map(_length, marked)), mark_doubts, marked, doubts)
 
     def _unsure(self, gathered: Sequence[Gathered], best: dict[str, float]) -> bool:
         """Returns whether all searched sections were read and none of their scores reaches `unsure_below`."""
@@ -195,15 +341,69 @@ class ContextService:
 
     def _pack(
         self, body: ContextRequest, gathered: Sequence[Gathered], budget: int, intent: Intent, unsure: bool
-    ) -> PackedPrompt:
+    ) -> PackedParts:
         frame = prompt_text.count(packing.OPENING) + prompt_text.count(packing.CLOSING)
         if unsure:
             frame += prompt_text.count(packing.UNSURE)
         if body.format == "messages":
             frame += packing.MESSAGE_TOKENS
         sections = [self._section(body, one, budget, boosts(intent)) for one in gathered]
-        floor = self._resources.settings.context.min_score if body.min_score is None else body.min_score
-        return Packer(sections, budget, frame, floor).pack(_about)
+        packed = Packer(sections, budget, frame, self._floor(body), self._stop(body, gathered)).pack(_about)
+        return PackedParts(NOTHING_PACKED, NOTHING_PACKED, packed)
+
+    def _stop(
+        self, body: ContextRequest, gathered: Sequence[Gathered], told: Sequence[Candidate] = ()
+    ) -> StopRule | None:
+        """Returns the rule by which packing ends before the budget is full; None: no numbers are fitted for the
+        embedding model, or so little is stored that nothing is to be chosen. `told`: what stands in the prompt
+        already."""
+        if body.fill:
+            return None
+        weights = packing_weights_for(self._resources.embedder.name)
+        evidence = [each for one in gathered for each in one.request.evidence]
+        if weights is None or sum(one.count for one in evidence) < LEAST_DOCUMENTS:
+            return None
+        dated = any(one.request.interval is not None for one in gathered)
+        return partial(stop_rule, body.query, evidence, weights, dated=dated, told=_told_share(gathered, told))
+
+    def _floor(self, body: ContextRequest) -> float:
+        return self._resources.settings.context.min_score if body.min_score is None else body.min_score
+
+    def _pack_cached(
+        self,
+        body: ContextRequest,
+        frozen: Frozen,
+        gathered: Sequence[Gathered],
+        budget: int,
+        intent: Intent,
+        unsure: bool,
+    ) -> PackedParts:
+        """Packs first what stays the same, within a part of the budget that nothing else changes, then the turns, and
+        what the query needs into the room that is left. That repeats neither."""
+        frame = prompt_text.count(packing.OPENING) + prompt_text.count(packing.CLOSING)
+        frame += packing.MESSAGE_TOKENS if body.format == "messages" else 0
+        then = [self._section(body, one, budget, {}) for one in frozen.then]
+        head = frame + prompt_text.count(packing.FROZEN)
+        stable = Packer(then, int(STABLE_SHARE * budget), head, 0.0, always=Fraction(1)).pack(_about)
+        told = [item for items in stable.chosen.values() for item in items]
+        room, turns = budget - stable.total, NOTHING_PACKED
+        for one in gathered:
+            if one.source.turns and body.format == "messages":
+                section = replace(self._section(body, one, budget, {}), max_tokens=None)
+                turns = Packer([section], room, 0, 0.0, always=Fraction(1)).pack(_about)
+                told += [item for items in turns.chosen.values() for item in items]
+            elif one.source.turns:  # the caller has them
+                told += one.items
+        asked = [one for one in gathered if not one.source.turns]
+        if frozen.present and self._is_asked(NEWER, body):
+            frozen.changed = Gathered(NEWER, frozen.present[0].request, frozen.newer(stable))
+            asked.insert(0, frozen.changed)
+        sections = [self._section(body, one, budget, boosts(intent)) for one in asked]
+        frame += prompt_text.count(packing.UNSURE) if unsure else 0
+        stop = self._stop(body, gathered, told)
+        packer = Packer(sections, room - turns.total, frame, self._floor(body), stop, always=VOLATILE_ALWAYS, told=told)
+        rest = packer.pack(_about)
+        return PackedParts(stable, turns, rest)
 
     def _section(self, body: ContextRequest, one: Gathered, budget: int, boost: dict[str, float]) -> Section:
         source, bounds = one.source, body.sections.get(one.source.section)
@@ -214,78 +414,153 @@ class ContextService:
         return Section(
             source.section,
             one.items,
-            price(body, source),
+            one.tokens,
             lambda item: 0 if item.heading is None else packing.heading_tokens(item.heading),
             0 if turns else prompt_text.count(packing.title(source.title)),
             self._limit(source, body),
             limit,
             always=source.share is not None,
             framed=not turns,
+            compared=source.section in COMPARED,
             boost=boost.get(source.section, 1.0),
         )
 
-    def _note_accesses(self, packed: PackedPrompt) -> None:
-        accessed = [item.memory_id for items in packed.chosen.values() for item in items if item.memory_id is not None]
-        if accessed:
-            self._resources.accesses.note(self._scope.tenant, list(dict.fromkeys(accessed)))
+    def _note_accesses(self, parts: PackedParts, frozen: Frozen | None) -> None:
+        """Counts what is packed as accessed; what stays the same, once since the conversation began."""
+        for part, since in ((parts.volatile, None), (parts.stable, None if frozen is None else frozen.since)):
+            found = [item.memory_id for items in part.chosen.values() for item in items if item.memory_id is not None]
+            if found:
+                self._resources.accesses.note(self._scope.tenant, list(dict.fromkeys(found)), since)
 
     # --- The response -------------------------------------------------------------------------------------------------
 
-    def _answer(self, body: ContextRequest, packed: PackedPrompt, gathered: Sequence[Gathered], *, unsure: bool) -> Doc:
-        as_messages = body.format == "messages"
-        sources: dict[str, ContextSource] = {one.source.section: one.source for one in gathered}
-        chosen = {
-            name: list(items)[::-1] if sources[name].newest_first else packing.ordered(items)
-            for name, items in packed.chosen.items()
-        }
-        numbers: dict[str, str] = {}
-        for items in chosen.values():
-            for item in items:
-                numbers.setdefault(item.id, str(len(numbers) + 1))
-        citation = _citation(body, numbers)
-        apart = {name for name in chosen if as_messages and sources[name].turns}
-        parts = {
-            name: packing.section(sources[name].title, items, citation)
-            for name, items in chosen.items()
-            if name not in apart
-        }
-        text = packing.block(list(parts.values()), packing.UNSURE if unsure else "")
-        turns = [item for name in apart for item in chosen[name]]
-        return {
-            "messages": self._messages(body, text, turns) if as_messages else [],
-            "text": text,
-            "tokens": packed.total,
+    def _answer(
+        self,
+        body: ContextRequest,
+        parts: PackedParts,
+        gathered: Sequence[Gathered],
+        frozen: Frozen | None,
+        *,
+        unsure: bool,
+    ) -> Doc:
+        read = [*gathered, *(() if frozen is None or frozen.changed is None else (frozen.changed,))]
+        volatile = _rendered(body, parts.volatile, read, packing.UNSURE if unsure else "")
+        turns = _rendered(body, parts.turns, read)
+        stable = Rendered("", [], []) if frozen is None else _rendered(body, parts.stable, frozen.then, packing.FROZEN)
+        answer = {
+            "messages": self._messages(body, stable, turns, volatile) if body.format == "messages" else [],
+            "text": stable.text + volatile.text,
+            "tokens": parts.total,
             "query_tokens": prompt_text.count(body.query),
             "system_prompt_tokens": prompt_text.count(body.system_prompt or ""),
-            "sections": [
-                {
-                    "name": name,
-                    "tokens": packed.tokens[name],
-                    "items": [
-                        {
-                            "id": item.id,
-                            "type": item.type,
-                            "citation": citation(item),
-                            "score": item.score,
-                            "tokens": price(body, sources[name])(item),
-                        }
-                        for item in items
-                    ],
-                }
-                for name, items in chosen.items()
-            ],
-            "dropped": _dropped(packed, gathered),
+            "sections": [*stable.sections, *turns.sections, *volatile.sections],
+            "dropped": _dropped(parts, gathered),
         }
+        if frozen is not None:
+            tag = blake2b(stable.text.encode(), digest_size=16).hexdigest()
+            text = None if body.stable_etag == tag else stable.text
+            answer["stable"] = {
+                "text": text,
+                "tokens": parts.stable.total,
+                "etag": tag,
+                "sections": stable.sections,
+            }
+            answer["volatile"] = {
+                "text": volatile.text,
+                "tokens": parts.volatile.total,
+                "sections": volatile.sections,
+            }
+        return answer
 
-    def _messages(self, body: ContextRequest, text: str, turns: Sequence[Candidate]) -> list[dict[str, Any]]:
+    def _messages(
+        self, body: ContextRequest, stable: Rendered, turns: Rendered, volatile: Rendered
+    ) -> list[dict[str, Any]]:
+        """Returns the messages in order: in the default layout all that is remembered before the turns, in the cached
+        one what the query needs behind them."""
         system = [{"role": "system", "content": body.system_prompt}] if body.system_prompt else []
-        remembered = [{"role": body.memory_role, "content": text}] if text else []
-        return [
-            *system,
-            *remembered,
-            *(message for item in turns for message in packing.turns(item)),
-            {"role": "user", "content": body.query},
-        ]
+        remembered, needed = (
+            [{"role": body.memory_role, "content": part.text}] if part.text else [] for part in (stable, volatile)
+        )
+        said = [message for item in (*turns.turns, *volatile.turns) for message in packing.turns(item)]
+        asked = [{"role": "user", "content": body.query}]
+        if body.layout == "cached":
+            return [*system, *remembered, *said, *needed, *asked]
+        return [*system, *needed, *said, *asked]
+
+
+def _rendered(body: ContextRequest, packed: PackedPrompt, gathered: Sequence[Gathered], before: str = "") -> Rendered:
+    """Returns a part of the prompt as text, the turns that become messages, and the manifest. `before`: a line above
+    the sections."""
+    sources: dict[str, ContextSource] = {one.source.section: one.source for one in gathered}
+    sizes: dict[str, Price] = {one.source.section: one.tokens for one in gathered}
+    mark = next((one.mark for one in gathered), "")
+    chosen = {name: _as_read(sources[name], items) for name, items in packed.chosen.items()}
+    numbers: dict[str, str] = {}
+    for items in chosen.values():
+        for item in items:
+            numbers.setdefault(item.id, f"{mark}{len(numbers) + 1}")
+    citation = _citation(body, numbers, mark)
+    apart = {name for name in chosen if body.format == "messages" and sources[name].turns}
+    texts = [
+        packing.section(sources[name].title, items, citation) for name, items in chosen.items() if name not in apart
+    ]
+    sections = [
+        {
+            "name": name,
+            "tokens": packed.tokens[name],
+            "items": [
+                {
+                    "id": item.id,
+                    "type": item.type,
+                    "citation": citation(item),
+                    "score": item.score,
+                    "links": list(item.links),
+                    "tokens": sizes[name](item),
+                }
+                for item in items
+            ],
+        }
+        for name, items in chosen.items()
+    ]
+    return Rendered(packing.block(texts, before), [item for name in apart for item in chosen[name]], sections)
+
+
+def _told_share(gathered: Sequence[Gathered], told: Sequence[Candidate]) -> float:
+    """Returns which part of the scores of all competing items those have that are told already."""
+    said = frozenset[str]().union(*(item.same for item in told))
+    scores = [
+        (item.score or 0.0, bool(said & item.same))
+        for one in gathered
+        if one.source.share is None
+        for item in one.items
+    ]
+    whole = sum(score for score, _ in scores)
+    return sum(score for score, is_told in scores if is_told) / whole if whole else 0.0
+
+
+def _volatile(sources: Sequence[ContextSource]) -> list[ContextSource]:
+    """Returns the sources of what may change with each query. Rules stand in what stays the same."""
+    others = [one for one in sources if one.section != "instructions"]
+    return [WINDOW_SOURCE if one.turns else one for one in others]
+
+
+async def _nothing() -> None:
+    return None
+
+
+def _as_read(source: ContextSource, items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the packed items of a section in the order in which the text shows them."""
+    if source.newest_first:
+        return list(items)[::-1]
+    if source.latest_first:
+        return sorted(items, key=lambda item: item.place, reverse=True)
+    if source.oldest_first:
+        return sorted(items, key=lambda item: (item.place, item.id))
+    return packing.ordered(items)
+
+
+def _length(item: Candidate) -> int:
+    return len(item.text)
 
 
 def _about(item: Candidate) -> int:
@@ -293,7 +568,7 @@ def _about(item: Candidate) -> int:
     return LINE_TOKENS + len(item.text) // CHARS_PER_TOKEN
 
 
-def _citation(body: ContextRequest, numbers: dict[str, str]) -> packing.Citation:
+def _citation(body: ContextRequest, numbers: dict[str, str], mark: str = "") -> packing.Citation:
     """Returns the function that cites items.
 
     Before packing every number is `1`, because each number takes one token.
@@ -302,32 +577,32 @@ def _citation(body: ContextRequest, numbers: dict[str, str]) -> packing.Citation
         return lambda item: None
     if body.citations == "ids":
         return lambda item: prompt_text.as_label(item.id)
-    return lambda item: numbers.get(item.id, "1")
+    return lambda item: numbers.get(item.id, f"{mark}1")
 
 
-def price(body: ContextRequest, source: ContextSource) -> Price:
+def price(body: ContextRequest, source: ContextSource, mark: str = "") -> Price:
     """Returns the function that counts the tokens of an item's line, or of its message.
 
     Lines are short and often the same, so counts are cached.
     """
     if source.turns and body.format == "messages":
         return packing.turn_tokens
-    citation = _citation(body, {})
+    citation = _citation(body, {}, mark)
     return lambda item: prompt_text.count(packing.line(item, citation(item)))
 
 
-def _dropped(packed: PackedPrompt, gathered: Sequence[Gathered]) -> list[Doc]:
+def _dropped(parts: PackedParts, gathered: Sequence[Gathered]) -> list[Doc]:
     """Returns the dropped items, hidden ones last. An item that two sections found is listed once."""
-    packed_ids = {item.id for items in packed.chosen.values() for item in items}
-    found = {item.id: reason for item, reason in packed.dropped if item.id not in packed_ids}
+    packed_ids = {item.id for item in parts.chosen}
+    found = {item.id: reason for item, reason in parts.dropped if item.id not in packed_ids}
     hidden = {each: "importance" for one in gathered for each in one.request.hidden if each not in packed_ids}
     return [{"id": each, "reason": reason} for each, reason in {**hidden, **found}.items()]
 
 
-def _warnings(gathered: Sequence[Gathered], packed: PackedPrompt) -> list[Doc]:
+def _warnings(gathered: Sequence[Gathered], chosen: Iterable[Candidate]) -> list[Doc]:
     """Returns the warnings of all sections, without repetitions."""
     found = [warning for one in gathered for warning in one.request.warnings]
-    packed_ids = {item.id for items in packed.chosen.values() for item in items}
+    packed_ids = {item.id for item in chosen}
     for one in gathered:
         if one.source.section == "instructions":
             found += [

@@ -7,9 +7,10 @@ takes, and everything behind compares bytes.
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 import orjson
 from pydantic import (
@@ -28,6 +29,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 from typing_extensions import TypeAliasType
 
 from app.core.clock import rfc3339, zone_named
+from app.core.metadata_filter import condition_of
 from app.errors import invalid
 
 MAX = 255
@@ -73,6 +75,9 @@ class Schema(BaseModel):
     """Unknown fields are refused. Limits on sizes are the service's settings and are checked on every body alike."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Fields that are looked for here by those who come from other services, and what does their work:
+    `{"limit": "did you mean `top_k`?"}`."""
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
@@ -155,6 +160,19 @@ JsonObject = TypeAliasType(
     Annotated[dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")],
 )
 Object: TypeAlias = JsonObject
+
+
+def metadata_filter(entries: Json) -> Json:
+    """Returns a filter on metadata. Raises ValueError if it is none."""
+    condition_of(entries)
+    return entries
+
+
+MetadataFilter: TypeAlias = Annotated[JsonObject, AfterValidator(metadata_filter)]
+COUNT_OF_HITS: Mapping[str, str] = MappingProxyType(
+    dict.fromkeys(("limit", "k", "n_results", "max_results"), "did you mean `top_k`?")
+)
+"""`elsewhere` of searches."""
 CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
 """For fields that null clears: it is stored as an empty list, object or text."""
 

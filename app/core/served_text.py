@@ -1,22 +1,33 @@
 """Recognises text that we served in a prompt, in whatever shape it comes back, so that it is not learned again.
 
 A block that we serve has an opening tag, a first line that only we write, lines in our format, and a closing tag. It
-may come back cut at either end, without its tags, quoted, indented, in a code fence, or encoded. A tag, or our first
-line in a sentence that talks of it, is no block.
+may come back cut at either end, without its tags, quoted, indented, in a code fence, or as a string of JSON. A tag, or
+our first line in a sentence that talks of it, is no block.
 """
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
-from app.core.characters import SEAM, places, readings
-from app.core.prompt_text import CONTEXT, CONTEXT_PREAMBLE, CONTEXT_UNSURE, EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER
+from app.core.prompt_text import (
+    CONTEXT,
+    CONTEXT_FROZEN,
+    CONTEXT_PREAMBLE,
+    CONTEXT_UNSURE,
+    EXPERIENCE,
+    KNOWN_OF_USER,
+    LEARNED,
+    OF_USER,
+)
 
 _WORDS = ("recalld", "Recalld", "experience", "Remembered")
-"""A quick test: each block has one of these words somewhere, however it is encoded."""
+"""A quick test: each block has one of these words somewhere."""
+SEAM = "\x00"
+"""Stands in a decoded text, on a line of its own, for a quotation mark around a string of JSON. No text that is stored
+contains it."""
 _QUOTING = frozenset(" \t>#/|*")
 """Characters that stand before each line of a text that is quoted, indented or in comments."""
 _AROUND = _QUOTING | frozenset("'\"()\r\n")
@@ -25,14 +36,15 @@ _AROUND_A_LINE = "".join(_AROUND) + "."
 _GAP = rf"[\s>#/|*'\"{SEAM}]*"
 _FENCE = re.compile(r"[ \t>#/|*]*(`{3,}|~{3,})[\w-]*\s*")
 _ROUNDS = 32
-"""The limit of times that a text is searched: a round finds all blocks of one encoding."""
+"""The limit of times that a text is searched: a round finds all blocks of one kind in one reading."""
 _LEAST_CUT = 8
 """The least characters by which our first line is recognised once it is cut."""
 
 _LESSON = r"(?:[a-z]+(?:_[a-z]+)+|heuristics): "
 _ROLES = "(?:tool|system|developer|assistant, calling tools): "
-_CITED = r"[-*+] \[(?:\d{1,3}|[a-z]{2,12}_[0-9a-f]{32}|[^\]\n]{1,300}:[^\]\n]{1,64})\] "
-_UNSURE = re.escape(CONTEXT_UNSURE.strip())
+_CITED = r"[-*+] \[(?:S?\d{1,3}|[a-z]{2,12}_[0-9a-f]{32}|[^\]\n]{1,300}:[^\]\n]{1,64})\] "
+_ABOVE = "|".join(re.escape(line.strip()) for line in (CONTEXT_UNSURE, CONTEXT_FROZEN))
+"""Lines that may stand above the sections."""
 
 
 _Span: TypeAlias = tuple[int, int]
@@ -60,9 +72,9 @@ _FORMATS = (
     _Format(
         CONTEXT,
         CONTEXT_PREAMBLE,
-        begins=rf"\#\# |{_UNSURE}|{_ROLES}",
+        begins=rf"\#\# |{_ABOVE}|{_ROLES}",
         alone=_ROLES,
-        line=rf"\#{{2,3}} |[-*+] |  |{_UNSURE}|{_ROLES}",
+        line=rf"\#{{2,3}} |[-*+] |  |{_ABOVE}|{_ROLES}",
         sure=rf"{_CITED}|\#\#\# \d{{4}}-\d\d-\d\d",
     ),
     _Format(EXPERIENCE, LEARNED, begins=_LESSON, alone=_LESSON, line=rf"{_LESSON}|  ", sure=_LESSON),
@@ -79,6 +91,36 @@ _FORMATS = (
 
 _TRACE = re.compile("|".join(part.pattern for one in _FORMATS for part in (one.opening, one.closing, one.words)))
 """What each block has at least one of, once it is decoded."""
+_ESCAPED = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\"'\\/nrt])|\"")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+_NESTED = 2
+"""How often a text is read as JSON: a string of JSON may stand in another one."""
+
+
+def readings(text: str) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yields the text, and the text read as JSON once and twice, each with the place in the original of every one of
+    its characters and of its end."""
+    places: Sequence[int] = range(len(text) + 1)
+    yield text, places
+    for _ in range(_NESTED):
+        decoded, at = list[str](), list[int]()
+        start = 0
+        for escape in _ESCAPED.finditer(text):
+            read = _unescaped(escape[0])
+            decoded += (text[start : escape.start()], read)
+            at += [*places[start : escape.start()], *[places[escape.start()]] * len(read)]
+            start = escape.end()
+        if not start:
+            return
+        text, places = "".join(decoded) + text[start:], [*at, *places[start:]]
+        yield text, places
+
+
+def _unescaped(written: str) -> str:
+    if written == '"':
+        return f"\n{SEAM}\n"
+    code = written[2:]
+    return chr(int(code, 16)) if code else _ESCAPES.get(written[1], written[1])
 
 
 def strip_served(text: str) -> str:
@@ -94,11 +136,10 @@ def strip_served(text: str) -> str:
 
 def _stripped(text: str) -> str | None:
     """Returns the text without the blocks of one kind in one reading, the surest first. None: there are none."""
-    found = [(reading, decoded) for reading, decoded in readings(text) if _TRACE.search(decoded)]
+    found = [(decoded, places) for decoded, places in readings(text) if _TRACE.search(decoded)]
     for kind in (_Blocks.tagged, _Blocks.untagged, _Blocks.without_start):
-        for reading, decoded in found:
+        for decoded, at in found:
             if spans := _spans(decoded, kind):
-                at = places(text, reading)
                 return _without(text, [(at[start], at[end]) for start, end in spans])
     return None
 

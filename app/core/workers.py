@@ -14,11 +14,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from hashlib import blake2b
 from threading import Lock
 from typing import BinaryIO, Literal, Protocol, TypeAlias
 
+from app.core.caches import kept
 from app.setting_groups import MOST_WORKERS
 
 Pair: TypeAlias = tuple[float, float]
@@ -76,7 +76,7 @@ _SET = struct.Struct("Qddd" * WAYS)
 TABLE_BYTES = SETS * _SET.size
 
 
-@lru_cache(maxsize=4096)
+@kept(8 << 20, longest=128)
 def _place(name: str) -> tuple[int, int]:
     """Returns the set of a name and its hash, which is never 0."""
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()

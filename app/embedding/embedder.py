@@ -6,13 +6,14 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from app.core.caches import ENTRY_BYTES, ByteCache, digest
+from app.core.language import sentence_ends
 from app.core.work import CHARACTERS_PER_UNIT, charge, give_way, in_parts, tenant_at_work
 from app.embedding.model import Model, Vectors, encode_checked, span_of
 from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText
@@ -20,6 +21,8 @@ from app.errors import EmbeddingUnavailable
 from app.metrics import EMBEDDING_QUEUE
 
 log = logging.getLogger(__name__)
+
+VECTOR_ITEM_BYTES = 4
 
 ObserveBatch = Callable[[int, float], None]  # takes the number of texts and the seconds; called in the model's thread
 
@@ -149,7 +152,6 @@ EIGHTH = 8
 Reach: TypeAlias = Callable[[int], int]
 """Maps the start of a window to its furthest end. Both are places in the text, and the end lies after the start."""
 
-_SENTENCE_END = re.compile(r"[.!?\u2026\u061f\u06d4\u0964][\"'\u201d\u2019)\]]*\s+|[\u3002\uff01\uff1f]+\s*|\n\s*")
 _SPACE = re.compile(r"\s+")
 
 
@@ -191,11 +193,9 @@ def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
 
 def _end(text: str, low: int, high: int) -> int:
     """Returns the end of a window in `low`..`high`, both included."""
-    for boundary in (_SENTENCE_END, _SPACE):
-        ends = [found.end() for found in boundary.finditer(text, low, high)]
-        if ends:
-            return ends[-1]
-    return high
+    words = (found.end() for found in _SPACE.finditer(text, low, high))
+    ends = [*sentence_ends(text, low, high)] or [*words]
+    return ends[-1] if ends else high
 
 
 def _start(text: str, low: int, high: int) -> int:
@@ -264,8 +264,9 @@ class BatchingEmbedder:
         """
         self._queue = queue
         self._queries = queries or queue
-        self._cache: OrderedDict[str, Vectors] = OrderedDict()
-        self._cache_size = query_cache
+        entry = VECTOR_ITEM_BYTES * queue.model.dim
+        self._kept = ByteCache[bytes, Vectors](query_cache * (ENTRY_BYTES + entry), lambda *_: entry)
+        """Vectors by a digest of the query, which may be long."""
         self._flying: dict[
             str, tuple[EmbeddingRequest, int]
         ] = {}  # text → its request and the number of callers that await it
@@ -283,9 +284,8 @@ class BatchingEmbedder:
         return self._queue.alive and self._queries.alive
 
     async def embed_query(self, text: str) -> Vectors:
-        if text in self._cache:
-            self._cache.move_to_end(text)
-            return self._cache[text]
+        if (vector := self._kept.get(digest(text))) is not None:
+            return vector
         with span_of(self._queue.model, 1):
             return await self._embed_query(text)
 
@@ -296,8 +296,8 @@ class BatchingEmbedder:
             vector: Vectors = (await asyncio.shield(request.future))[0]
         finally:
             self._leave(text, request)
-        self._keep(text, vector)
-        return vector
+        vector.setflags(write=False)
+        return self._kept.keep(digest(text), vector)
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         if not texts:
@@ -333,9 +333,3 @@ class BatchingEmbedder:
         else:
             del self._flying[text]
             request.future.cancel()  # no effect if it is done
-
-    def _keep(self, text: str, vector: Vectors) -> None:
-        vector.setflags(write=False)
-        self._cache[text] = vector
-        if len(self._cache) > self._cache_size:
-            self._cache.popitem(last=False)

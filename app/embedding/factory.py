@@ -11,10 +11,14 @@ import huggingface_hub
 
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, ObserveBatch
 from app.embedding.model import ExtraOptions, Model
-from app.embedding.onnx import OnnxModel, load_folder, load_minilm
+from app.embedding.onnx import MINILM, TAUGHT, OnnxModel, load_folder, load_packaged
 from app.errors import EmbeddingUnavailable
 
-DEFAULT_MODEL = "minilm-int8"
+AUTO = "auto"
+"""`DEFAULT_MODEL`, or `FORMER_DEFAULT` for a store that has its vectors."""
+DEFAULT_MODEL = "recalld-minilm-1"
+FORMER_DEFAULT = "minilm-int8"
+PACKAGED = {AUTO: TAUGHT, DEFAULT_MODEL: TAUGHT, FORMER_DEFAULT: MINILM}
 MULTILINGUAL = "multilingual"
 MODELS = Path(__file__).resolve().parents[2] / ".models"
 """Folder of the models that `scripts/extra` creates."""
@@ -52,9 +56,10 @@ async def open_embedder(
 ) -> BatchingEmbedder:
     """Loads a model in a thread and starts the embedder, which the caller has to close. Raises EmbeddingUnavailable.
 
-    `model`: `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub (downloaded once),
-    `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`. `options` apply to the last two. `threads`: threads of the
-    runtime. `batch_tokens`: maximum tokens of one batch, padding included. `query_cache`: number of cached vectors.
+    `model`: `auto`, `recalld-minilm-1`, `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub
+    (downloaded once), `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`. `options` apply to the last two.
+    `threads`: threads of the runtime. `batch_tokens`: maximum tokens of one batch, padding included. `query_cache`:
+    number of cached vectors.
     """
     begun = _begun.pop((model, threads, options or ExtraOptions()), None)
     if begun is None:
@@ -81,8 +86,8 @@ def load_model(model: str, *, threads: int = 1, models: Path = MODELS) -> OnnxMo
 
     Raises EmbeddingUnavailable.
     """
-    if model == DEFAULT_MODEL:
-        return load_minilm(threads=threads)
+    if model in PACKAGED:
+        return load_packaged(PACKAGED[model], threads=threads)
     if model == MULTILINGUAL:
         return _load_multilingual(models / MULTILINGUAL_FOLDER, threads)
     if (folder := Path(model).expanduser()).is_dir():
@@ -90,7 +95,7 @@ def load_model(model: str, *, threads: int = 1, models: Path = MODELS) -> OnnxMo
     if model.count("/") == 1 and not model.startswith((".", "/", "~")):
         return load_folder(_download(model), threads=threads, name=model.rpartition("/")[2])
     raise EmbeddingUnavailable(
-        f"{model!r} is neither {DEFAULT_MODEL}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
+        f"{model!r} is neither {', nor '.join(PACKAGED)}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
         f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
     )
 

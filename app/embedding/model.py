@@ -14,13 +14,19 @@ from app.setting_groups import EmbeddingSettings
 
 Vectors: TypeAlias = NDArray[np.float32]
 
-LATIN_ONLY = ("all-MiniLM-", "all-mpnet-")
+LATIN_ONLY = ("all-MiniLM-", "all-mpnet-", "recalld-minilm-")
 """Prefixes of the names of models that were trained on English only. Other models count as models of all scripts."""
 
 
 def knows_all_scripts(name: str) -> bool:
     """Returns whether a model's vectors are as good in other scripts as in Latin."""
     return not name.rpartition("/")[2].startswith(LATIN_ONLY)
+
+
+def without_runtime(name: str) -> str:
+    """Returns the name of a model without that of what runs it: `recalld-minilm-1` for `recalld-minilm-1:onnx`. Numbers
+    are fitted for a model, whatever runs it."""
+    return name.partition(":")[0]
 
 
 PASSAGE_PROMPTS = ("document", "passage", "corpus")

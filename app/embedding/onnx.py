@@ -25,12 +25,32 @@ MAX_CHARS = 8192  # maximum length of a window, so that one of huge words costs 
 SPLIT_CHARS = 32_768  # maximum length of a text that is split into windows
 
 DATA = Path(__file__).parent / "data"
-MINILM = DATA / "all-MiniLM-L6-v2.onnx"
-MINILM_SHA256 = "bfc6ff251fbf02e546417ff0511277712e7b036e72f9e95dee835c165daac931"
 WORDS, WORDS_AT, WORDS_SHAPE = "words", 19_160, (30_522, 384)
-"""The word table in that file: its name in the graph, its offset in bytes, and its shape in int8."""
-MINILM_NAME = f"all-MiniLM-L6-v2:onnx-int8-{MINILM_SHA256[:8]}"
+"""The word table in a packaged model's file: its name in the graph, its offset in bytes, and its shape in int8."""
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
+
+
+@dataclass(frozen=True, slots=True)
+class Packaged:
+    """A model that comes with the service: all-MiniLM-L6-v2, or that graph with other weights."""
+
+    title: str
+    sha256: str
+
+    @property
+    def file(self) -> Path:
+        return DATA / f"{self.title}.onnx"
+
+    @property
+    def name(self) -> str:
+        """The name of its vectors."""
+        return f"{self.title}:onnx-int8-{self.sha256[:8]}"
+
+
+MINILM = Packaged("all-MiniLM-L6-v2", "bfc6ff251fbf02e546417ff0511277712e7b036e72f9e95dee835c165daac931")
+TAUGHT = Packaged("recalld-minilm-1", "d4e6ed7bd22f84d2b0f20a83fd2821dd3baa7def468ff5fbb79b7ad2c74ccd86")
+"""Taught on what memory is asked: benchmarks/train/README.md."""
+PACKAGED_DIM = WORDS_SHAPE[1]
 
 Tables: TypeAlias = Mapping[str, ort.OrtValue]
 
@@ -127,13 +147,15 @@ class OnnxModel:
         return summed  # no division by the count, because `unit` scales the row anyway
 
 
-def load_minilm(*, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None) -> OnnxModel:
-    """Loads all-MiniLM-L6-v2 in int8, 384 dimensions. Raises EmbeddingUnavailable if a file has another hash."""
-    graph = _known(weights or MINILM, MINILM_SHA256)
+def load_packaged(
+    which: Packaged, *, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None
+) -> OnnxModel:
+    """Loads a packaged model in int8, 384 dimensions. Raises EmbeddingUnavailable if a file has another hash."""
+    graph = _known(weights or which.file, which.sha256)
     vocabulary = _known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
     words = np.memmap(graph, np.int8, "r", WORDS_AT, WORDS_SHAPE)  # half of the file; a text needs a few rows
     return OnnxModel(
-        MINILM_NAME,
+        which.name,
         str(graph),
         Tokenizer.from_file(str(vocabulary)),
         threads=threads,

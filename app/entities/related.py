@@ -12,6 +12,7 @@ from app.facts.repository import FactRepository, of_pairs
 from app.memories.access_log import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.repository import MemoryRepository
+from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Doc, Eq, Filter, Range, both
@@ -22,8 +23,6 @@ QUERY_CHARACTERS = 2_000
 MAX_SIMILAR = 20
 SIMILAR_SECONDS = 5.0
 """The wait for the embedding model. Without it there are the other reasons."""
-LEAST_COSINE = 0.3
-"""Memories that are less similar share no more than a language."""
 MAX_ENTITIES = 5
 """The limit of entities, the rarest first, by which memories are related."""
 MAX_MENTIONS = 10
@@ -112,7 +111,7 @@ class RelatedService:
         text = doc["content"][:QUERY_CHARACTERS]
         wanted = RetrievalQuery(text, pairs, _active(now), to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
         for hit in (await self._lookup.find(wanted)).hits:
-            if hit.score >= LEAST_COSINE and hit.doc["memory_id"] != doc["memory_id"]:
+            if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != doc["memory_id"]:
                 found.add(hit.doc, "similar", hit.score)
 
     async def _of_entities(self, doc: Doc, pairs: tuple[Partition, ...], found: _Related, now: str) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from app.actions.schemas import ACTIONS
 from app.actions.schemas import render as render_action
 from app.core.clock import Clock, rfc3339, to_ms
+from app.core.language import whole
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.facts.alias_service import shown
 from app.facts.aliases import AliasMap
@@ -27,7 +28,7 @@ from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
 from app.storage.search import Ints, Partition, Scope, SearchQuery
-from app.storage.text import UNSPACED, normalise_content, term_ids, terms
+from app.storage.text import normalise_content, term_ids, terms
 
 MAX_READ = 500
 """The limit of memories that are read to confirm mentions."""
@@ -39,7 +40,6 @@ NAME_WORDS = 4
 KEYS_AT_ONCE = 400
 
 _EDGES = re.compile(r"^[^\w]+|(?:['\u2019]s)?[^\w]*$")
-_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def mentions(text: str, key: str) -> bool:
@@ -51,9 +51,7 @@ def mentions(text: str, key: str) -> bool:
 def _stands_in(normalised: str, key: str) -> bool:
     if not key or key not in normalised:
         return False
-    before = "" if _UNSPACED.match(key[:1]) else r"(?<!\w)"
-    after = "" if _UNSPACED.match(key[-1:]) else r"(?!\w)"
-    return re.search(f"{before}{re.escape(key)}{after}", normalised) is not None
+    return re.search(whole(key), normalised) is not None
 
 
 def word_runs(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from app.core.clock import Clock, rfc3339
-from app.errors import Conflict, NotFound, invalid
+from app.errors import Conflict, LimitReached, NotFound, invalid, shortened
 from app.facts.alias_schemas import AliasesCreate, EntityAlias
 from app.facts.aliases import (
     ENTITY_ALIASES,
@@ -26,6 +26,7 @@ from app.facts.repository import FactRepository
 from app.jobs import queue
 from app.jobs.models import ALIAS, OPERATIONS
 from app.jobs.runner import Done, JobHandler, Run, undo_each
+from app.jobs.skipping import skipping
 from app.memories.repository import of_pair
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import Absent, Doc, Eq, In, both
@@ -70,10 +71,15 @@ class AliasService:
             self._put(edit, aliases, new_alias(owner, name, alias, "stated", now))
         after = AliasMap((aliases.docs | edit.after).values())
         if len(after.keys(key)) > MAX_NAMES:
-            raise Conflict(f"An entity has at most {MAX_NAMES} names.")
+            raise LimitReached(
+                f"An entity has at most {MAX_NAMES} names, itself included, and this would make it "
+                f"{len(after.keys(key))}: remove an alias first."
+            )
         new = sum(isinstance(change, Insert) for change in edit.changes)
         if new and await self._aliases.count(of_pair(*_ids(owner))) + new > MAX_ALIASES:
-            raise Conflict(f"An agent and user have at most {MAX_ALIASES} aliases, dismissed ones included.")
+            raise LimitReached(
+                f"An agent and user have at most {MAX_ALIASES} aliases, dismissed ones included: remove one first."
+            )
         contends = await self._contending(owner, key, after)
         return self._changed(owner, name, after, edit, contends, status=201)
 
@@ -87,7 +93,9 @@ class AliasService:
         key, other = key_of(name), key_of(alias)
         joined = key != other and aliases.root(key) == aliases.root(other)
         if not joined and not await self._proposed(name, alias, owner):
-            raise NotFound("These names are not aliases of each other here, and no rule proposes them.")
+            raise NotFound(
+                f"{shortened(name)} and {shortened(alias)} are no aliases of each other here, and no rule proposes it."
+            )
         direct = alias_id(*_ids(owner), key, other)
         mine = [doc for doc in aliases.active if _owner(doc) == owner]
         self._put(edit, aliases, _dismissed(new_alias(owner, name, alias, "stated", now)))
@@ -253,7 +261,10 @@ async def undo_aliases(run: Run) -> Done:
     async def pieces() -> AsyncIterator[Doc]:
         for piece in run.payload["undo"]["aliases"]:
             doc = await run.store.get(ENTITY_ALIASES, run.tenant, piece["alias_id"])
-            if not _restored(doc, piece):
+            restored = True
+            with skipping(ENTITY_ALIASES, piece["alias_id"]):
+                restored = _restored(doc, piece)
+            if not restored:
                 yield piece
 
     async def back(piece: Doc) -> list[Change] | None:
@@ -266,7 +277,7 @@ async def undo_aliases(run: Run) -> Done:
         fields = {**piece["before"], "updated_at": rfc3339(run.clock.now())}
         return [Update(ENTITY_ALIASES, run.tenant, doc["alias_id"], fields, {"version": 1}, expect)]
 
-    return await undo_each(run, pieces(), back)
+    return await undo_each(run, ENTITY_ALIASES, pieces(), back)
 
 
 def _restored(doc: Doc | None, piece: Doc) -> bool:

@@ -19,7 +19,7 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc, both
+from app.storage.schema import Collection, Doc, Or, both
 from app.storage.search import Partition, Scope
 
 ENTITY_ALIASES = Collection(
@@ -176,6 +176,10 @@ class AliasMap:
         """Returns the name of this key as an alias has it, or the key."""
         return self._names.get(key, key)
 
+    def names(self) -> list[list[str]]:
+        """Returns all names of each entity, as its aliases have them."""
+        return [[self._names[key] for key in members] for members in self._members.values()]
+
     def groups(self, fact: Doc) -> list[str]:
         """Returns the ids of the groups of a fact's entity and predicate, that of `root` first, and of its own one."""
         if fact["subject_key"] not in self._root:
@@ -243,6 +247,20 @@ class AliasRepository(Repository):
     def insertions(self, docs: Iterable[Doc]) -> list[Insert]:
         """Returns the changes that store new aliases."""
         return [self.insert(doc) for doc in docs]
+
+
+class DeclaredNames:
+    """The names that active aliases join, for searches (`NameSource`)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def groups(self, scope: Scope, pairs: Sequence[Partition], known_at: str | None) -> list[list[str]]:
+        """Returns the names of each entity of these partitions that has several, as it was known then."""
+        where = of_pairs(pairs)
+        repository = AliasRepository(self._store, scope)
+        docs = await repository.find(where[0] if len(where) == 1 else Or(tuple(where)), limit=MAX_READ)
+        return AliasMap(docs if known_at is None else known_then(docs, known_at)).names() if docs else []
 
 
 def around(agent: str | None, user: str | None) -> list[Partition]:

@@ -7,8 +7,10 @@ way is *cut* (it is closed, and the rest of its span is stated again), and the n
 1. Statements with the same object never contend. They are joined if trust and cardinality are equal; otherwise the one
    of higher trust wins where both apply.
 2. Two objects contend if their spans overlap and both have cardinality `one`.
-3. `temporal`: the statement that begins later wins from its beginning on. `last_write_wins`: only the new one remains.
-   `keep_both`: the new one gets cardinality `many` and contends with nothing.
+3. `temporal`: the statement that begins later wins from its beginning on. A start that nobody gave says only that the
+   statement had begun when it was told, so a later assertion with a start of its own goes before it.
+   `last_write_wins`: only the new one remains. `keep_both`: the new one gets cardinality `many` and contends with
+   nothing.
 4. A statement of lower trust never displaces one of higher trust: it is stored as disputed and changes nothing.
 """
 
@@ -56,6 +58,8 @@ class Statement:
     trust: float
     cardinality: Cardinality
     disputed: bool = False
+    assumed: bool = False
+    """True if nobody said when it began: its start is the time when it was told, the latest that it can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ class Assertion:
     cardinality: Cardinality | None = None
     policy: ConflictPolicy = "temporal"
     usual: Cardinality = "one"
+    assumed: bool = False
+    """True if `start` is the time when it was told first, as with a start that was not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ class NewSpan:
     trust: float
     cardinality: Cardinality
     continues: tuple[str, ...] = ()
+    assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,7 @@ class Dispute:
     span: ValidSpan
     cardinality: Cardinality
     against: tuple[str, ...]
+    assumed: bool = False
 
 
 LedgerChange: TypeAlias = Confirm | Cut | NewSpan | Dispute
@@ -139,7 +147,10 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
     return [
         *(Cut(one.id) for one in (*ended, *joined, *replaced, *settled)),
         *(Cut(one.id, tuple(minus(one.span, pieces))) for one in cut),
-        *(NewSpan(piece, claim.trust, claim.cardinality, continues) for piece in pieces),
+        *(
+            NewSpan(piece, claim.trust, claim.cardinality, continues, _is_assumed(piece, [claim, *joined]))
+            for piece in pieces
+        ),
     ]
 
 
@@ -150,7 +161,8 @@ def settle(live: Sequence[Statement], disputed: Statement, now: str, *, beside: 
     replaced = [one for one in contenders(others, disputed) if not beside or one.object == disputed.object]
     trust = max(one.trust for one in (disputed, *replaced))
     cardinality: Cardinality = "many" if beside else disputed.cardinality
-    said = Assertion(disputed.object, disputed.span.start, disputed.span.end, trust, cardinality)
+    span = disputed.span
+    said = Assertion(disputed.object, span.start, span.end, trust, cardinality, assumed=disputed.assumed)
     return [
         Cut(disputed.id),
         *(
@@ -199,7 +211,9 @@ def _claim(said: Assertion, same: Sequence[Statement], now: str) -> Statement:
     alike = [one for one in same if one.span.touches(span)]
     best = max(alike, key=lambda one: (one.trust, one.span), default=None)
     cardinality = said.cardinality or (best.cardinality if best else said.usual)
-    return Statement("", said.object, span, said.trust, "many" if said.policy == "keep_both" else cardinality)
+    cardinality = "many" if said.policy == "keep_both" else cardinality
+    assumed = said.assumed or (said.start is None and span.start == now)
+    return Statement("", said.object, span, said.trust, cardinality, assumed=assumed)
 
 
 def _start(said: Assertion, same: Sequence[Statement], now: str) -> str:
@@ -228,10 +242,26 @@ def _union(statements: Sequence[Statement]) -> ValidSpan:
 
 
 def _later(rivals: Sequence[Statement], claim: Statement, policy: ConflictPolicy) -> list[Statement]:
-    """Returns the rivals that begin after an open-ended claim, which arrived out of order: they keep their time."""
+    """Returns the rivals that begin after an open-ended claim, which arrived out of order: they keep their time.
+
+    A rival with an assumed start did not arrive out of order where the claim has a start of its own. "She lives in
+    Montreal" was told in June, and then "she moved to Toronto in May": Montreal is what was before.
+    """
     if policy != "temporal" or claim.span.end != OPEN_END:
         return []
-    return [one for one in rivals if one.span.start > claim.span.start and one.trust >= claim.trust]
+    dated = not claim.assumed and claim.span.start != OPEN_START
+    return [
+        one
+        for one in rivals
+        if one.span.start > claim.span.start
+        and (one.trust > claim.trust or (one.trust == claim.trust and not (dated and one.assumed)))
+    ]
+
+
+def _is_assumed(piece: ValidSpan, stated: Iterable[Statement]) -> bool:
+    """Returns True if nobody gave the start of the piece: it is that of statements with an assumed start alone."""
+    begun = [one for one in stated if one.span.start == piece.start]
+    return bool(begun) and all(one.assumed for one in begun)
 
 
 def _meets(one: Statement, pieces: Iterable[ValidSpan]) -> bool:
@@ -247,4 +277,4 @@ def _disputed(claim: Statement, live: Iterable[Statement], stronger: Sequence[St
     for one in live:
         if one.disputed and one.object == claim.object and one.trust >= claim.trust and one.span.covers(claim.span):
             return Confirm(one.id)
-    return Dispute(claim.span, claim.cardinality, tuple(one.id for one in stronger))
+    return Dispute(claim.span, claim.cardinality, tuple(one.id for one in stronger), claim.assumed)

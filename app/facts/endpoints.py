@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
+from app.api.lookup import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, Cursor, InListing, Limit, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
@@ -18,7 +19,6 @@ from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
 from app.jobs.models import Operation
 from app.memories.models import Embeddings
-from app.retrieval.retriever import Retriever
 from app.storage.search import Partition
 from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writing
 from app.writes.executor import WriteResult, etag
@@ -33,7 +33,7 @@ def facts_of(request: Request) -> FactService:
     """Returns the fact service of the caller. The endpoint that asserts calls it directly, since resolving a dependency
     takes as long as the rules do."""
     resources, principal = get_caller(request)
-    lookup = Retriever(resources.store, principal.scope, resources.embedder, FACTS, resources.second_stage)
+    lookup = retriever_of(resources, principal.scope, FACTS)
     return FactService(
         FactRepository(resources.store, principal.scope), Embeddings(resources.embedder), lookup, resources.clock
     )

@@ -129,9 +129,8 @@ class Graph:
         aliases: AliasMap = NO_ALIASES,
     ) -> None:
         self._facts, self.aliases = facts, aliases
-        self._scopes = [
-            both(of_pair, Eq("object_type", "entity"), view.believed(), more) for of_pair in of_pairs(pairs)
-        ]
+        self._facts_of = [both(of_pair, view.believed(), more) for of_pair in of_pairs(pairs)]
+        self._scopes = [both(scope, Eq("object_type", "entity")) for scope in self._facts_of]
 
     async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
         """Walks from the entities with these keys along edges in both directions, hop by hop. At a limit, returns what
@@ -159,6 +158,20 @@ class Graph:
         if any(len(part) == EDGES_AT_ONCE for part in parts):
             walk.bounded("edges")
         return [self.aliases.resolved(edge) for part in parts for edge in part]
+
+    async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[Doc]]:
+        """Returns the facts of each of these entities, those with a literal as object included: of each side and scope
+        the latest known `most`."""
+        named = tuple(self.aliases.widened(keys))
+        filters = [both(scope, In("subject_key", named)) for scope in self._facts_of]
+        filters += [both(scope, In("object_key", named)) for scope in self._scopes]
+        parts = await asyncio.gather(*(self._facts.find(where, limit=most) for where in filters))
+        facts = {fact["fact_id"]: self.aliases.resolved(fact) for part in parts for fact in part}
+        found: dict[str, list[Doc]] = {key: [] for key in keys}
+        for fact in facts.values():
+            for end in {fact["subject_key"], fact["object_key"]} & found.keys():
+                found[end].append(fact)
+        return found
 
     async def chain(self, key: str, path: Sequence[GraphStep], seconds: float = SECONDS) -> Chain:
         """Goes from an entity along a chain of predicates. At a limit, returns where the facts lead that were read so
@@ -235,7 +248,7 @@ class GraphService:
     async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Doc:
         """Returns a page of entities, those with the most facts first."""
         mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
-        after = None if cursor is None else open_cursor(cursor, mark)
+        after = None if cursor is None else open_cursor(cursor, mark, int)
         found, truncated = await (await self.graph(sight)).entities(key_of(prefix))
         places = sorted((-one.degree, key) for key, one in found.items())
         if after is not None:

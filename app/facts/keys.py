@@ -84,11 +84,14 @@ USERS = Collection(
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
     indexes=(("user_id",),),
-    opaque=("profile", "interactions"),
-    internal=frozenset({"interacted"}),
+    opaque=("profile", "interactions", "earlier"),
+    internal=frozenset({"interacted", "earlier"}),
 )
 """The records of users. It is declared here since a change of a fact about the user raises the version of the record,
-and since earlier versions stored the fields of `PREDICATES` in it."""
+and since earlier versions stored the fields of `PREDICATES` in it.
+
+`earlier`: what fields of the profile that are no facts were before they changed lately (`app/profiles/earlier.py`).
+"""
 
 EMPTY_PROFILE: Mapping[str, Any] = {
     "name": None,

@@ -90,11 +90,16 @@ class Ledger:
         if one.disputed:
             self.live[fact_id] = doc
             return
-        said = Assertion(one.object, one.span.start, one.span.end, one.trust, one.cardinality)
-        changes = decide(self._statements(), said, self.now)
+        said = Assertion(one.object, one.span.start, one.span.end, one.trust, one.cardinality, assumed=one.assumed)
+        # only an assumed start that was told before gives way to a given one
+        known = [
+            replace(other, assumed=other.assumed and self.live[other.id]["known_from"] <= doc["known_from"])
+            for other in self._statements()
+        ]
+        changes = decide(known, said, self.now)
         self.live[fact_id] = doc
         stated = [change for change in changes if not isinstance(change, Cut)]
-        if stated == [NewSpan(one.span, one.trust, one.cardinality)]:
+        if stated == [NewSpan(one.span, one.trust, one.cardinality, assumed=one.assumed)]:
             stands: list[LedgerChange] = [change for change in changes if isinstance(change, Cut)]
             self._carry_out([*stands, Confirm(fact_id)], doc)
             return
@@ -168,8 +173,17 @@ def statement(doc: Mapping[str, Any], object_key: str | None = None) -> Statemen
     by its own key."""
     span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
     identity = object_key or doc["object_key"], doc["object_type"]
+    assumed = doc.get("start_assumed")
+    if not isinstance(assumed, bool):  # facts of earlier versions do not say whether their start was given
+        assumed = doc["valid_from"] == doc["known_from"]
     return Statement(
-        doc["fact_id"], identity, span, doc["trust"], doc["cardinality"], disputed=doc["standing"] == "disputed"
+        doc["fact_id"],
+        identity,
+        span,
+        doc["trust"],
+        doc["cardinality"],
+        disputed=doc["standing"] == "disputed",
+        assumed=assumed,
     )
 
 
@@ -188,12 +202,15 @@ def _new(draft: Doc, change: NewSpan | Dispute, old: Mapping[str, Doc], before: 
         "standing": "held" if holds else "disputed",
         "status": "active" if holds else "disputed",
         "disputes": [] if isinstance(change, NewSpan) else list(change.against),
+        "start_assumed": change.assumed,
     }
     return _stated(draft | fields, fact_id, change.span, now)
 
 
 def _remainder(old: Doc, span: ValidSpan, now: str) -> Doc:
-    return _stated(old | {"supersedes": [old["fact_id"]]}, new_id("fact"), span, now)
+    one = statement(old)
+    assumed = one.assumed and one.span.start == span.start
+    return _stated(old | {"supersedes": [old["fact_id"]], "start_assumed": assumed}, new_id("fact"), span, now)
 
 
 def _stated(doc: Doc, fact_id: str, span: ValidSpan, now: str) -> Doc:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
+from app.core.schemas import COUNT_OF_HITS, Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
 from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
@@ -59,7 +59,7 @@ FACTS = Collection(
         text=sentence,
         placed="source.speaker",
     ),
-    internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key"}),
+    internal=frozenset({"content_hash", "group_id", "subject_key", "predicate_key", "object_key", "start_assumed"}),
 )
 """`group_id` names the scope, subject and predicate; `lineage_id` is the first id of an assertion that may be stated
 again for another span. `*_key` fields are compared, the texts beside them are shown. `standing` (held or disputed)
@@ -218,6 +218,7 @@ class Resolution(Schema):
 
 class FactSearch(Owned):
     model_config = example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
+    elsewhere = COUNT_OF_HITS
 
     query: Text
     include_shared: Flag = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.errors import Conflict, NotFound, invalid
+from app.errors import Conflict, invalid, no_such
 from app.facts import drafts as drafting
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
@@ -13,13 +13,13 @@ from app.facts.drafts import StatedProfile, UserRecords, assertion_of, draft_of,
 from app.facts.keys import field_of, sentence, states, value_of
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
-from app.facts.schemas import FACTS, FactCreate, FactSearch, render
+from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render
 from app.memories.embedding_backfill import Embeddable
 from app.memories.models import Embeddings, IndexText
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry, Insert
-from app.storage.repository import Listing
+from app.storage.repository import Listing, shown
 from app.storage.schema import Doc, Filter, Range, both
 from app.storage.search import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -201,7 +201,7 @@ class FactService:
         precondition.check(doc)
         group = await self._facts.group(doc["group_id"])
         if group is None:  # the group is deleted with its last fact
-            raise NotFound()
+            raise no_such("fact")
         last = await self._facts.stands_alone(doc)
         touched = await self._users.touched([doc], (), rfc3339(self._clock.now()))
         return WriteResult(None, [*self._facts.remove(doc, group, last=last), *touched], 204)
@@ -276,7 +276,7 @@ class FactService:
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         where, mark = self._listed(filters, aliases), repr(sorted(filters.items()))
         docs, cursor = await self._facts.page(where, listing, mark=mark)
-        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(FACTS, docs, render, Fact), "next_cursor": cursor}
 
     async def _aliases_of(self, named: Mapping[str, Any], agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
@@ -300,7 +300,7 @@ class FactService:
         """Returns a page of all documents of the fact's lineage."""
         doc = await self._facts.get(fact_id)
         docs, cursor = await self._facts.lineage_page(doc["lineage_id"], listing)
-        return {"items": [render(one) for one in docs], "next_cursor": cursor}
+        return {"items": await shown(FACTS, docs, render, Fact), "next_cursor": cursor}
 
     async def search(self, body: FactSearch) -> Doc:
         """Searches facts by meaning and words."""
@@ -314,6 +314,7 @@ class FactService:
             to_ms(now),
             body.top_k,
             mode=body.mode,
+            known_at=body.known_at,
         )
         retrieved = await self._lookup.find(wanted)
         items = [{"fact": render(hit.doc), "score": hit.score} for hit in retrieved.hits]

@@ -11,9 +11,9 @@ from typing_extensions import TypeAliasType
 from app.api.errors import problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import answer
-from app.auth.dependencies import authenticate, get_caller, header
+from app.auth.dependencies import get_caller, header, still_admitted
 from app.core.schemas import Count, Identifier, Schema, example
-from app.errors import Busy, Forbidden, RateLimited, RecalldError, Unauthorized, did_you_mean, invalid
+from app.errors import Busy, did_you_mean, invalid
 from app.feed.service import NOW, ChangeFeed, Wanted
 
 ChangedKind = TypeAliasType(
@@ -158,23 +158,15 @@ async def list_changes(
 ) -> Response:
     """List changes of records, the oldest first, as a page or, with `Accept: text/event-stream`, as a stream."""
     resources, principal = get_caller(request)
-    feed = ChangeFeed(resources.store, principal.scope, resources.collections, resources.clock)
+    feed = ChangeFeed(resources.store, principal.scope, resources.clock)
     position = await feed.position(last_event_id or after)
     if not _streams(request, format):
         return answer(await feed.page(position, wanted, limit))
     if resources.store.change_log.watch.readers(principal.scope.tenant) >= resources.settings.changes.streams:
         raise Busy("Too many streams of changes are open.", retry_after=5)
     await feed.page(position, wanted, 1)  # a lost position is a problem, not a stream
-
-    async def allowed() -> bool:
-        try:
-            return (await authenticate(request)).scope == principal.scope
-        except (Unauthorized, Forbidden):
-            return False
-        except RecalldError as error:
-            return isinstance(error, RateLimited)
-
-    stream = feed.events(position, wanted, ending=lambda: resources.lifecycle.draining, allowed=allowed)
+    admitted = still_admitted(request)
+    stream = feed.events(position, wanted, ending=lambda: resources.lifecycle.draining, allowed=admitted)
     return StreamingResponse(
         stream, media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )

@@ -6,33 +6,37 @@ slow therefore holds up nobody, and falls behind in the log only.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from app.core.clock import Clock, rfc3339
-from app.errors import ChangesOff, InvalidCursor, RecalldError
+from app.core.clock import Clock
+from app.errors import ChangesOff, RecalldError
 from app.storage.change_log import LogEntry, LogPage, Position
 from app.storage.protocol import Store, begin_request
-from app.storage.repository import Repository, expired, open_cursor, seal_cursor
-from app.storage.schema import After, Collection, Doc, Eq, Filter, In, Not, Or, both
+from app.storage.repository import open_cursor, seal_cursor
+from app.storage.schema import After, Doc, Eq, Filter, In, Not, Or, both
 from app.storage.search import Scope
+from app.views import RecordReader
 
 NOW = "now"
 """In place of a cursor: the end of the log."""
 STREAMED = 500
 """Entries that a stream reads at once."""
+PIECE_BYTES = 256 * 1024
+"""About how much of a page a stream hands over at once. A slow reader takes seconds over a page of long records, and
+its key may be revoked meanwhile."""
 LOOKS = 20
 """How often a page that matches seldom is read on before it is answered with what it has."""
 RETRY_MS = 1_000
 WAIT_SECONDS = 0.5
-"""How often a stream looks whether the service shuts down."""
+"""How often a stream looks, at least, whether the service shuts down and whether its key is still valid."""
 READ_EVERY_SECONDS = 0.05
 """Shortest time between two reads of a stream that has reached the end: many commits are read at once."""
 HEARTBEAT_SECONDS = 15.0
-"""How often an idle stream sends a comment, and asks whether its key is still valid."""
+"""How often an idle stream sends a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +66,13 @@ class ChangeFeed:
         self,
         store: Store,
         scope: Scope,
-        collections: Sequence[Collection],
         clock: Clock,
         heartbeat: float = HEARTBEAT_SECONDS,
     ) -> None:
         """Raises ChangesOff if no changes are logged."""
         self._heartbeat = heartbeat
-        self._store, self._scope, self._clock, self._log = store, scope, clock, store.change_log
-        self._by_kind = {one.kind: one for one in collections if one.kind is not None}
+        self._scope, self._log = scope, store.change_log
+        self._reader = RecordReader(store, scope, clock)
         if not self._log.options.enabled:
             raise ChangesOff("The operator keeps no log of changes: RECALLD_CHANGES_RETENTION_HOURS is 0.")
 
@@ -79,10 +82,8 @@ class ChangeFeed:
             return None
         if after == NOW:
             return await self._log.end(self._scope.tenant)
-        place = open_cursor(after, self._mark)
-        if not isinstance(place.value, int):
-            raise InvalidCursor()
-        return Position(place.id, place.value)
+        place = open_cursor(after, self._mark, int)
+        return Position(place.id, int(place.value))
 
     async def page(self, after: Position | None, wanted: Wanted, limit: int) -> Doc:
         """Returns a page of changes, the oldest first. Raises ChangesLost."""
@@ -122,16 +123,18 @@ class ChangeFeed:
                     yield _event("error", {"code": error.code, "detail": error.detail})
                     return
                 read, after = now(), page.position
-                if changes:
-                    yield b"".join(_event(None, change, change["cursor"]) for change in changes)
+                if not await allowed():  # at each turn, before what was read is told: a key may be revoked meanwhile
+                    return
+                for number, piece in enumerate(_pieces(changes)):
+                    if number and not await allowed():
+                        return
+                    yield piece
                     sent = now()
                 if page.more:
                     await asyncio.sleep(0)
                     continue
                 await watcher.wait(WAIT_SECONDS)
                 if now() - sent >= self._heartbeat:
-                    if not await allowed():
-                        return
                     # an id without data: the client's place moves on past changes that it did not ask for
                     yield b": alive\nid: %s\n\n" % self._cursor(after).encode()
                     sent = now()
@@ -168,14 +171,11 @@ class ChangeFeed:
         for entry in entries:
             if entry.id is not None:
                 wanted[entry.kind].append(entry.id)
-        now = rfc3339(self._clock.now())
-        found: dict[tuple[str, str], Doc] = {}
-        for kind, ids in wanted.items():
-            collection = self._by_kind[kind]
-            for record, doc in (await Repository(self._store, self._scope, collection).get_many(ids)).items():
-                if doc.get("expires_at") is None or not expired(doc, now):
-                    found[kind, record] = collection.public(doc)
-        return found
+        return {
+            (kind, record_id): record
+            for kind, ids in wanted.items()
+            for record_id, record in (await self._reader.read(kind, ids)).items()
+        }
 
     @property
     def _mark(self) -> str:
@@ -183,6 +183,18 @@ class ChangeFeed:
 
     def _cursor(self, position: Position) -> str:
         return seal_cursor(After(position.seq, position.log), self._mark)
+
+
+def _pieces(changes: Sequence[Doc]) -> Iterator[bytes]:
+    """Yields the changes as events, whole ones, about `PIECE_BYTES` at once."""
+    piece = bytearray()
+    for change in changes:
+        piece += _event(None, change, change["cursor"])
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
 
 
 def _event(name: str | None, data: Any, cursor: str | None = None) -> bytes:

@@ -56,5 +56,5 @@ async def get_finding(finding_id: FindingId, findings: Findings) -> Response:
 async def dismiss_finding(
     finding_id: FindingId, findings: Findings, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Settle a finding without any other change. 409 where it is settled already."""
+    """Settle a finding. Its `replaced_by` no longer counts; nothing else changes. 409 where it is settled already."""
     return await write(lambda: findings.dismiss(finding_id, if_match))

@@ -42,6 +42,9 @@ class FindingEvidence(RecordName):
     text: str | None = Field(description="What it says; null if it is gone.")
     said_at: str | None = Field(description="When it was said, or else stored.")
     trust: float | None = Field(None, description="How far it is believed.")
+    quote: str | None = Field(
+        None, description="The sentences of it that the finding is about; null if it is about all of it."
+    )
 
 
 class Proposal(Schema):
@@ -83,3 +86,34 @@ def evidence_names(finding: Doc) -> list[tuple[str, str]]:
 def no_proposal() -> dict[str, Any]:
     """Returns a proposal that changes nothing."""
     return {"action": "none", "keep": None, "retire": [], "details": {}}
+
+
+JUDGED = 0.75
+"""Confidence of a finding that a language model has judged."""
+UNCONFIRMED = 0.5
+"""Confidence of a finding about a memory that nothing confirmed."""
+
+
+def of_judge(finding: Doc) -> bool:
+    """Returns whether a language model has found that two records cannot both hold."""
+    if finding["kind"] not in ("contradiction", "stale") or len(finding["evidence"]) != 2:
+        return False
+    details = finding["proposal"]["details"]
+    earlier = details.get("aspect") == "statement" and finding["confidence"] == JUDGED  # 1.0.0 named no model
+    return details.get("model") is not None or earlier
+
+
+def is_doubt(finding: Doc) -> bool:
+    """Returns whether a finding says what is uncertain: a judge has found it, or two facts or values of the profile are
+    in conflict. Findings that earlier releases made of texts by rules say nothing."""
+    kinds = {one["kind"] for one in finding["evidence"]}
+    in_conflict = len(finding["evidence"]) == 2 and finding["kind"] in ("contradiction", "stale")
+    return of_judge(finding) or (in_conflict and kinds <= {"fact", "profile"})
+
+
+def of_rule_about_texts(finding: Doc) -> bool:
+    """Returns whether an earlier release made a finding of what a memory says, by rules of words."""
+    if finding["kind"] not in ("contradiction", "stale") or of_judge(finding):
+        return False
+    alone = len(finding["evidence"]) == 1 and finding["confidence"] == UNCONFIRMED
+    return not alone and any(one["kind"] == "memory" for one in finding["evidence"])

@@ -14,15 +14,17 @@ import orjson
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import Clock, rfc3339
+from app.core.language import sentence_spans
 from app.errors import Conflict
 from app.facts.keys import USERS, sentence
 from app.facts.repository import FactRepository
-from app.findings.schemas import FINDINGS, evidence_names
-from app.memories.models import MEMORIES
+from app.findings.schemas import FINDINGS, ReflectionFinding, evidence_names
+from app.memories.models import LINKS, MEMORIES
+from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES
-from app.storage.changes import Update
+from app.storage.changes import Change, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, having, pages
+from app.storage.repository import Listing, Repository, expired, having, pages, shown
 from app.storage.schema import Doc, Eq, Filter, both
 from app.storage.search import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -152,6 +154,18 @@ def whole(finding: Doc, records: dict[Name, EvidenceRecord]) -> bool:
     return all(record is not None and record.mark == mark for record, mark in found)
 
 
+def quoted(named: Doc, text: str) -> str:
+    """Returns the sentences of a text that a finding is about. `named`: its record, as the finding stores it."""
+    start, end = named.get("span") or (0, len(text))
+    return text[start:end]
+
+
+def says_more(named: Doc, text: str) -> bool:
+    """Returns whether a record's text has sentences that the finding is not about."""
+    start, end = named.get("span") or (0, len(text))
+    return any(first < start or last > end for first, last in sentence_spans(text))
+
+
 GONE = "Its evidence was changed or is gone."
 """The reason that a finding shows once its evidence no longer stands."""
 PAGE = 100
@@ -166,8 +180,10 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
     proposal: Doc,
     confidence: float,
     now: str,
+    spans: Mapping[Name, tuple[int, int]] | None = None,
 ) -> Doc:
-    """Returns an open finding, its evidence oldest first.
+    """Returns an open finding, its evidence oldest first. `spans`: where the sentences stand in a record's text that
+    the finding is about, if it is not about all of it.
 
     Its id is derived from the owners, the kind and the evidence with its marks. So the same finding always has the
     same id.
@@ -179,7 +195,10 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
         "kind": kind,
         "status": "open",
         "reason": reason,
-        "evidence": [one.named() for one in sorted(evidence, key=lambda one: (one.said_at, one.id))],
+        "evidence": [
+            one.named() if (span := (spans or {}).get(one.name)) is None else {**one.named(), "span": [*span]}
+            for one in sorted(evidence, key=lambda one: (one.said_at, one.id))
+        ],
         "proposal": proposal,
         "confidence": confidence,
         "trust": min((one.trust for one in evidence), default=1.0),
@@ -193,8 +212,10 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
 
 
 def finding_id(agent_id: str | None, user_id: str | None, kind: str, evidence: Sequence[Doc]) -> str:
-    """Returns the id of a finding of these owners, this kind and this evidence, as a finding stores it."""
-    named = sorted(evidence, key=lambda one: (one["kind"], one["id"]))
+    """Returns the id of a finding of these owners, this kind and this evidence, as a finding stores it. What sentences
+    it is about makes no difference."""
+    names = [{name: one[name] for name in ("kind", "id", "mark")} for one in evidence]
+    named = sorted(names, key=lambda one: (one["kind"], one["id"]))
     key = orjson.dumps([agent_id, user_id, kind, named], option=orjson.OPT_SORT_KEYS)
     return f"find_{blake2b(key, digest_size=16).hexdigest()}"
 
@@ -246,6 +267,7 @@ def rendered(doc: Doc, records: Mapping[Name, EvidenceRecord]) -> Doc:
                 "text": record.text if record and stands else None,
                 "said_at": record.said_at if record and stands else None,
                 "trust": record.trust if record and stands else None,
+                "quote": quoted(one, record.text) if record and stands and says_more(one, record.text) else None,
             }
         )
     return shown | {"evidence": evidence}
@@ -269,7 +291,7 @@ class FindingService:
             None if filters["status"] == "any" else Eq("status", filters["status"]),
         )
         docs, cursor = await self._findings.page(where, listing, mark=repr(sorted(filters.items())))
-        items = await self._findings.render(docs, rfc3339(self._clock.now()))
+        items = await shown(FINDINGS, docs, self._shown, ReflectionFinding)
         if filters["status"] == "open":
             items = [one for one in items if one["status"] == "open"]
         return {"items": items, "next_cursor": cursor}
@@ -280,18 +302,31 @@ class FindingService:
         doc = await self._findings.get(finding_id)
         self._findings.require_write(doc)
         precondition.check(doc)
-        shown = await self._shown(doc)
-        if shown["status"] != "open":
-            raise Conflict(f"This finding is not open: it is {shown['status']}.")
+        finding = await self._shown(doc)
+        if finding["status"] != "open":
+            raise Conflict(f"This finding is not open: it is {finding['status']}.")
         return doc
 
     async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult:
-        """Settles a finding without any other change. It is not found again as long as its evidence stays as it is."""
+        """Settles a finding, and removes the link that it made between its statements (`replacing.py`). Nothing else
+        changes. It is not found again as long as its evidence stays as it is."""
         doc, now = await self.open_one(finding_id, precondition), rfc3339(self._clock.now())
         change = self._findings.settle(doc, "dismissed", self._findings.scope.key_id, now)
         after = doc | change.set | {"version": doc["version"] + 1}
-        return WriteResult(await self._shown(after), [change], headers={"ETag": etag(after)})
+        changes = [change, *await self._unlinking(doc, now)]
+        return WriteResult(await self._shown(after), changes, headers={"ETag": etag(after)})
+
+    async def _unlinking(self, finding: Doc, now: str) -> list[Change]:
+        """Returns the changes that remove the links of a finding from its memories."""
+        memories, changes = MemoryRepository(self._findings.store, self._findings.scope), list[Change]()
+        for one in finding["evidence"]:
+            for memory in await memories.saying(one["id"]) if one["kind"] == "memory" else ():
+                links = memory.get(LINKS) or ()
+                others = [link for link in links if link["finding_id"] != finding["finding_id"]]
+                if len(others) < len(links):
+                    changes += memories.revise(memory, {LINKS: others}, now)
+        return changes
 
     async def _shown(self, doc: Doc) -> Doc:
-        (shown,) = await self._findings.render([doc], rfc3339(self._clock.now()))
-        return shown
+        (finding,) = await self._findings.render([doc], rfc3339(self._clock.now()))
+        return finding

@@ -18,7 +18,7 @@ from app.importers.loader import (
     ImportRecord,
     ImportResult,
     NoMemory,
-    SkippedRecord,
+    SkippedEntry,
     Unreadable,
     each,
     memory,
@@ -63,7 +63,7 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     if whole.get("relations"):
         yield from each(whole["relations"], "/relations", relation)
     if whole.get("next"):
-        yield SkippedRecord("/next", "this is one page of several: import the others, too")
+        yield SkippedEntry("/next", "this is one page of several: import the others, too")
 
 
 def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
@@ -149,7 +149,7 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
                 SYSTEM, f"{where}/context", named, record["context"], **owner.of(None, user), memory_type="summary"
             )
         if record.get("data"):
-            yield SkippedRecord(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
+            yield SkippedEntry(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
 
     if "sessions" in whole:
         yield from each(whole["sessions"], "/sessions", working)
@@ -158,7 +158,7 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
     else:
         yield from each(whole.get("memories"), "/memories", lambda one, where: _memory(one, where, owner, None))
     if whole.get("next_offset"):
-        yield SkippedRecord("/next_offset", "this is one page of several: import the others, too")
+        yield SkippedEntry("/next_offset", "this is one page of several: import the others, too")
 
 
 def _memory(record: Json, where: str, owner: DefaultOwner, user: Any) -> Iterator[ImportResult]:
@@ -198,12 +198,12 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         said = record.get("messages") or []
         yield from each(said, f"{where}/messages", lambda one, place: _message(one, place, whose, record))
         if record.get("system"):
-            yield SkippedRecord(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
+            yield SkippedEntry(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
 
     yield from each(file.get("agents"), "/agents", agent)
     for part in _NOT_MEMORY:
         if file.get(part):
-            yield SkippedRecord(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
+            yield SkippedEntry(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
 
 
 def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:

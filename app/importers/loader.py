@@ -35,7 +35,7 @@ class ImportRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class SkippedRecord:
+class SkippedEntry:
     """A part of the file that is not imported. `where` is a JSON pointer into the file. `is_memory`: it is a record of
     memory that was left out, and not a part that holds none, such as a system prompt."""
 
@@ -44,7 +44,7 @@ class SkippedRecord:
     is_memory: bool = True
 
 
-ImportResult: TypeAlias = ImportRecord | SkippedRecord
+ImportResult: TypeAlias = ImportRecord | SkippedEntry
 Reader: TypeAlias = Callable[[Any, "DefaultOwner"], Iterator[ImportResult]]
 """Reads a parsed file and yields its records."""
 
@@ -109,17 +109,17 @@ def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fiel
 def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResult]]) -> Iterator[ImportResult]:
     """Yields the records of each item of a list. An unreadable item is skipped and does not affect the others."""
     if not isinstance(items, list):
-        yield SkippedRecord(where, "it is no list")
+        yield SkippedEntry(where, "it is no list")
         return
     for index, item in enumerate(items):
         place = f"{where}/{index}"
         if not isinstance(item, dict):
-            yield SkippedRecord(place, "it is no object")
+            yield SkippedEntry(place, "it is no object")
             continue
         try:
             yield from read(item, place)
         except Unreadable as error:
-            yield SkippedRecord(place, str(error), error.is_memory)
+            yield SkippedEntry(place, str(error), error.is_memory)
 
 
 def time(value: Any) -> str | None:
@@ -198,11 +198,11 @@ class ImportReport:
 
     taken: Counter[str] = field(default_factory=Counter)
     there: Counter[str] = field(default_factory=Counter)
-    _skipped: list[SkippedRecord] = field(default_factory=list)
+    _skipped: list[SkippedEntry] = field(default_factory=list)
 
     def leave(self, where: str, reason: str, *, is_memory: bool = True) -> None:
         """Notes that a part of the file was skipped."""
-        self._skipped.append(SkippedRecord(where, reason, is_memory))
+        self._skipped.append(SkippedEntry(where, reason, is_memory))
 
     def shown(self) -> Json:
         """Returns counts and reasons as the command prints them."""
@@ -214,7 +214,7 @@ class ImportReport:
         }
 
 
-def _by_reason(skipped: Sequence[SkippedRecord]) -> list[Json]:
+def _by_reason(skipped: Sequence[SkippedEntry]) -> list[Json]:
     places: dict[str, list[str]] = {}
     for one in skipped:
         places.setdefault(one.reason, []).append(one.where)
@@ -228,7 +228,7 @@ async def bring(
     """Posts all records: memories, facts, and then messages by session. Returns the report."""
     report, taken = ImportReport(), list[ImportRecord]()
     for one in found:
-        if isinstance(one, SkippedRecord):
+        if isinstance(one, SkippedEntry):
             report.leave(one.where, one.reason, is_memory=one.is_memory)
         else:
             taken.append(one)

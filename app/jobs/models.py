@@ -115,6 +115,19 @@ OperationStatus = TypeAliasType(
 OperationResult = TypeAliasType("OperationResult", dict[str, Any])
 
 
+class SkippedRecord(Schema):
+    kind: str
+    id: str
+    error: str = Field(description="The class of the error.")
+
+
+class SkippedRecords(Schema):
+    """Records that a job left as they are, because their content cannot be handled. Its operation is then partial."""
+
+    count: Count
+    items: list[SkippedRecord] = Field(description="The first 100.")
+
+
 class Progress(Schema):
     done: Count
     total: Count | None

@@ -7,22 +7,23 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from app.core import tracing
 from app.core.clock import Clock
 from app.core.work import work_for
-from app.errors import RecalldError, StoreUnavailable
+from app.errors import RecalldError, StoreUnavailable, Unavailable
 from app.jobs import queue
 from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, ORDINARY_LANE, Lane
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
+from app.jobs.skipping import SkippedById, collecting, named, skipping
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store, using_reserve
-from app.storage.schema import Doc
+from app.storage.schema import Collection, Doc
 
 POLL_SECONDS = 1.0
 """How often the queue is polled for jobs of other processes. A job queued by this process wakes the loop at once."""
@@ -61,7 +62,12 @@ class Run:
 
     async def commit(self, changes: list[Change]) -> None:
         """Commits changes of the job. Raises LeaseLost, or CommitConflict for a conflict in `changes`."""
-        await self.lease.commit(changes)
+        try:
+            await self.lease.commit(changes)
+        except RecalldError:
+            raise
+        except Exception as error:  # of the store, whatever its class: no record is skipped for it
+            raise RecalldError(f"The commit failed: {type(error).__name__}.") from error
 
     async def progress(self, done: int, total: int | None) -> None:
         """Updates the progress of the operation that waits for this job."""
@@ -79,6 +85,14 @@ class Done:
     result: Doc
     undo: Doc | None = None
     status: str = "succeeded"
+
+
+def _with_skipped(done: Done, skipped: SkippedById) -> Done:
+    """Returns the outcome with the names of skipped records. What succeeded without them is partial."""
+    if not skipped:
+        return done
+    status = "partial" if done.status == "succeeded" else done.status
+    return replace(done, result={**done.result, "skipped_records": named(skipped)}, status=status)
 
 
 JobHandler = Callable[[Run], Awaitable[Done]]
@@ -226,7 +240,9 @@ class Runner:
             with using_reserve(allowed=lease.doc["kind"] in FREES_SPACE):
                 # also without a report: on a full disk the job then ends before it has asked a model for anything
                 await _where_missing_without(self._told(lease, {"status": "running"}), lease.commit)
-                done = await handler(Run(self._store, self._clock, lease))
+                with collecting() as skipped:
+                    done = await handler(Run(self._store, self._clock, lease))
+                done = _with_skipped(done, skipped)
             outcome = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):
@@ -249,7 +265,12 @@ class Runner:
         over = lease.last_attempt and until is None
         tracing.fail(error.code if isinstance(error, RecalldError) else type(error).__name__, fault=until is None)
         if not isinstance(error, CommitConflict) and until is None:
-            log.error("job failed", exc_info=error, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"]})
+            # a model that is down is told by its reason: the place in our code says nothing of it
+            told = {"reason": error.detail} if isinstance(error, Unavailable) else {}
+            stack = None if told else error
+            log.error(
+                "job failed", exc_info=stack, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"], **told}
+            )
         if over:
             noted = self._noted(lease, {"status": "failed", "error": reason}, "failed")
         else:
@@ -318,16 +339,16 @@ Back = Callable[[Doc], Awaitable[list[Change] | None]]
 """Returns the changes that restore a piece, or None if it can no longer be restored."""
 
 
-async def undo_each(run: Run, pieces: AsyncIterator[Doc], back: Back) -> Done:
-    """Undoes each piece of an operation. A restored piece must not appear in `pieces` again. An interrupted run resumes
-    its count, since count and restored piece are one commit."""
+async def undo_each(run: Run, collection: Collection, pieces: AsyncIterator[Doc], back: Back) -> Done:
+    """Undoes each piece of an operation, a document of `collection`. A restored piece must not appear in `pieces`
+    again. An interrupted run resumes its count, since count and restored piece are one commit."""
     own = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
     done, kept = own["progress"]["done"] if own else 0, 0
     async for piece in pieces:
-        if await _brought_back(run, await back(piece), done + 1):
-            done += 1
-        else:
-            kept += 1
+        restored = False
+        with skipping(collection, piece.get(collection.id_field)):
+            restored = await _brought_back(run, await back(piece), done + 1)
+        done, kept = done + restored, kept + (not restored)
     fields = {"status": "undone", "undo": None}
     await run.commit([queue.report(run.tenant, run.payload["operation_id"], run.clock.now(), fields)])
     return Done({"restored": done, "not_restored": kept}, status="partial" if kept else "succeeded")

@@ -161,7 +161,7 @@ class TidyingJobs:
     async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[PartitionOwner]:
         found = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
         pairs = {
-            PartitionOwner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None
+            PartitionOwner(doc["tenant_id"], doc.get("agent_id"), doc.get("user_id")): None
             async for docs in found
             for doc in docs
         }

@@ -9,17 +9,14 @@ from app.core.clock import rfc3339, to_ms
 from app.core.work import off_loop
 from app.facts.drafts import LearnedValue
 from app.facts.keys import EMPTY_PROFILE
-from app.learning import deduplication, derivations, episodes, prompts
+from app.learning import checks, deduplication, derivations, episodes, prompts
+from app.learning.checks import Quote
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan
-from app.learning.extraction import Rules
-from app.learning.learning_run import Answer, Extraction, PartRequest, Skipped, ask, quoted_in
+from app.learning.extraction import Rules, profile_patch
+from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
-from app.learning.output_validation import profile_patch
-from app.learning.own_profile import further_profile
-from app.learning.prompts import ProfileItem, TranscriptLine, data
-from app.learning.quotes import Quote
-from app.learning.statements import further_facts, further_memories
+from app.learning.prompts import CitedItem, ProfileItem, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
@@ -32,7 +29,7 @@ from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository, pages, unexpired
-from app.storage.schema import Doc, Eq, In, Not, both
+from app.storage.schema import Collection, Doc, Eq, In, Not, both
 from app.storage.search import Partition, Scope
 
 T = TypeVar("T")
@@ -75,6 +72,12 @@ class Conversation:
         of = (extractor, prompt_id, self.session["session_id"], self.session["created_at"])
         return derivations.id_of([line.shown() for line in self.lines], *of)
 
+    @property
+    def record(self) -> tuple[Collection, str]:
+        """The session."""
+        assert self.session is not None
+        return SESSIONS, self.session["session_id"]
+
     def described(self) -> Doc:
         """Returns owner, session and message numbers, as fields of a derivation."""
         assert self.session is not None
@@ -111,47 +114,54 @@ class MemoryExtractor:
         more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
         return PartRequest(more, await _wishes(tools, talk), [doc["memory_id"] for doc in known])
 
-    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Extraction:
-        """Asks the model for memories alone. Raises what the model's client raises."""
+    def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
+        """Returns whether the checks of code let an item pass."""
+        return checks.lacks("memory", item, talk.lines) is None
+
+    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Answer:
+        """Asks the model for memories alone, and looks at them for a second time. Raises what the model's client
+        raises."""
         request = await self.request(tools, talk)
         reply = await ask(talk, [(self, request)], llm, budget)
-        return Extraction(reply.memories, request.context)
+        answer = Answer(reply, request, llm.model)
+        if tools.settings.llm.verify:
+            ((_, answer),) = await looked_at(talk, [(self, answer)], llm, budget)
+        return answer
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that stores the memories of an answer."""
-        extraction = Extraction(answer.reply.memories, answer.request.context, quoted_in(answer.reply))
-        return self.plan_all(tools, talk, answer.model, [extraction])
+        return self.plan_all(tools, talk, answer.model, [answer])
 
-    def plan_all(
-        self, tools: Tools, talk: Conversation, model: str, extractions: Sequence[Extraction]
-    ) -> DerivationPlan:
-        """Returns one plan for all extractions of a conversation."""
+    def plan_all(self, tools: Tools, talk: Conversation, model: str, answers: Sequence[Answer]) -> DerivationPlan:
+        """Returns one plan for all answers about a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
         origin = source(talk, prompts.load(self.prompt), model)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            current = await repository.get_many([memory_id for each in extractions for memory_id in each.known])
+            current = await repository.get_many(
+                [memory_id for answer in answers for memory_id in answer.request.context]
+            )
             active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
-            rules = await _rules(tools, talk)
-            pairs = await _judged(talk, rules.memories, [one for each in extractions for one in each.memories], active)
-            there = [doc["content"] for doc in active.values()]
-            for each in extractions:
-                if each.quoted is not None:
-                    pairs += await _judged(talk, further_memories, rules, each.quoted, pairs, there)
+            rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
+            learned = [memory for answer in answers for memory in answer.reply.memories]
+            others = [
+                item for answer in answers for name in ("facts", "profile") for item in getattr(answer.reply, name, ())
+            ]
+            pairs = await _judged(talk, rules.memories, learned, active, others)
             decays = Decays(tools.store, talk.scope.tenant)
             remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources = [{**origin, **more} for _, more in pairs]
-            answers, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
-            disputed = [answer["status"] == "disputed" for answer in answers]
+            written, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
+            disputed = [memory["status"] == "disputed" for memory in written]
             result = {
-                "memory_ids": list(dict.fromkeys(answer["memory_id"] for answer in answers)),
+                "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in written)),
                 "created": sum(created),
                 "superseded": sum(
                     len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
                 ),
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
-                "items": answers,
+                "items": written,
             }
             return result, changes
 
@@ -183,6 +193,10 @@ class ProfileExtractor:
         talk.scope.require_write(None, talk.user_id)
         return PartRequest({"profile": _filled(await _profile(tools, talk))})
 
+    def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
+        """Returns whether the checks of code let an item pass."""
+        return checks.lacks("memory", item, talk.lines) is None  # what the profile cannot keep, memory may
+
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that patches the profile. The result keeps the quote of each field."""
         assert talk.user_id is not None
@@ -190,10 +204,9 @@ class ProfileExtractor:
         origin = source(talk, prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            rules = await _rules(tools, talk)
+            rules = await _rules(tools, talk, looked=answer.looked)
             items = await _judged(talk, rules.profile, answer.reply.profile)
-            items += await _judged(talk, further_profile, rules, items)
-            patch = profile_patch([one for one, _ in items], await _profile(tools, talk))
+            patch = profile_patch([item for item, _ in items], await _profile(tools, talk))
             result: Doc = {"changed": [], "dropped": dict(rules.dropped)}
             if not patch:
                 return result, []
@@ -201,7 +214,7 @@ class ProfileExtractor:
                 user_id, ProfilePatch(**patch), ALWAYS, _learned_values(rules, items, origin)
             )
             changed = sorted(patch) if outcome.changes else []
-            quotes = [{"field": one.field, "value": one.value, "quote": quote.text} for one, quote in items]
+            quotes = [{"field": item.field, "value": item.value, "quote": quote.text} for item, quote in items]
             return {**result, "changed": changed, "quotes": quotes if changed else []}, list(outcome.changes)
 
         return plan
@@ -210,8 +223,8 @@ class ProfileExtractor:
 def _learned_values(rules: Rules, items: Sequence[tuple[ProfileItem, Quote]], origin: Doc) -> dict[str, LearnedValue]:
     """Returns trust, source and time of each field, as the message says that shows it. Of several the last counts."""
     return {
-        one.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
-        for one, quote in items
+        item.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
+        for item, quote in items
     }
 
 
@@ -227,14 +240,18 @@ class FactExtractor:
         name = names[0] if names else "user"
         return PartRequest({"user_name": name, "known_facts": await self._known(tools, talk, name)})
 
+    def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
+        """Returns whether the checks of code let an item pass."""
+        return checks.lacks("memory", item, talk.lines) is None  # what is no fact may be a memory
+
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
         origin = source(talk, prompts.load(self.prompt), answer.model)
 
         async def plan() -> tuple[Doc, list[Change]]:
-            rules = await _rules(tools, talk)
-            pairs = await _judged(talk, rules.facts, answer.reply.facts)
-            pairs += await _judged(talk, further_facts, rules, pairs)
+            rules = await _rules(tools, talk, looked=answer.looked)
+            known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
+            pairs = await _judged(talk, rules.facts, answer.reply.facts, "\n".join(known))
             return await deduplication.asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan
@@ -264,14 +281,18 @@ class ExperienceExtractor:
         known = {"experience": shown_lessons(agent), **({"tool_calls": calls} if calls else {})}
         return PartRequest(known, context=(agent, calls), apart=bool(calls))
 
+    def may_hold(self, talk: Conversation, answer: Answer, item: CitedItem) -> bool:
+        """Returns whether the checks of code let an item pass."""
+        return checks.lacks("lesson", item, self._quotable(talk, answer)) is None
+
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""
-        agent, calls = answer.request.context
+        agent, _ = answer.request.context
         origin = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
 
         async def plan() -> tuple[Doc, list[Change]]:
-            rules = await _rules(tools, talk)
-            heard = replace(rules, lines=[*talk.lines, *(_as_line(call) for call in calls)])
+            rules = await _rules(tools, talk, looked=answer.looked)
+            heard = replace(rules, lines=self._quotable(talk, answer))
             learned = await _judged(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
             names = await self._names(tools, talk)
             texts = new_lessons(learned)
@@ -279,6 +300,11 @@ class ExperienceExtractor:
             return {**result, "dropped": dict(rules.dropped)}, changes
 
         return plan
+
+    def _quotable(self, talk: Conversation, answer: Answer) -> list[TranscriptLine]:
+        """Returns the messages, and the tool calls as lines that a lesson may quote."""
+        _, calls = answer.request.context
+        return [*talk.lines, *(_as_line(call) for call in calls)]
 
     async def _calls(self, tools: Tools, talk: Conversation) -> list[Doc]:
         """Returns the calls up to the last message of this part that no earlier part had."""
@@ -299,7 +325,6 @@ class ExperienceExtractor:
 
 
 def _as_line(call: Doc) -> TranscriptLine:
-    """Returns a tool call as a line that a lesson may quote."""
     return TranscriptLine(0, "tool", None, "", " ".join(str(value) for value in call.values()))
 
 
@@ -308,9 +333,9 @@ async def _judged(talk: Conversation, rule: Callable[..., list[T]], *args: Any) 
     return await off_loop(sum(len(line.text) for line in talk.lines), rule, *args)
 
 
-async def _rules(tools: Tools, talk: Conversation) -> Rules:
+async def _rules(tools: Tools, talk: Conversation, *, looked: bool) -> Rules:
     names = await _names_of_user(tools, talk)
-    return Rules(talk.lines, talk.owner, talk.said, names, profiled=talk.scope.agents is None)
+    return Rules(talk.lines, talk.owner, talk.said, names, profiled=talk.scope.agents is None, looked=looked)
 
 
 async def _names_of_user(tools: Tools, talk: Conversation) -> list[str]:

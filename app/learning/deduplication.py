@@ -1,22 +1,22 @@
 """What is new among extracted records: duplicates are dropped, and facts are asserted by the conflict rules."""
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
 from app.core.clock import new_id, rfc3339, to_ms
+from app.core.language import wording
 from app.core.schemas import same
 from app.facts.keys import USER, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, FactCreate
 from app.jobs.runner import Run
+from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DERIVATIONS, commit_noted
 from app.learning.extraction import DroppedCounts
@@ -59,8 +59,8 @@ def sameness(doc: Doc) -> bytes:
     said_at = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
     happened_at = None if said_at else doc["event_at"]
     times = (doc["valid_from"], doc["valid_until"], doc["expires_at"], happened_at)
-    condition = claim(doc["context"]) if doc["context"] else None
-    parts: tuple[Any, ...] = (doc["agent_id"], doc["user_id"], doc["memory_type"], claim(doc["content"]), condition)
+    condition = wording(doc["context"]) if doc["context"] else None
+    parts: tuple[Any, ...] = (doc["agent_id"], doc["user_id"], doc["memory_type"], wording(doc["content"]), condition)
     return blake2b(orjson.dumps([*parts, *times]), digest_size=16).digest()
 
 
@@ -177,8 +177,8 @@ class Deduplicator:
         where = both(of_pair(agent, user), candidates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}
         async for docs in pages(partial(memories.find, where), MEMORIES, PAGE):
-            for doc in docs:
-                seen.setdefault(sameness(doc), []).append(doc["memory_id"])
+            for doc, digest in handled(MEMORIES, docs, sameness):
+                seen.setdefault(digest, []).append(doc["memory_id"])
         found: list[DuplicateGroup] = []
         for ids in (ids for ids in seen.values() if len(ids) > 1):
             found += await self._groups(memories, ids)
@@ -190,11 +190,16 @@ class Deduplicator:
         for at in range(0, len(ids), PAGE):
             found = await memories.get_many(ids[at : at + PAGE])
             docs += [doc for doc in found.values() if doc["status"] == "active"]
-        alike: dict[bytes, list[Doc]] = {}
-        for doc in docs:
-            alike.setdefault(sameness(doc), []).append(doc)
         decays, now = Decays(self._tools.store, memories.scope.tenant), to_ms(self._tools.clock.now())
-        importance = {doc["memory_id"]: await decays.importance(doc, now) for doc in docs}
+        alike: dict[bytes, list[Doc]] = {}
+        importance: dict[str, float] = {}
+        for doc, digest in handled(MEMORIES, docs, sameness):
+            with skipping(MEMORIES, doc["memory_id"]):  # each by itself, so that one does not end its whole group
+                _rank(doc, {doc["memory_id"]: 0.0})
+                _gives_way(doc, doc)
+                _gains(doc, [doc], {doc["memory_id"]: 0.0})
+                importance[doc["memory_id"]] = await decays.importance(doc, now)
+                alike.setdefault(digest, []).append(doc)
         return [group for each in alike.values() for group in groups(each, importance)]
 
     async def before(self, run: Run) -> Merged:
@@ -203,8 +208,9 @@ class Deduplicator:
         where = Eq("operation_id", str(run.lease.job.operation_id))
         async for notes in pages(partial(run.store.find, DERIVATIONS, run.tenant, where), DERIVATIONS, PAGE):
             for note in notes:
-                if MERGED in note["result"]:
-                    merged.add(note["result"][MERGED])
+                with skipping(DERIVATIONS, note["derivation_id"]):
+                    if MERGED in note["result"]:
+                        merged.add(note["result"][MERGED])
         return merged
 
     async def apply(self, run: Run, scope: Scope, groups: list[DuplicateGroup], merged: Merged) -> None:
@@ -213,7 +219,11 @@ class Deduplicator:
         for group in groups:
             if merged.counts["retired"] + len(group.retired) > MOST:
                 merged.counts["left"] += len(group.retired)
-            elif await self._commit(run, scope, group):
+                continue
+            committed = False
+            with skipping(MEMORIES, group.kept["memory_id"]):
+                committed = await self._commit(run, scope, group)
+            if committed:
                 merged.plan([group])
                 merged.counts["unverified"] += await self._missing(scope, group)
             else:
@@ -252,50 +262,6 @@ class Deduplicator:
             or (docs[doc["memory_id"]]["status"], docs[doc["memory_id"]]["superseded_by"]) not in there
             for doc in group.retired
         )
-
-
-Claim: TypeAlias = tuple[str, ...]
-
-SILENT = frozenset("a an the really truly indeed also please".split())
-"""Words that add nothing to a claim, at any position."""
-SUBJECT = ("user",)
-"""A user's memory is about the user even if it does not begin with this word. If it does, its verb is in the third
-person."""
-_CONTRACTED = (
-    (re.compile(r"\bcan't\b|\bcannot\b"), "can not"),
-    (re.compile(r"\bwon't\b"), "will not"),
-    (re.compile(r"\bshan't\b"), "shall not"),
-    (re.compile(r"n't\b"), " not"),
-    (re.compile(r"'re\b"), " are"),
-    (re.compile(r"'ve\b"), " have"),
-    (re.compile(r"'ll\b"), " will"),
-    (re.compile(r"\bi'm\b"), "i am"),
-)
-_SPELLED = str.maketrans({**dict.fromkeys("\u2018\u2019\u02bc`", "'"), **dict.fromkeys("\u2010\u2011", "-")})
-_END = re.compile(r"[.!\u2026\u3002\uff01]+(?=\s|$)")
-_TOKEN = re.compile(r"\w+(?:[.,:/'-]\w+)*|[^\w\s]")
-_THIRD_PERSON = {"has": "have", "does": "do", "goes": "go"}
-
-
-def claim(text: str) -> Claim:
-    """Returns the words of a claim in order, so that texts with the same claim compare equal."""
-    plain = unicodedata.normalize("NFKC", text).casefold().translate(_SPELLED)
-    for contracted, whole in _CONTRACTED:
-        plain = contracted.sub(whole, plain)
-    plain = _END.sub(" ", plain)
-    said = [token for token in _TOKEN.findall(plain) if token not in SILENT]
-    if tuple(said[:1]) == SUBJECT and len(said) > 1:
-        said = said[1:]
-    if said:
-        said[0] = _plural(said[0])
-    return tuple(said) or (text,)
-
-
-def _plural(verb: str) -> str:
-    """Returns the base form of a first word, which is a verb if the subject is omitted: `prefers` becomes `prefer`."""
-    if verb in _THIRD_PERSON:
-        return _THIRD_PERSON[verb]
-    return verb[:-1] if len(verb) > 3 and verb.isalpha() and verb.endswith("s") and verb[-2] not in "sui" else verb
 
 
 KNOWN_FACTS = 30

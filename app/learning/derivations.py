@@ -14,6 +14,7 @@ from app.facts.keys import USERS, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.runner import Done, Run, undo_each
+from app.jobs.skipping import skipping
 from app.memories.models import AGENTS, MEMORIES, Embeddings
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
@@ -229,13 +230,14 @@ class DerivationUndo:
         by = str(run.payload["undo"]["by"])
         moved: dict[tuple[str, str], Restored] = {}
         async for note in self._notes(run.tenant, by, undone=True):
-            for one in note["undo"]:
-                moved.setdefault((one["collection"], one["id"]), Restored(one["was"], one["now"]))
+            with skipping(DERIVATIONS, note["derivation_id"]):
+                for one in note["undo"]:
+                    moved.setdefault((one["collection"], one["id"]), Restored(one["was"], one["now"]))
 
         async def back(note: Doc) -> list[Change] | None:
             return await self._back(note, moved)
 
-        return await undo_each(run, self._notes(run.tenant, by, undone=False), back)
+        return await undo_each(run, DERIVATIONS, self._notes(run.tenant, by, undone=False), back)
 
     async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[Doc]:
         """Yields derivations that changed something, the last one first; undone ones in the order of creation."""
@@ -243,7 +245,7 @@ class DerivationUndo:
         where = both(Eq("operation_id", operation_id), Eq("undone", undone))
         async for notes in pages(partial(self._store.find, DERIVATIONS, tenant, where), DERIVATIONS, PAGE, order):
             for note in notes:
-                if note["undo"]:
+                if note.get("undo"):
                     yield note
 
     async def _back(self, note: Doc, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:

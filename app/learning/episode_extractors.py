@@ -1,13 +1,14 @@
 """Extractors for a batch of episodes: facts, procedures and the agent's experience."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339, to_ms
 from app.jobs.runner import Run
-from app.learning import deduplication, episodes, prompts
+from app.jobs.skipping import handled
+from app.learning import checks, deduplication, episodes, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
@@ -52,6 +53,10 @@ class EpisodeFacts:
         known = await deduplication.known(tools, batch.scope, _told(batch), _pair(batch), name)
         return PartRequest({"user_name": name, "known_facts": known})
 
+    def may_hold(self, batch: Batch, _: Answer, fact: prompts.StatedFact) -> bool:
+        """Returns whether a fact cites an episode."""
+        return bool(batch.cited(fact.episode_numbers))
+
     def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
         origin = _source(prompts.load(self.prompt), answer.model)
@@ -59,7 +64,7 @@ class EpisodeFacts:
         async def plan() -> tuple[Doc, list[Change]]:
             dropped: DroppedCounts = Counter()
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
-            pairs = episodes.facts(answer.reply.facts, batch, dropped, names)
+            pairs = episodes.facts(answer.reply.facts, batch, dropped, names, looked=answer.looked)
             return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin)
 
         return plan
@@ -76,6 +81,10 @@ class EpisodeProcedures:
         known = await self._known(tools, batch)
         shown = [{name: doc[name] for name in ("procedure_id", "name", "trigger", "steps", "notes")} for doc in known]
         return PartRequest({"known_procedures": shown}, context=[doc["procedure_id"] for doc in known])
+
+    def may_hold(self, batch: Batch, _: Answer, procedure: prompts.StatedProcedure) -> bool:
+        """Returns whether a procedure cites an episode."""
+        return bool(batch.cited(procedure.episode_numbers))
 
     def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
         """Returns the plan that creates and refines procedures."""
@@ -117,21 +126,17 @@ class _Merging:
         """Adds the changes for the procedures that the model found. `shown` are the ids of those that it was shown."""
         known = await self._procedures.get_many(shown)
         names: set[str] = set()
-        for one in found:
-            said = episodes.procedure(one, self._batch, self._dropped)
-            if said is None:
-                continue
-            body, cited = said
-            old = await self._old(one.procedure_id, body, known)
+        for procedure, body, cited in episodes.procedures(found, self._batch, self._dropped):
+            old = await self._old(procedure.procedure_id, body, known)
             key = normalise_content(body.name) if old is None else str(old["procedure_id"])
             if key in names:
-                self._dropped["twice"] += 1
+                self._dropped["known"] += 1
             elif old is not None:
                 await self._refine(old, body, cited)
             elif episodes.worked(cited):
                 await self._make(body, cited)
             else:
-                self._dropped["never_worked"] += 1
+                self._dropped["not_of_this_part"] += 1
             names.add(key)
 
     async def _old(self, procedure_id: str | None, body: ProcedureCreate, known: dict[str, Doc]) -> Doc | None:
@@ -140,7 +145,7 @@ class _Merging:
         if old is not None and old["status"] == "active":
             return old
         if procedure_id:
-            self._dropped["invented_ids"] += 1
+            self._dropped["known"] += 1
         key = normalise_content(body.name)
         own = await self._procedures.named(self._batch.agent_id, self._batch.user_id, key)
         return own or await self._procedures.named(self._batch.agent_id, None, key)
@@ -148,11 +153,11 @@ class _Merging:
     async def _refine(self, old: Doc, body: ProcedureCreate, cited: list[Doc]) -> None:
         shared = old["user_id"] != self._batch.user_id
         if shared and (self._rule is None or not await of_same_user(self._tools, self._batch, old)):
-            self._dropped["of_another_scope"] += 1
+            self._dropped["known"] += 1
             return
         changed = episodes.refined(old, body, cited, self._dropped)
         if shared and self._rule is not None and not self._rule.allows(texts_of(changed)):
-            self._dropped["names_user"] += 1
+            self._dropped["not_of_this_part"] += 1
             return
         if shared and changed:
             ids = [*old["source"]["action_ids"], *(doc["action_id"] for doc in cited)]
@@ -188,6 +193,10 @@ class EpisodeExperience:
         agent = await registered_agent(tools, batch.scope, batch.agent_id)
         return PartRequest({"experience": shown_lessons(agent)}, context=agent)
 
+    def may_hold(self, batch: Batch, _: Answer, lesson: prompts.LearnedLesson) -> bool:
+        """Returns whether the checks of code let a lesson pass."""
+        return checks.lacks("lesson", lesson, episodes.lines(batch)) is None
+
     def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson has to quote an episode."""
         agent = answer.request.context
@@ -195,7 +204,7 @@ class EpisodeExperience:
         origin["action_ids"] = [doc["action_id"] for doc in batch.docs]
 
         async def plan() -> tuple[Doc, list[Change]]:
-            rules = Rules(episodes.lines(batch), batch.owner)
+            rules = Rules(episodes.lines(batch), batch.owner, looked=answer.looked)
             texts = new_lessons(rules.lessons(answer.reply.lessons, known_lessons(agent)))
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
             result, changes = await learned_experience(tools, batch.scope, agent["agent_id"], texts, origin, names)
@@ -245,23 +254,28 @@ class EpisodeLearning:
         episodes are taken up by another run."""
 
         async def mark_learned(batch: Batch, _: int) -> None:
-            await self._mark_learned(run, batch)
+            await self._mark_learned(run, batch.docs)
 
-        batches = self._batches(scope, agent, user)
+        batches = self._batches(run, scope, agent, user)
         learning = LearningRun(self._tools, run, report)
         return await learning.learn_from(batches, lambda _: EXTRACTORS, mark_learned, self._llm, budget)
 
-    async def _batches(self, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
-        """Yields batches of the episodes that are not marked as learned, the oldest first."""
+    async def _batches(self, run: Run, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
+        """Yields batches of the episodes that are not marked as learned, the oldest first. Those that cannot be handled
+        are skipped and marked, or they would be read again for ever."""
         where = both(of_pair(agent, user), NEW, scope.visible())
         while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
-            limit = prompts.stretch(self._llm.prompt_tokens, EPISODE_PROMPTS)
-            yield next(chunks(Batch(scope, agent, user, docs), limit))
+            readable = [doc for doc, _ in handled(ACTIONS, docs, episodes.as_read)]
+            if len(readable) < len(docs):
+                await self._mark_learned(run, [doc for doc in docs if doc not in readable])
+            if readable:
+                limit = prompts.stretch(self._llm.prompt_tokens, EPISODE_PROMPTS)
+                yield next(chunks(Batch(scope, agent, user, readable), limit))
 
-    async def _mark_learned(self, run: Run, batch: Batch) -> None:
+    async def _mark_learned(self, run: Run, docs: Sequence[Doc]) -> None:
         """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
         fields = {"consolidated_at": rfc3339(self._tools.clock.now())}
-        changes: list[Change] = [Update(ACTIONS, run.tenant, doc["action_id"], set=fields) for doc in batch.docs]
+        changes: list[Change] = [Update(ACTIONS, run.tenant, doc["action_id"], set=fields) for doc in docs]
         try:
             await run.commit(changes)
         except CommitConflict:

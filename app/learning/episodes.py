@@ -11,7 +11,7 @@ Revised steps of a failing procedure: what the model is shown, and the rule by w
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import ValidationError
@@ -19,16 +19,16 @@ from pydantic import ValidationError
 from app.actions.schemas import ACTIONS
 from app.core import prompt_text
 from app.core.clock import new_id, rfc3339
+from app.core.language import is_unspaced, words
 from app.core.prompt_text import count
 from app.core.served_text import strip_served
 from app.errors import Invalid
 from app.facts.schemas import FactCreate
 from app.learning import derivations, prompts
+from app.learning.checks import numbers_said, stands, time_said
 from app.learning.dependencies import Tools
-from app.learning.evidence import shown
-from app.learning.extraction import DroppedCounts, about, is_user
+from app.learning.extraction import UNSUPPORTED, DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
-from app.learning.words import no_value, table, tokens
 from app.llm.base import LLM, Budget
 from app.memories.repository import same_pair
 from app.procedures.schemas import ProcedureCreate
@@ -36,7 +36,7 @@ from app.procedures.search import new_trial
 from app.procedures.service import ended_trial, learned
 from app.storage.changes import Change
 from app.storage.repository import Repository
-from app.storage.schema import Doc
+from app.storage.schema import Collection, Doc
 from app.storage.search import Scope
 from app.storage.text import normalise_content
 
@@ -86,6 +86,8 @@ def as_text(value: Any, most: int) -> str | None:
     return strip_served(text).strip()[:most]
 
 
+T = TypeVar("T", StatedFact, StatedProcedure)
+
 TRUST = 1.0
 CHUNK_TOKENS = 6_000
 MOST = 50
@@ -133,6 +135,11 @@ class Batch:
         """Returns an id that is the same for the same episodes, extractor and prompt."""
         return derivations.id_of([doc["action_id"] for doc in self.docs], extractor, prompt_id)
 
+    @property
+    def record(self) -> tuple[Collection, str]:
+        """The first episode."""
+        return ACTIONS, self.docs[0]["action_id"]
+
     def described(self) -> Doc:
         """Returns owner and episodes, as fields of a derivation."""
         return {**self.owner, "action_ids": [doc["action_id"] for doc in self.docs]}
@@ -168,6 +175,11 @@ def _as_prompted(doc: Doc) -> str:
     return orjson.dumps(_shown(0, doc)).decode()
 
 
+def as_read(doc: Doc) -> tuple[str, str]:
+    """Returns an episode as the model is shown it, and as a lesson may quote it."""
+    return _as_prompted(doc), _quotable(doc)
+
+
 def lines(batch: Batch) -> list[TranscriptLine]:
     """Returns the episodes as lines that a lesson may quote."""
     return [
@@ -182,25 +194,26 @@ def _quotable(doc: Doc) -> str:
 
 
 def facts(
-    found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts, names: Sequence[str] = ()
+    found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts, names: Sequence[str] = (), *, looked: bool = True
 ) -> list[tuple[FactCreate, Doc]]:
     """Returns the facts to assert with the ids of their episodes, as a field of the source. Facts that cite no episode,
-    or whose object none of them contains, are dropped. A fact without a time is valid from its first episode on.
-    `names` are the user's."""
+    or whose object none of them contains, are dropped. A fact without a time, or with one that its episodes do not
+    say, is valid from its first episode on. `names` are the user's."""
+    lines_of = {line.seq: line for line in lines(batch)}
     result: list[tuple[FactCreate, Doc]] = []
-    for one in found:
-        cited = batch.cited(one.episode_numbers)
-        if not cited:
-            dropped["unfounded"] += 1
-            continue
-        said = {name: strip_served(getattr(one, name)).strip() for name in ("subject", "predicate", "object")}
-        if no_value(said["object"]) or not shown(said["object"], " ".join(map(_as_prompted, cited))):
+    for fact, cited in _citing(found, batch, dropped):
+        said = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
+        if not stands(said["object"], " ".join(map(_as_prompted, cited))):
             dropped["not_said"] += 1
             continue
+        logged = [lines_of[number] for number in fact.episode_numbers if number in lines_of]
+        begun = None if fact.valid_from is None else time_said(fact.valid_from, logged, looked=looked)
+        if fact.valid_from is not None and begun is None:
+            dropped["not_said"] += 1
         user = batch.scope.agents is None and is_user(said["subject"], names)
         try:
-            fields = about(one.model_copy(update=said), batch.owner, user=user)
-            fields["valid_from"] = one.valid_from or cited[0]["timestamp"]
+            fields = about(fact.model_copy(update=said), batch.owner, user=user)
+            fields["valid_from"] = begun or cited[0]["timestamp"]
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except (ValidationError, Invalid):
             dropped["invalid"] += 1
@@ -209,19 +222,35 @@ def facts(
     return result
 
 
-def procedure(one: StatedProcedure, batch: Batch, dropped: DroppedCounts) -> tuple[ProcedureCreate, list[Doc]] | None:
-    """Returns a procedure and the episodes that it cites, or None if it is dropped."""
-    cited = batch.cited(one.episode_numbers)
-    if not cited:
-        dropped["unfounded"] += 1
-        return None
-    fields: dict[str, Any] = {name: strip_served(getattr(one, name)).strip() for name in ("name", "trigger")}
-    fields |= {name: _lines(getattr(one, name)) for name in ("preconditions", "steps", "notes")}
-    try:
-        return ProcedureCreate.model_validate({**batch.owner, **fields, "trust": TRUST}), cited
-    except ValidationError:
-        dropped["invalid"] += 1
-        return None
+def procedures(
+    found: Sequence[StatedProcedure], batch: Batch, dropped: DroppedCounts
+) -> Iterator[tuple[StatedProcedure, ProcedureCreate, list[Doc]]]:
+    """Yields the procedures that cite episodes, each as a body and with its episodes. Their numbers stand there."""
+    lines_of = {line.seq: line for line in lines(batch)}
+    for procedure, cited in _citing(found, batch, dropped):
+        fields: dict[str, Any] = {name: strip_served(getattr(procedure, name)).strip() for name in ("name", "trigger")}
+        fields |= {name: _lines(getattr(procedure, name)) for name in ("preconditions", "steps", "notes")}
+        try:
+            body = ProcedureCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
+        except ValidationError:
+            dropped["invalid"] += 1
+            continue
+        told = " ".join([body.trigger, *body.preconditions, *body.steps, *body.notes])
+        if numbers_said(told, [lines_of[number] for number in procedure.episode_numbers if number in lines_of]).stands:
+            yield procedure, body, cited
+        else:
+            dropped["not_said"] += 1
+
+
+def _citing(found: Sequence[T], batch: Batch, dropped: DroppedCounts) -> Iterator[tuple[T, list[Doc]]]:
+    """Yields the items that cite episodes and that the second look left, each with its episodes."""
+    for item in found:
+        if item == UNSUPPORTED:
+            dropped["unsupported"] += 1
+        elif cited := batch.cited(item.episode_numbers):
+            yield item, cited
+        else:
+            dropped["not_quoted"] += 1
 
 
 def _lines(texts: Sequence[str]) -> list[str]:
@@ -245,15 +274,13 @@ def refined(old: Doc, body: ProcedureCreate, cited: Sequence[Doc], dropped: Drop
         if derived and worked(cited):
             changed |= {"steps": body.steps, **ended_trial(old, {"steps": body.steps})}
         else:
-            dropped["protected"] += 1
+            dropped["known"] += 1
     return changed
 
 
 PROMPT = "procedure_revision"
 MOST_TRIALS = 3
 """So many trials are dropped; then only a caller changes the steps."""
-SMALL_WORDS = ("articles", "prepositions", "common", "linking")
-"""Tables of words that need no evidence."""
 SHOWN = ("name", "trigger", "preconditions", "steps", "notes")
 
 
@@ -301,16 +328,20 @@ def _data(procedure: Doc, episodes: Mapping[str, Doc], scope: Scope) -> Doc:
     }
 
 
+SMALL = 4
+"""Words of so few letters join the others ("over", "dann", "avec") and need no evidence."""
+
+
 def founded(steps: Sequence[str], data: Mapping[str, object]) -> bool:
-    """Returns True if there are steps, and every word and number of them stands in the procedure or its outcomes.
-    Articles, prepositions and words that join steps need no evidence, "not" does; what was tried in vain is none."""
+    """Returns True if there are steps, and all their numbers and every word of them that is not `SMALL` stand in the
+    procedure or its outcomes, in one of their forms. What was tried in vain is no evidence."""
     text = orjson.dumps([data["procedure"], data["outcomes"]]).decode()
     return bool(steps) and all(_founded(step, text) for step in steps)
 
 
 def _founded(step: str, text: str) -> bool:
-    told = [token for token in tokens(step) if not any(token.word in table(name) for name in SMALL_WORDS)]
-    return bool(told) and shown(" ".join(step[token.start : token.end] for token in told), text)
+    telling = [word for word in words(step) if len(word) > SMALL or not word.isalpha() or is_unspaced(word)]
+    return bool(telling) and stands(" ".join(telling), text)
 
 
 def _same(steps: Sequence[str], others: Sequence[str]) -> bool:

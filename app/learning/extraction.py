@@ -1,36 +1,41 @@
-"""Rules of what may be stored of a model's answer about a conversation. Each item has to be shown by a quote."""
+"""What is stored of a model's answer about a conversation: each item that passes the checks, as a body to write."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from app.core.characters import is_idle
+from app.core.language import words
 from app.core.served_text import strip_served
 from app.errors import Invalid
 from app.facts.keys import USER, field_of, settled
 from app.facts.schemas import FactCreate
-from app.learning import evidence, quotes
-from app.learning.output_validation import lesson_reason, profile_reason, time_shown
+from app.learning import checks
+from app.learning.checks import Quote
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.learning.quotes import Quote, find, narrowed
-from app.learning.retractions import says_verbs, states_nothing, withdrawn, without_withdrawn
-from app.learning.words import mentions, no_value, table, tokens
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
 from app.storage.schema import Doc
 from app.storage.text import normalise_content
 
 DroppedCounts = Counter[str]
-"""Counts of dropped items by reason."""
-USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker")
-"""Subjects of a fact that name the user."""
-REWORDED = ("not_said", "not_about_user", "other_words", "given_up")
-"""Reasons that lie in the words of a memory: its quote has other ones."""
-WISHES = ("preference", "instruction")
-"""Memory types that may come from a request to the agent, such as "Please answer in German"."""
+"""Counts of what was not taken as the model said it, by reason (`REASONS`)."""
+REASONS: Mapping[str, str] = {
+    "invalid": "it does not have the form that was asked for, or says nothing",
+    "not_quoted": "its quote stands in no message that may show it",
+    "not_stated": "the model says that it was guessed, asked or corrected",
+    "not_of_this_part": "it is about somebody or some time that its part does not keep",
+    "not_said": "a number, a date or a value of it stands not in its message",
+    "unsupported": "the second look found that its quote does not support it",
+    "known": "what is stored already stays as it is",
+    "reworded": "the quoted sentence is stored instead, as a memory",
+}
+USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker", "assistant's user")
+"""Subjects of a fact with which models name the user."""
+UNSUPPORTED = "\x00unsupported"
+"""Stands in an answer for an item that the second look removed. No text that is stored contains its first character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Rules:
 
     `said` maps message numbers to the memories made of the messages; `owner` has `agent_id` and `user_id`. `names` are
     those that the user goes by. `profiled`: whether the caller may change the profile; facts about the user then have
-    the reserved subject.
+    the reserved subject. `looked`: whether the answer has been looked at for a second time.
     """
 
     lines: Sequence[TranscriptLine]
@@ -47,117 +52,128 @@ class Rules:
     said: Mapping[int, Doc] = field(default_factory=dict)
     names: Sequence[str] = ()
     profiled: bool = True
+    looked: bool = False
     dropped: DroppedCounts = field(default_factory=Counter)
 
     # --- Memories -----------------------------------------------------------------------------------------------------
 
     def memories(
-        self, learned: Sequence[LearnedMemory | None], known: Mapping[str, Doc]
+        self,
+        learned: Sequence[LearnedMemory | None],
+        known: Mapping[str, Doc],
+        of_other_parts: Sequence[Any] = (),
     ) -> list[tuple[MemoryCreate, Doc]]:
         """Returns each memory to store, with further fields of its source.
 
         Its trust is that of the message that shows it. `known` are the memories that the model was shown: superseding
         another id, a record of another partition or a pinned memory is dropped. If one of them has more trust than the
-        new memory, the new one is stored as disputed (`memories/create.py`).
+        new memory, the new one is stored as disputed (`memories/create.py`). `of_other_parts`: facts and items of the
+        profile. Those that their own part cannot keep become memories, as the sentence that was said.
         """
         taken: set[str] = set()
         result: list[tuple[MemoryCreate, Doc]] = []
-        for one in self._valid(learned):
-            if (worded := self._worded(one)) is None:
+        sentences: set[str] = set()
+        for memory, quote in self._shown("memory", learned):
+            content, context = strip_served(memory.content).strip(), memory.context
+            if not content:
+                self.dropped["invalid"] += 1
                 continue
-            content, quote = worded
-            trust = self.trust_of(quote)
-            retired = self._retired(one, known, {**self.owner, "trust": trust}, taken)
+            # "Their apprentice, 17, begins on 1 September." draws on what the user said elsewhere, too
+            drawn_on = [*(line for line in self.lines if line.role == "user"), *quote.lines]
+            if not checks.numbers_said(f"{content} {context or ''}", drawn_on, quote.sentence).stands:
+                self.dropped["not_said"] += 1
+                continue
+            if not self.looked and not checks.verbatim(content, quote):
+                self.dropped["reworded"] += 1
+                content = quote.sentence
+            if not self.looked and context is not None and not checks.verbatim(context, quote):
+                context = None
+            retired = self._retired(memory, known, {**self.owner, "trust": self.trust_of(quote)}, taken)
             taken |= {*retired}
-            body = MemoryCreate(
-                agent_id=self.owner["agent_id"],
-                user_id=self.owner["user_id"],
-                content=content,
-                context=self._context(one, content, quote),
-                memory_type=one.memory_type,
-                importance=round(one.importance, 3),
-                trust=trust,
-                event_at=quote.line.at,
-                supersedes=retired,
-            )
-            result.append((body, self.source_of(quote)))
+            sentences.add(quote.sentence)
+            fields = {"memory_type": memory.memory_type, "importance": round(memory.importance, 3)}
+            result.append(self._memory(quote, content=content, context=context, supersedes=retired, **fields))
+        for item in of_other_parts:
+            said = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
+            if said is not None and said.sentence not in sentences:
+                sentences.add(said.sentence)
+                result.append(self._memory(said, content=said.sentence, memory_type="fact"))
         return result
 
-    def _worded(self, one: LearnedMemory) -> tuple[str, Quote] | None:
-        """Returns the text of a memory and its evidence, or None if it is dropped.
+    def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, Doc]:
+        body = MemoryCreate(
+            agent_id=self.owner["agent_id"],
+            user_id=self.owner["user_id"],
+            trust=self.trust_of(quote),
+            event_at=quote.line.at,
+            **fields,
+        )
+        return body, self.source_of(quote)
 
-        If the model tells in words of its own, or in another language, what its quote says, the sentence of the quote
-        is stored instead and counted as `reworded`. Advice beside a promise of the assistant is left out.
-        """
-        content = strip_served(one.content).strip()
-        quote = find(one.quote, self.lines, "user")
-        if quote is not None and quote.line.role != "user":
-            content = quotes.promises(content, quote) or content
-            if quotes.promised(quote) and evidence.content_shown(content, quote, self.names):
-                self.dropped["reworded"] += 1
-                content = quotes.promises(quote.sentence, quote)
-        elif quote is not None:
-            content = without_withdrawn(content, quote, self.lines)
-            if self._reworded(one, content, quote):
-                self.dropped["reworded"] += 1
-                content = without_withdrawn(quote.sentence, quote, self.lines)
-        shown = self._shown(one.quote, content, lambda quote: _memory(one, content, quote, self))
-        return None if shown is None else (content, shown)
-
-    def _reworded(self, one: LearnedMemory, content: str, quote: Quote) -> bool:
-        """Returns whether the sentence of the quote takes the place of a memory's words."""
-        own = quote.sentence
-        in_other_words = _memory(one, content, quote, self) in REWORDED and evidence.share_terms(content, own)
-        return (in_other_words or quotes.other_language(content, own)) and _memory(one, own, quote, self) is None
-
-    def _context(self, one: LearnedMemory, content: str, quote: Quote) -> str | None:
-        """Returns the memory's condition, or None if the message does not say it, or if it repeats the memory; the
-        memory stays then."""
-        if one.context is None or no_value(one.context):
+    def _only_remembered(self, item: LearnedFact | ProfileItem) -> Quote | None:
+        """Returns the quote of a fact or an item of the profile that its part cannot keep, and memory can: it is
+        planned, or about somebody else. What is over is kept as both, since contexts show what holds."""
+        quote = checks.find(item.quote, self.lines, "user")
+        if quote is None or checks.lacks("memory", item, self.lines) is not None:
             return None
-        repeated = evidence.content_terms(content) <= evidence.content_terms(one.context)
-        if evidence.shown(one.context, quote.line.text) and not repeated:
-            return one.context
-        self.dropped["context"] += 1
-        return None
+        return quote if item.holds == "past" or self._misplaced(item, quote) is not None else None
+
+    def _misplaced(self, item: LearnedFact | ProfileItem, quote: Quote) -> str | None:
+        """Returns why a fact or an item of the profile cannot be kept as one, or None."""
+        fact = isinstance(item, LearnedFact)
+        if reason := checks.lacks("fact" if fact else "profile", item, self.lines):
+            return reason
+        if isinstance(item, LearnedFact) and item.about != "user" and is_user(item.subject, self.names):
+            whom = {*words(item.whom or "")}  # "has_wife Leila", about Leila, is said of the user, too
+            if not whom & {*words(f"{item.predicate.replace('_', ' ')} {item.object}")}:
+                return "not_of_this_part"  # what is said of somebody else is told of the user
+        if isinstance(item, LearnedFact) and item.holds == "past" and self._of_profile(item):
+            return "not_of_this_part"  # the profile has one value at a time, and when this one ended is not known
+        value = item.object if isinstance(item, LearnedFact) else item.value
+        return None if checks.value_shown(value, quote).enough(looked=self.looked) else "not_said"
+
+    def _of_profile(self, fact: LearnedFact) -> bool:
+        """Returns whether a fact is the value of a field of the profile."""
+        user = self.profiled and self.owner["user_id"] is not None and is_user(fact.subject, self.names)
+        return user and field_of({**fact.model_dump(), "subject": USER, **self.owner}) is not None
 
     def _retired(
-        self, one: LearnedMemory, known: Mapping[str, Doc], new: Mapping[str, Any], taken: set[str]
+        self, memory: LearnedMemory, known: Mapping[str, Doc], new: Mapping[str, Any], taken: set[str]
     ) -> list[str]:
+        """Returns the ids of the known memories that this one replaces. An invented id, a record of somebody else, one
+        that is retired already and a pinned one are left as they are."""
         retired: list[str] = []
-        for memory_id in dict.fromkeys(one.superseded_ids):
+        for memory_id in dict.fromkeys(memory.superseded_ids):
             doc = known.get(memory_id)
-            if doc is None:
-                self.dropped["invented_ids"] += 1
-            elif not same_pair(doc, new):
-                self.dropped["of_another_scope"] += 1
-            elif memory_id in taken:
-                self.dropped["retired_twice"] += 1
-            elif doc["pinned"] and doc["trust"] <= new["trust"]:
-                self.dropped["protected"] += 1
+            protected = doc is not None and doc["pinned"] and doc["trust"] <= new["trust"]
+            if doc is None or not same_pair(doc, new) or memory_id in taken or protected:
+                self.dropped["known"] += 1
             else:
                 retired.append(memory_id)
         return retired
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
-    def facts(self, learned: Sequence[LearnedFact | None]) -> list[tuple[FactCreate, Doc]]:
+    def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, Doc]]:
         """Returns each fact to assert, with further fields of its source. A fact without a time is valid from its
-        message on."""
+        message on. What is over was valid until its message, and takes no time from what is known to hold then.
+
+        `known`: the names in the facts that the model was shown. A subject may be one of them: "It squeals" is said of
+        the "Kestrel 518"."""
+        named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]
         result: list[tuple[FactCreate, Doc]] = []
-        for one in self._valid(learned):
-            quote = self._shown(
-                one.quote, one.object, lambda quote, one=one: self._stated(one, narrowed(quote, one.object))
-            )
-            if quote is None:
+        for fact, quote in self._shown("fact", learned):
+            if not checks.numbers_said(f"{fact.subject} {fact.predicate}", named).enough(looked=self.looked):
+                self.dropped["not_said"] += 1
                 continue
+            user = self.profiled and is_user(fact.subject, self.names)
             try:
                 body = FactCreate(
                     agent_id=self.owner["agent_id"],
                     user_id=self.owner["user_id"],
-                    **about(one, self.owner, user=self.profiled and is_user(one.subject, self.names)),
+                    **about(fact, self.owner, user=user),
                     trust=self.trust_of(quote),
-                    valid_from=self._valid_from(one, quote),
+                    **self._valid(fact, quote),
                 )
             except (ValidationError, Invalid):
                 self.dropped["invalid"] += 1
@@ -165,74 +181,76 @@ class Rules:
             result.append((body, self.source_of(quote)))
         return result
 
-    def _stated(self, one: LearnedFact, quote: Quote) -> str | None:
-        return _fact(one, quote, self) or withdrawn(quote, one.predicate.replace("_", " "), self.lines)
+    def _valid(self, fact: LearnedFact, quote: Quote) -> Doc:
+        """Returns from when a fact holds, or until when: the time that the model gives, if its numbers follow from the
+        message, else the time of the message. When it ended is not known, so it stands beside what held then, too."""
+        begun = self._dated(fact.valid_from, quote)
+        if fact.holds != "past":
+            return {"valid_from": begun or quote.line.at}
+        over = {"valid_until": quote.line.at, "on_conflict": "keep_both"}
+        return over | ({"valid_from": begun} if begun and begun < quote.line.at else {})
 
-    def _valid_from(self, one: LearnedFact, quote: Quote) -> str:
-        if one.valid_from is None:
-            return quote.line.at
-        try:
-            if time_shown(one.valid_from, quote):
-                return one.valid_from
-        except ValueError:
-            pass
-        self.dropped["time_not_said"] += 1
-        return quote.line.at
+    def _dated(self, given: str | None, quote: Quote) -> str | None:
+        """Returns a time that the model gives, if its numbers follow from the message."""
+        if given is None:
+            return None
+        at = checks.time_said(given, quote.lines, quote.sentence, looked=self.looked)
+        if at is None:
+            self.dropped["not_said"] += 1
+        return at
 
     # --- Profile ------------------------------------------------------------------------------------------------------
 
     def profile(self, learned: Sequence[ProfileItem | None]) -> list[tuple[ProfileItem, Quote]]:
-        """Returns the items that the user said about themselves, each with its quote."""
-        result: list[tuple[ProfileItem, Quote]] = []
-        for one in self._valid(learned):
-            quote = self._shown(
-                one.quote, one.value, lambda quote, one=one: profile_reason(one, narrowed(quote, one.value))
-            )
-            if quote is not None:
-                result.append((one, quote))
-        return result
+        """Returns the items that the user said about themselves, each with its quote. A topic that nobody said is left
+        out: with a number that stands nowhere, or in words of its own without the second look."""
+        return [(self._without_new_topic(item, quote), quote) for item, quote in self._shown("profile", learned)]
+
+    def _without_new_topic(self, item: ProfileItem, quote: Quote) -> ProfileItem:
+        topic = item.topic or ""
+        worded = not checks.stands(topic, "\n".join(line.text for line in quote.lines))
+        if checks.numbers_said(topic, self.lines).stands and (self.looked or not worded):
+            return item
+        return item.model_copy(update={"topic": None})
 
     # --- Lessons ------------------------------------------------------------------------------------------------------
 
     def lessons(
         self, learned: Sequence[LearnedLesson | None], known: Mapping[str, Sequence[str]]
     ) -> list[LearnedLesson]:
-        """Returns new lessons that a message shows. A lesson that the model was shown is no new evidence for itself."""
+        """Returns new lessons. A lesson that the model was shown is no new evidence for itself. Its numbers stand in
+        what was said or what a tool gave back, anywhere: a lesson draws on more than its quote."""
         texts = {normalise_content(text) for each in known.values() for text in each}
         result: list[LearnedLesson] = []
-        for one in self._valid(learned):
-            if normalise_content(one.text) in texts:
+        for lesson, _ in self._shown("lesson", learned):
+            if normalise_content(lesson.text) in texts:
                 self.dropped["known"] += 1
-            elif (
-                self._shown(one.quote, one.text, lambda quote, one=one: lesson_reason(one.text, quote, self.lines))
-                is not None
-            ):
-                result.append(one)
+            elif checks.numbers_said(lesson.text, self.lines).enough(looked=self.looked):
+                result.append(lesson)
+            else:
+                self.dropped["not_said"] += 1
         return result
 
     # --- Parts --------------------------------------------------------------------------------------------------------
 
-    def _valid(self, learned: Sequence[Any]) -> Iterator[Any]:
-        for one in learned:
-            if one is None:
-                self.dropped["invalid"] += 1
+    def _shown(self, part: str, learned: Sequence[Any]) -> Iterator[tuple[Any, Quote]]:
+        """Yields the items that may be stored, each with its quote. The others are counted; what of them becomes a
+        memory (`_only_remembered`) counts as `reworded`."""
+        for item in learned:
+            if item is None or item == UNSUPPORTED:
+                self.dropped["invalid" if item is None else "unsupported"] += 1
+                continue
+            quote = checks.find(item.quote, self.lines, "user")
+            if part in ("fact", "profile") and quote is not None:
+                reason = self._misplaced(item, quote)
+                if reason and self._only_remembered(item):
+                    reason = "reworded"
             else:
-                yield one
-
-    def _shown(self, text: str, value: str, rule: Any) -> Quote | None:
-        """Returns the place of a quote, or None if the item is dropped. `rule` takes the quote and returns a reason."""
-        if not value.strip():
-            self.dropped["empty"] += 1
-            return None
-        quote = find(text, self.lines, "user")
-        reason: str | None = "unfounded"
-        if quote is not None:
-            idle = "small_talk" if is_idle(quote.sentence) else None
-            reason = rule(quote) or idle or withdrawn(quote, value, self.lines)
-        if reason is not None:
-            self.dropped[reason] += 1
-            return None
-        return quote
+                reason = checks.lacks(part, item, self.lines)
+            if reason is not None:
+                self.dropped[reason] += 1
+            elif quote is not None:
+                yield item, quote
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
@@ -244,97 +262,42 @@ class Rules:
         said = self.said.get(quote.line.seq)
         return {"memory_ids": [] if said is None else [said["memory_id"]], "quote": quote.text}
 
-    def names_user(self, text: str) -> bool:
-        """Returns whether a text names the user, as "user" or by name."""
-        plain = " ".join(token.word for token in tokens(text))
-        return plain in USER_WORDS or any(mentions(text, name) for name in (*self.names, "user"))
 
-
-def about(one: FactReply, owner: Mapping[str, str | None], *, user: bool) -> Doc:
+def about(fact: FactReply, owner: Mapping[str, str | None], *, user: bool) -> Doc:
     """Returns subject, predicate, object and cardinality of a fact. If it is about the user, the subject is the
     reserved one, so that the profile shows what is learned. Raises Invalid for a value that the profile cannot have."""
-    stated = one.model_dump(include={"subject", "predicate", "object", "cardinality"})
+    stated = fact.model_dump(include={"subject", "predicate", "object", "cardinality"})
     if not user or owner["user_id"] is None:
         return stated
     stated["subject"] = USER
-    fact = {**stated, **owner}
-    if field_of(fact) is None:
+    of_profile = {**stated, **owner}
+    if field_of(of_profile) is None:
         return stated
-    settled(fact)
+    settled(of_profile)
     return stated | {"cardinality": "one"}
 
 
 def is_user(subject: str, names: Sequence[str]) -> bool:
     """Returns whether a subject is the user: a word such as "user", one of the user's names, or a part of one."""
-    words = [token.word for token in tokens(subject)]
-    if " ".join(words) in USER_WORDS or subject == USER:
+    own = words(subject)
+    if " ".join(own) in USER_WORDS or subject == USER:
         return True
-    return bool(words) and any({*words} <= {token.word for token in tokens(name)} for name in names)
+    return bool(own) and any({*own} <= {*words(name)} for name in names)
 
 
-def _memory(one: LearnedMemory, content: str, quote: Quote, rules: Rules) -> str | None:
-    if quote.line.role != "user":
-        return None if quotes.promised(quote) else "said_by_assistant"
-    if quotes.cited(quote, content):
-        return "cited"
-    if reason := _contradicted(content, quote, wish=one.memory_type in WISHES):
-        return reason
-    about = evidence.about_user(quote, content)
-    if about == "of_another_person" and not _names_person(content, quote, rules):
-        return about
-    if about == "not_about_user" and one.memory_type not in WISHES and rules.names_user(content):
-        return about
-    unstated = None if one.memory_type in WISHES else states_nothing(content, quote)
-    return unstated or evidence.content_shown(content, quote, rules.names) or says_verbs(content, quote)
-
-
-def _contradicted(content: str, quote: Quote, *, wish: bool) -> str | None:
-    """Returns `question`, `unsure` or `negated` if the memory says as certain, or denies, what the quote does not."""
-    negated = evidence.negated(content)
-    reason = evidence.asserted(quote, content, negated=negated, requested=wish and evidence.requested(quote))
-    if reason == "unsure" and table("unsure").found_in(content):
-        return None
-    if reason == "negated" and content == quote.sentence:  # says what it denies
-        return None
-    if reason is None and negated and not evidence.negated(quote.sentence):
-        return "negated"
-    return reason
-
-
-def _names_person(content: str, quote: Quote, rules: Rules) -> bool:
-    """Returns whether a memory is about the person that its quote is about: a relative, or the first word's name."""
-    people = evidence.other_person(quote, content)
-    if any(word in content.casefold() for word in people):
-        return True
-    first = tokens(quote.sentence)[:1]
-    return not people and bool(first) and mentions(content, first[0].word) and not rules.names_user(content)
-
-
-def _fact(one: LearnedFact, quote: Quote, rules: Rules) -> str | None:
-    if quote.line.role != "user":
-        return "said_by_assistant"
-    if no_value(one.object) or no_value(one.subject):
-        return "no_value"
-    if not evidence.shown(one.object, quote.sentence):
-        return "not_said"
-    if not evidence.says_predicate(one.predicate, quote, one.object):
-        return "predicate_not_said"
-    told = f"{one.predicate.replace('_', ' ')} {one.object}"
-    if reason := evidence.asserted(quote, one.object, negated=evidence.negated(told)):
-        return reason
-    user = rules.names_user(one.subject) or is_user(one.subject, rules.names)
-    if user and not evidence.relative(one.subject):
-        return "cited" if quotes.cited(quote, one.object) else _of_user(one, quote)
-    subject = " ".join(token.word for token in tokens(one.subject) if not rules.names_user(token.word))
-    if not evidence.shown(subject, quote.line.text):
-        return "subject_not_said"
-    apart = not evidence.shown(subject, evidence.clause_of(quote, one.object))
-    return "of_user" if apart and evidence.about_user(quote, one.object) is None else None
-
-
-def _of_user(one: LearnedFact, quote: Quote) -> str | None:
-    """Returns why a fact is not about the user. That the user has a brother is; what the brother does is not."""
-    about = evidence.about_user(quote, one.object)
-    if about in ("of_another_person", "not_about_user") and evidence.relative(one.predicate.replace("_", " ")):
-        return None if evidence.name(one.object) or evidence.number(one.object) else about
-    return about
+def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
+    """Returns the fields to add and replace in `profile`. The last item of a field counts."""
+    lists = {"interest": "interests", "conversation_preference": "conversation_preferences"}
+    patch: dict[str, Any] = {}
+    for item in items:
+        if item.field in lists:
+            patch.setdefault(lists[item.field], []).append(item.value)
+        elif item.field == "preference":
+            patch.setdefault("preferences", {})[item.topic or item.value] = item.value
+        elif item.field == "age":
+            digits = "".join(character for character in item.value if character.isdecimal())
+            if digits and int(digits) <= 150:
+                patch["age"] = int(digits)
+        else:
+            patch[item.field] = item.value
+    return {name: value for name, value in patch.items() if value != profile.get(name)}

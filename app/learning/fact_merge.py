@@ -17,19 +17,20 @@ from functools import partial
 import orjson
 
 from app.core.clock import Clock
+from app.core.language import words
 from app.embedding.embedder import Embedder
 from app.facts.keys import USER, field_of, predicate_key, value_of
 from app.facts.merging import Book, BookMerge, Contended, contended, plain
 from app.facts.repository import FactRepository
-from app.facts.schemas import FACT_GROUPS, RULE, FactCreate
+from app.facts.schemas import FACT_GROUPS, FACTS, RULE, FactCreate
 from app.jobs import queue
 from app.jobs.models import MERGE_PREDICATES
 from app.jobs.runner import Done, Run
-from app.learning import evidence, prompts
+from app.jobs.skipping import skipping
+from app.learning import prompts
+from app.learning.checks import stands
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
-from app.learning.output_validation import hard_said
-from app.learning.words import no_value, table, tokens
 from app.llm.base import LLM, configured
 from app.memories.models import Embeddings
 from app.storage.changes import Change, CommitConflict
@@ -37,7 +38,6 @@ from app.storage.protocol import Store
 from app.storage.repository import anything, pages
 from app.storage.schema import Absent, Doc, Filter, In, Not, both
 from app.storage.search import SYSTEM, Scope
-from app.storage.text import terms
 
 PROMPT = "merge_fact"
 
@@ -49,19 +49,11 @@ def refusal(value: str | None, inputs: Sequence[str]) -> str | None:
         value: The merged object.
         inputs: The objects that it is made of.
     """
-    if value is None or no_value(value):
+    if value is None or not words(value):
         return "contradiction"
-    said = " ".join(inputs)
-    known = {token.word for token in tokens(said)} | table("generic").words | table("articles").words
-    if any(token.word not in known for token in tokens(value)) and not set(terms(value)) <= set(terms(said)):
+    if not stands(value, " ".join(inputs)):
         return "invented"
-    if not hard_said(value, said):
-        return "invented"
-    if any(not set(terms(one)) & set(terms(value)) for one in inputs):
-        return "left_out"
-    if any(not hard_said(one, value) for one in inputs):
-        return "left_out"
-    return "negated" if evidence.negated(value) != any(map(evidence.negated, inputs)) else None
+    return None if all(stands(said, value) for said in inputs) else "left_out"
 
 
 class FactMergeJob:
@@ -202,13 +194,14 @@ class PredicateJobs:
                 if group["group_id"] in seen:
                     continue
                 first = await facts.first_of(group["group_id"])
-                if first is None or first["predicate_key"] == predicate_key(first["predicate"]):
-                    marks.append(_mark(facts, group, first))
-                    continue
-                book = await merge.book_of(first)
-                seen |= {*book.left}
-                if dry_run or await self._commit(run, merge, book, first):
-                    merged.add(book)
+                with skipping(*((FACT_GROUPS, group["group_id"]) if first is None else (FACTS, first["fact_id"]))):
+                    if first is None or first["predicate_key"] == predicate_key(first["predicate"]):
+                        marks.append(_mark(facts, group, first))
+                        continue
+                    book = await merge.book_of(first)
+                    seen |= {*book.left}
+                    if dry_run or await self._commit(run, merge, book, first):
+                        merged.add(book)
             if not dry_run:
                 await self._commit_marks(run, marks)
             await run.progress(merged.facts, None)

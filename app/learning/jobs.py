@@ -8,7 +8,8 @@ from functools import partial
 
 from app.core.work import off_loop
 from app.jobs.runner import Done, Run
-from app.learning import prompts, summaries
+from app.jobs.skipping import handled, skipping
+from app.learning import prompts
 from app.learning.conversation_extractors import (
     Conversation,
     ExperienceExtractor,
@@ -19,7 +20,7 @@ from app.learning.conversation_extractors import (
 from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools
 from app.learning.derivations import commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
-from app.learning.summaries import SummaryExtractor, ask_for, extracted, stored, written_by
+from app.learning.summaries import SummaryExtractor, ask_for, stored, written_by
 from app.llm.base import LLM, Budget, configured
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
@@ -44,8 +45,6 @@ PAGE = 500
 SAID_CHARS = 200
 """The length of an interaction's summary in characters."""
 INTERACTION = "interaction"
-EXTRACTED_MESSAGES = 1_000
-"""For a longer session, the extract uses the beginning and this many last messages."""
 BEGINNING = 20
 """The number of first messages that are searched for the user's first one."""
 
@@ -69,12 +68,10 @@ class ConversationJobs:
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
         report = Report()
-        learning = (
-            self._learn_without_model(run, scope, lines, report)
-            if self._llm is None
-            else self._learn_with(self._llm, run, scope, lines, report)
-        )
-        result = await learning
+        if self._llm is None:
+            result: Doc | None = self._wait_for_model(lines, report)
+        else:
+            result = await self._learn_with(self._llm, run, scope, lines, report)
         if result is None:
             return Done({"skipped": "the session is gone"})
         if run.payload.get("ended"):
@@ -111,14 +108,10 @@ class ConversationJobs:
                 raise _SessionGone
             yield await self._talk(scope, session, chunk)
 
-    async def _learn_without_model(
-        self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
-    ) -> Doc:
-        """Writes the summary as an extract. The other extractors and their messages wait for a model: `learned_seq`
-        stays."""
+    def _wait_for_model(self, lines: Sequence[prompts.TranscriptLine], report: Report) -> Doc:
+        """Says what was not done. The messages wait for a model: `learned_seq` stays."""
         if lines:
-            _skip_all_but(SummaryExtractor.name, report, NO_LLM)
-        await self._extract(run, scope, report)
+            _skip_all_but("", report, NO_LLM)
         return {"messages": len(lines), "llm": None}
 
     async def _over(self, run: Run, report: Report, result: Doc) -> Done:
@@ -128,32 +121,30 @@ class ConversationJobs:
         return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
     async def summarize(self, run: Run) -> Done:
-        """Writes a new summary of the whole session. Without a model it is an extract, unless a caller asked for a
-        model's summary.
-        Raises what the model's client raises."""
+        """Writes a new summary of the whole session. Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         if self._llm is None and run.lease.job.operation_id is None:
-            report = Report()
-            await self._extract(run, scope, report)
-            return Done({"parts": report.parts})
+            return Done({"skipped": NO_LLM})  # queued by an earlier version, or while there was a model
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
         if session is None or not prompts.heard(lines):
             return Done({"skipped": "there is nothing to summarize"})
         llm = configured(self._llm)
         budget, talk = llm.budget(self._tools.allowance(run.tenant)), await self._talk(scope, session, lines)
-        written = await self._written(run, talk, llm, budget)
-        try:
-            result = await commit_planned(run, stored(self._tools, talk, written))
-        except Skipped as why:
-            return Done({"skipped": str(why), "llm": budget.spent})
-        return Done({"summary": result["summary"], "llm": budget.spent})
+        with skipping(SESSIONS, session["session_id"]):
+            written = await self._written(run, talk, llm, budget)
+            try:
+                result = await commit_planned(run, stored(self._tools, talk, written))
+            except Skipped as why:
+                return Done({"skipped": str(why), "llm": budget.spent})
+            return Done({"summary": result["summary"], "llm": budget.spent})
+        return Done({"skipped": "what the session holds cannot be handled", "llm": budget.spent})
 
     async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
         """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
         chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
         for number, chunk in enumerate(chunks, start=1):
-            summary = await ask_for(replace(talk, lines=chunk), summary, llm, budget)
+            summary = await ask_for(self._tools, replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
         assert summary is not None
         return written_by(llm.model_for(prompts.Summary), talk, summary)
@@ -171,7 +162,7 @@ class ConversationJobs:
         sessions = SessionRepository(self._tools.store, scope)
         lines: list[prompts.TranscriptLine] = []
         async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
-            size, trust = sum(len(doc["text"]) for doc in docs), self._tools.settings.trust
+            size, trust = sum(len(str(doc.get("text"))) for doc in docs), self._tools.settings.trust
             lines += await off_loop(size, prompts.read, docs, trust)
         return lines
 
@@ -180,7 +171,8 @@ class ConversationJobs:
         said: dict[int, Doc] = {}
         memories = MemoryRepository(self._tools.store, scope)
         async for docs in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
-            said |= {doc["source"]["message_seq"]: doc for doc in docs if was_said_in(session, doc)}
+            kept = handled(MEMORIES, docs, lambda doc: (was_said_in(session, doc), doc["source"]["message_seq"]))
+            said |= {seq: doc for doc, (in_session, seq) in kept if in_session}
             if said and min(said) <= lines[0].seq:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
@@ -195,7 +187,7 @@ class ConversationJobs:
         ]
         by_seq = {doc["seq"]: doc for doc in docs}
         ordered = [by_seq[seq] for seq in sorted(by_seq)]
-        size, trust = sum(len(doc["text"]) for doc in ordered), self._tools.settings.trust
+        size, trust = sum(len(str(doc.get("text"))) for doc in ordered), self._tools.settings.trust
         return await off_loop(size, prompts.read, ordered, trust)
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -210,24 +202,6 @@ class ConversationJobs:
         except CommitConflict:
             log.info("the session is gone, or messages were changed meanwhile")
 
-    async def _extract(self, run: Run, scope: Scope, report: Report) -> None:
-        session = await self._session(run, scope)
-        lines = [] if session is None else await self._around(scope, session, EXTRACTED_MESSAGES)
-        if session is None or not lines:
-            return
-        if session["summary"] and session.get("summary_seq") == lines[-1].seq:
-            report.skip(SummaryExtractor.name, "the summary covers all messages")
-            return
-        talk = await self._talk(scope, session, lines)
-        name = SummaryExtractor.name
-        derivation_id = talk.derivation_id(name, summaries.VERSION)
-        try:
-            plan = await extracted(self._tools, talk)
-        except Skipped as why:
-            report.skip(name, str(why))
-        else:
-            await LearningRun(self._tools, run, report).derive(name, derivation_id, talk, plan)
-
     async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
         """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
         written summary, the user's first words describe the conversation."""
@@ -238,7 +212,8 @@ class ConversationJobs:
         user_id, users = session["user_id"], self._tools.users(scope)
         first = next((line.text for line in lines if line.role == "user"), lines[0].text)
         said = first if is_extract(session) else session["summary"] or first
-        entry = InteractionIn(summary=" ".join(said.split())[:SAID_CHARS], timestamp=lines[-1].at)
+        told = " ".join(said.split())[:SAID_CHARS]
+        entry = InteractionIn(summary=told, agent_id=session["agent_id"], timestamp=lines[-1].at)
 
         async def plan() -> tuple[Doc, list[Change]]:
             outcome = await users.interact(user_id, entry, ALWAYS)

@@ -1,19 +1,26 @@
-"""The protocol of extractors, and the loop that runs them: one call to the model for all parts of a source."""
+"""The protocol of extractors, and the loop that runs them.
+
+For each stretch of a source: one call for all parts (one more for what tools gave back, which no other part sees), one
+second look at all items, which may only remove some, and then the plans.
+"""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from app.core import prompt_text
+from app.core.work import off_loop
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Run
+from app.jobs.skipping import skipping
 from app.learning import prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
+from app.learning.extraction import UNSUPPORTED
 from app.llm.base import LLM, Budget, ReplyShape
 from app.storage.changes import Change
-from app.storage.schema import Doc
+from app.storage.schema import Collection, Doc
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +44,11 @@ class LearningSource(Protocol):
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
         """Returns the id of the derivation of this extractor from this source."""
+        ...
+
+    @property
+    def record(self) -> tuple[Collection, str]:
+        """The record that an operation names where the content of the source cannot be handled."""
         ...
 
     def described(self) -> Doc:
@@ -70,26 +82,13 @@ class PartRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer to one part: `reply` has the part's shape."""
+    """A model's answer to one part: `reply` has the part's shape. `looked`: the second look removed from it what no
+    quote supports."""
 
     reply: Any
     request: PartRequest
     model: str
-
-
-@dataclass(frozen=True, slots=True)
-class Extraction:
-    """Memories in the model's answer, and the ids of the memories that it was shown. `quoted` has all quotes of the
-    answer if code is to add what it leaves out."""
-
-    memories: Sequence[prompts.LearnedMemory | None]
-    known: Sequence[str]
-    quoted: Sequence[str] | None = None
-
-
-def quoted_in(reply: Any) -> list[str]:
-    """Returns the quotes of an answer about a conversation, also those of items that are dropped."""
-    return [one.quote for part in ("memories", "profile", "facts") for one in getattr(reply, part, ()) if one]
+    looked: bool = False
 
 
 class Extractor(Protocol[S_contra]):
@@ -112,6 +111,10 @@ class Extractor(Protocol[S_contra]):
         """Returns what the model is shown. Raises `Skipped` if the part has nothing to ask, or Forbidden."""
         ...
 
+    def may_hold(self, source: S_contra, answer: Answer, item: Any, /) -> bool:
+        """Returns whether an item may be stored, as far as code can see it alone. The second look is for these."""
+        ...
+
     def plan(self, tools: Tools, source: S_contra, /, answer: Answer) -> DerivationPlan:
         """Returns the plan for an answer. It reads anew whenever it runs, so it can run again after a
         conflict without asking the model again."""
@@ -119,6 +122,7 @@ class Extractor(Protocol[S_contra]):
 
 
 Part = tuple[Extractor[S], PartRequest]
+PartAnswer = tuple[Extractor[S], Answer]
 
 
 async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> Any:
@@ -136,6 +140,51 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
     shape = _shape(parts)
     room = llm.prompt_tokens - prompts.SHAPE_TOKENS - prompt_text.count(f"{source.data({})}{instructions}")
     return await llm.reply(instructions, source.data(prompts.fitting(known, room)), shape, budget)
+
+
+NOT_SHOWN = {"importance", "superseded_ids", "memory_type", "cardinality", "procedure_id"}
+"""Fields of an item that say nothing a quote could support."""
+
+
+async def looked_at(source: S, answers: Sequence[PartAnswer[S]], llm: LLM, budget: Budget) -> list[PartAnswer[S]]:
+    """Asks the model which items their quotes do not support, and returns the answers without them. Without an item
+    nothing is asked.
+
+    The request begins as that of the answers did: with the conversation. Raises what the model's client raises.
+    """
+    places = await off_loop(len(source.data({})), lambda: list(_to_look_at(source, answers)))
+    if places:
+        items = [
+            {"number": number, "part": name, **_as_shown(getattr(answer.reply, name)[at])}
+            for number, (_, answer, name, at) in enumerate(places, start=1)
+        ]
+        known = {name: value for _, answer in answers for name, value in answer.request.known.items() if name in SEEN}
+        instructions = prompts.load("second_look").text
+        taken = prompt_text.count(f"{source.data({'items': items})}{instructions}") + prompts.SHAPE_TOKENS
+        shown = source.data({**prompts.fitting(known, llm.prompt_tokens - taken), "items": items})
+        look = await llm.reply(instructions, shown, prompts.SecondLook, budget)
+        for objection in look.unsupported:
+            if 1 <= objection.number <= len(places):
+                _, answer, name, at = places[objection.number - 1]
+                getattr(answer.reply, name)[at] = UNSUPPORTED
+    return [(part, replace(answer, looked=True)) for part, answer in answers]
+
+
+def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[Extractor[S], Answer, str, int]]:
+    """Yields the places of the items that may be stored: part, answer, the name of the list, and the index in it."""
+    for part, answer in answers:
+        for name in part.shape.model_fields:
+            for at, item in enumerate(getattr(answer.reply, name) or ()):
+                if item is not None and part.may_hold(source, answer, item):
+                    yield part, answer, name, at
+
+
+SEEN = ("tool_calls", "earlier")
+"""What the second look sees beside the items, because they may be drawn from it."""
+
+
+def _as_shown(item: Any) -> Doc:
+    return {"says": item} if isinstance(item, str) else item.model_dump(exclude=NOT_SHOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +210,9 @@ class LearningRun:
         """
         done = 0
         async for source in sources:
-            parts = [part for each in extractors(source) if (part := await self._part(each, source)) is not None]
-            for apart in (False, True):
-                asked = [part for part in parts if part[1].apart == apart]
-                if asked and not self.report.unreachable:
-                    await self._learn(source, asked, llm, budget)
+            with skipping(*source.record):
+                parts = [part for each in extractors(source) if (part := await self._part(each, source)) is not None]
+                await self._learn(source, parts, llm, budget)
             if self.report.failed:
                 break
             done += source.size
@@ -176,37 +223,57 @@ class LearningRun:
         """Returns the part to ask for, or None if it was learned before or is skipped; nothing is asked for it then."""
         if await self._noted(extractor.name, _id(source, extractor)):
             return None
-        try:
-            return extractor, await extractor.request(self.tools, source)
-        except Skipped as why:
-            self.report.skip(extractor.name, str(why))
-        except Forbidden as error:
-            self.report.skip(extractor.name, error.detail)
+        with skipping(*source.record):
+            try:
+                return extractor, await extractor.request(self.tools, source)
+            except Skipped as why:
+                self.report.skip(extractor.name, str(why))
+            except Forbidden as error:
+                self.report.skip(extractor.name, error.detail)
         return None
 
     async def _learn(self, source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> None:
+        """Asks for the parts, looks at the answers for a second time, and commits what is left. If the second look
+        fails, its parts fail, and nothing that was not looked at is stored."""
+        answers: list[PartAnswer[S]] = []
+        for apart in (False, True):
+            answers += await self._asked(source, [part for part in parts if part[1].apart == apart], llm, budget)
+        if self.tools.settings.llm.verify:
+            try:
+                answers = await looked_at(source, answers, llm, budget)
+            except (LLMReplyInvalid, LLMUnavailable, LLMBudgetSpent) as error:
+                self._failed([(extractor, answer.request) for extractor, answer in answers], error)
+                return
+        for extractor, answer in answers:
+            plan = extractor.plan(self.tools, source, answer)
+            await self.derive(extractor.name, _id(source, extractor), source, plan)
+
+    async def _asked(self, source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> list[PartAnswer[S]]:
         """Asks for all parts in one call. If that answer cannot be used, each part is asked for by itself, until the
-        server is gone or the budget is spent."""
+        server is gone or the budget is spent. Returns the answers that can be used."""
+        if not parts or self.report.unreachable:
+            self._failed(parts, self.report.unreachable)
+            return []
         try:
             reply = await ask(source, parts, llm, budget)
         except LLMReplyInvalid as error:
             if len(parts) == 1:
-                return self._failed(parts, error)
-            for number, part in enumerate(parts):
-                await self._learn(source, [part], llm, budget)
-                if self.report.unreachable:
-                    return self._failed(parts[number + 1 :], self.report.unreachable)
-            return None
+                self._failed(parts, error)
+                return []
+            return [answer for part in parts for answer in await self._asked(source, [part], llm, budget)]
         except (LLMUnavailable, LLMBudgetSpent) as error:
-            self.report.unreachable = error
-            return self._failed(parts, error)
-        for extractor, request in parts:
-            plan = extractor.plan(self.tools, source, Answer(reply, request, llm.model_for(_shape(parts))))
-            await self.derive(extractor.name, _id(source, extractor), source, plan)
-        return None
+            self._failed(parts, error)
+            return []
+        model = llm.model_for(_shape(parts))
+        return [(extractor, Answer(reply, request, model)) for extractor, request in parts]
 
-    def _failed(self, parts: Sequence[Part[S]], error: LLMUnavailable | LLMReplyInvalid | LLMBudgetSpent) -> None:
+    def _failed(
+        self, parts: Sequence[Part[S]], error: LLMUnavailable | LLMReplyInvalid | LLMBudgetSpent | None
+    ) -> None:
+        if isinstance(error, LLMUnavailable | LLMBudgetSpent):
+            self.report.unreachable = error
         for extractor, _ in parts:
+            assert error is not None
             log.warning("a part was not learned", extra={"part": extractor.name, "code": error.code})
             self.report.fail(extractor.name, error.detail)
 
@@ -229,14 +296,17 @@ class LearningRun:
         """Commits a plan with its derivation, unless that derivation exists."""
         if await self._noted(name, derivation_id):
             return
-        try:
-            result = await commit_noted(self.run, _guarded(plan, source), derivation_id, source.described())
-        except Skipped as why:
-            self.report.skip(name, str(why))
-        except Forbidden as error:
-            self.report.skip(name, error.detail)
-        else:
-            self.report.add(name, result or {})
+        with skipping(*source.record):
+            try:
+                result = await commit_noted(self.run, _guarded(plan, source), derivation_id, source.described())
+            except Skipped as why:
+                self.report.skip(name, str(why))
+            except Forbidden as error:
+                self.report.skip(name, error.detail)
+            else:
+                self.report.add(name, result or {})
+            return
+        self.report.skip(name, "what was learned cannot be handled")
 
 
 def _place(part: Part[S]) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
+from app.core.language import words
 from app.errors import Forbidden
 from app.learning.dependencies import Tools
 from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
-from app.learning.words import tokens
 from app.memories.models import AGENTS
 from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_one
 from app.storage.changes import Change
@@ -53,11 +53,12 @@ async def learned_experience(
     Lessons that contain one of `names` are not learned."""
     agents = Repository(tools.store, scope, AGENTS)
     old = await agents.find_one(agent_id)
-    experience = None if old is None else merge_experience(old["experience"], learned, source, names)
+    now = rfc3339(tools.clock.now())
+    experience = None if old is None else merge_experience(old["experience"], learned, source, now, names)
     if old is None or experience is None or experience == old["experience"]:
         return {"learned": 0}, []
     grown = sum(len(experience[name]) - len(old["experience"][name]) for name in LESSONS)
-    return {"learned": grown}, [agents.update(old, {"experience": experience}, now=rfc3339(tools.clock.now()))]
+    return {"learned": grown}, [agents.update(old, {"experience": experience}, now=now)]
 
 
 def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
@@ -91,8 +92,8 @@ class SharingRule:
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    words = [token.word for token in tokens(text)]
-    return {tuple(words[at : at + QUOTED_WORDS]) for at in range(len(words) - QUOTED_WORDS + 1)}
+    said = words(text)
+    return {tuple(said[at : at + QUOTED_WORDS]) for at in range(len(said) - QUOTED_WORDS + 1)}
 
 
 def texts_of(fields: Doc) -> list[str]:

@@ -1,6 +1,5 @@
 """Prompts of the extractors, and the transcript of a conversation that they read."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,10 +19,13 @@ from pydantic import (
 )
 
 from app.core import prompt_text
-from app.core.characters import is_small_talk
+from app.core.characters import says_nothing
+from app.core.language import sentences
 from app.core.served_text import strip_served
 from app.core.work import off_loop
+from app.jobs.skipping import handled
 from app.llm.base import ReplyShape
+from app.sessions.schemas import MESSAGES
 from app.setting_groups import TrustSettings
 from app.storage.schema import Doc
 
@@ -36,7 +38,6 @@ SHAPE_TOKENS = 700
 LEAST_STRETCH = 400
 MESSAGE_CHARS = 8_000
 """The limit of characters of one message."""
-SENTENCE_END = re.compile(r"(?<=[.!?\u2026\u06d4\u061f\u0964])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*[\r\n]+\s*")
 SENTENCE_CHARS = 1_000
 
 
@@ -59,8 +60,12 @@ class TranscriptLine:
 
 def read(messages: Sequence[Doc], trust: TrustSettings) -> list[TranscriptLine]:
     """Returns the messages of users and assistants that have a text, in order."""
-    lines = [_line(doc, trust.of(doc["role"])) for doc in messages if doc["role"] in READ_ROLES]
-    return [line for line in lines if line.text]
+
+    def line(doc: Doc) -> TranscriptLine | None:
+        return _line(doc, trust.of(doc["role"])) if doc["role"] in READ_ROLES else None
+
+    lines = handled(MESSAGES, messages, line)
+    return [line for _, line in lines if line is not None and line.text]
 
 
 def _line(doc: Doc, trust: float) -> TranscriptLine:
@@ -70,7 +75,7 @@ def _line(doc: Doc, trust: float) -> TranscriptLine:
 
 def heard(lines: Sequence[TranscriptLine]) -> list[TranscriptLine]:
     """Returns the lines without small talk. Nothing can be learned from it."""
-    return [line for line in lines if not is_small_talk(line.text)]
+    return [line for line in lines if not says_nothing(line.text)]
 
 
 async def chunked(lines: Sequence[TranscriptLine], prompt_tokens: int) -> list[list[TranscriptLine]]:
@@ -181,8 +186,18 @@ class Shape(ReplyShape):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class LearnedMemory(Shape):
+class CitedItem(Shape):
+    """What an item of a conversation says of itself. Code filters by these fields and by no other rule of meaning
+    (`checks.KEPT`). Every one must be given: a model that leaves one out has not thought of it."""
+
     quote: QuoteText
+    about: Literal["user", "other", "nobody"]
+    whom: Annotated[str, StringConstraints(max_length=100)] | None
+    certainty: Literal["stated", "guessed", "asked"]
+    holds: Literal["now", "past", "planned", "corrected"]
+
+
+class LearnedMemory(CitedItem):
     content: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
     context: ReplyLine | None
     memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
@@ -205,11 +220,7 @@ class FactReply(Shape):
     valid_from: Annotated[str, StringConstraints(max_length=40)] | None
 
 
-class _Quoted(Shape):
-    quote: QuoteText
-
-
-class LearnedFact(FactReply, _Quoted):
+class LearnedFact(FactReply, CitedItem):
     """A fact of a conversation. Pydantic takes fields of the last base first, so the quote comes first."""
 
 
@@ -218,10 +229,9 @@ class LearnedFacts(Shape):
     facts: Annotated[list[Annotated[LearnedFact, LENIENT]], Field(max_length=50)]
 
 
-class ProfileItem(Shape):
-    quote: QuoteText
+class ProfileItem(CitedItem):
     field: Literal["name", "age", "home", "occupation", "interest", "conversation_preference", "preference"]
-    about: Annotated[str, StringConstraints(max_length=100)] | None
+    topic: Annotated[str, StringConstraints(max_length=100)] | None
     value: ReplyLine
 
 
@@ -230,8 +240,7 @@ class LearnedProfile(Shape):
     profile: Annotated[list[Annotated[ProfileItem, LENIENT]], Field(max_length=30)]
 
 
-class LearnedLesson(Shape):
-    quote: QuoteText
+class LearnedLesson(CitedItem):
     kind: Literal[
         "common_scenarios",
         "effective_strategies",
@@ -255,7 +264,7 @@ SUMMARY_SENTENCES = 8
 def _sentences(value: Any) -> Any:
     """Returns the first sentences of a summary that differ. A text is split into sentences. A blank one is none."""
     if isinstance(value, str) and value.strip():
-        value = SENTENCE_END.split(value)
+        value = sentences(value)
     if not isinstance(value, list):
         return value
     said = [part.strip()[:SENTENCE_CHARS] for part in value if isinstance(part, str)]
@@ -298,7 +307,7 @@ class JudgedPair(Shape):
     """What a model says of two records. The quotes come before the reason, so that a model writes them first."""
 
     id: Annotated[int, Field(ge=0, le=1000)]
-    verdict: Literal["both_hold", "changed", "contradiction"]
+    verdict: Literal["same", "contradicts", "replaces", "unrelated"]
     earlier_words: QuoteText
     later_words: QuoteText
     reason: Annotated[str, StringConstraints(max_length=1000)]
@@ -316,7 +325,8 @@ class RevisedSteps(Shape):
     revised_steps: Annotated[list[ReplyLine], Field(max_length=30)]
 
 
-class InsightSource(_Quoted):
+class InsightSource(Shape):
+    quote: QuoteText
     number: int
 
 
@@ -331,6 +341,20 @@ class FoundInsight(Shape):
 class DayText(Shape):
     answer_tokens, cheap = 500, True
     text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+
+
+class Objection(Shape):
+    """Why the quote of an item does not support it. The reason comes first, so that a model thinks before it counts."""
+
+    why: str
+    number: int
+
+
+class SecondLook(Shape):
+    """An objection that is cut off or cannot be read would let its item pass, so the whole answer is then wrong."""
+
+    whole = True
+    unsupported: Annotated[list[Objection], Field(max_length=500)]
 
 
 def together(shapes: Sequence[type[ReplyShape]]) -> type[ReplyShape]:

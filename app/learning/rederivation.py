@@ -15,6 +15,7 @@ from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run
+from app.jobs.skipping import handled, skipping
 from app.learning.derivations import DERIVATIONS
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
@@ -44,11 +45,15 @@ class Rederivation:
         if session is None:
             return Done({"skipped": "the session is gone"})
         find = partial(self._store.find, DERIVATIONS, run.tenant, Eq("session_id", session["session_id"]))
-        notes = [note async for docs in pages(find, DERIVATIONS, PAGE) for note in docs if _learned(note)]
-        covering = [note for note in notes if note["from_seq"] <= payload["seq"] <= note["to_seq"]]
+        notes, covering = list[Doc](), list[Doc]()
+        async for docs in pages(find, DERIVATIONS, PAGE):
+            covers = handled(DERIVATIONS, docs, lambda note: _learned(note) and _covers(note, payload["seq"]))
+            notes += [note for note, _ in covers if _learned(note)]
+            covering += [note for note, covers_it in covers if covers_it]
         judge = _Judge(run, scope, learns=self._learns)
         for note in covering:
-            await judge.judge(note)
+            with skipping(DERIVATIONS, note["derivation_id"]):
+                await judge.judge(note)
         told = [note for note in notes if "summary" in note["result"]]
         quoted = [note for note in covering if "quotes" in note["result"]]
         gone: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"]) for note in told]
@@ -108,8 +113,9 @@ class _Judge:
         facts = await self._facts.get_many(note["result"].get("fact_ids") or [])
         for collection, docs in ((MEMORIES, memories), (FACTS, facts)):
             for doc in docs.values():
-                if self._names(doc):
-                    await self._one(collection, doc, note)
+                with skipping(collection, doc[collection.id_field]):
+                    if self._names(doc):
+                        await self._one(collection, doc, note)
 
     def _names(self, doc: Doc) -> bool:
         """Returns whether the record was learned from the message. Of a session without memories of its messages no
@@ -157,6 +163,11 @@ class _Judge:
 def _learned(note: Doc) -> bool:
     """Returns whether a derivation learned from messages. The note that a session ended is not repeated."""
     return "from_seq" in note and "noted" not in note["result"]
+
+
+def _covers(note: Doc, seq: int) -> bool:
+    """Returns whether a derivation learned from the message with that number."""
+    return bool(note["from_seq"] <= seq <= note["to_seq"])
 
 
 def _rekeyed(note: Doc) -> list[Change]:

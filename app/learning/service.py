@@ -4,10 +4,10 @@ Extraction that takes longer than its request may: the answer is an operation, a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -25,8 +25,9 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned
 from app.llm.base import LLM, configured
 from app.memories.schemas import MemoryCreated
+from app.sessions.long_messages import within_limit
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import MessageIn
+from app.sessions.schemas import MessageIn, MessageWarning
 from app.storage.changes import Change, Insert
 from app.storage.schema import Doc
 from app.storage.search import Scope
@@ -41,6 +42,8 @@ class ExtractRequest(Owned):
             "messages": [{"role": "user", "content": "I prefer action movies."}],
         }
     )
+
+    LONG_TEXTS: ClassVar = frozenset({"messages"})
 
     messages: Annotated[list[MessageIn], Field(min_length=1, description="As they were said, at most 500.")]
 
@@ -58,6 +61,7 @@ class Extracted(Schema):
     disputed: Count = Field(description="Memories that contradict ones of more trust, or pinned ones.")
     dropped: dict[str, Count] = Field(description="What the model said and was not taken, by reason.")
     llm: Spent
+    warnings: list[MessageWarning] = Field([], description="What was over the limit of a text, and was read cut.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +118,15 @@ class Learning:
         Raises what the model's client raises; nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
-        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(body))
+        kept = await within_limit(body.messages, self._tools.settings.limits.text_chars)
+        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(kept.messages))
         budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
-        extraction = [
+        answers = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
             for chunk in await prompts.chunked(talk.lines, llm.prompt_tokens)
             if prompts.heard(chunk)
         ]
-        plan = part.plan_all(self._tools, talk, llm.model, extraction)
+        plan = part.plan_all(self._tools, talk, llm.model, answers)
 
         async def unless_erased() -> WriteResult:
             """Raises Conflict if the user was erased while the model was reading."""
@@ -129,17 +134,17 @@ class Learning:
             if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")
             shown = {name: result[name] for name in ("items", "created", "superseded", "disputed", "dropped")}
-            return WriteResult({**shown, "llm": budget.spent}, changes, 201)
+            return WriteResult({**shown, "llm": budget.spent, "warnings": kept.warnings}, changes, 201)
 
         return unless_erased
 
-    async def _lines(self, body: ExtractRequest) -> list[prompts.TranscriptLine]:
+    async def _lines(self, messages: Sequence[MessageIn]) -> list[prompts.TranscriptLine]:
         now = rfc3339(self._tools.clock.now())
         docs = [
             {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
-            for seq, each in enumerate(body.messages, start=1)
+            for seq, each in enumerate(messages, start=1)
         ]
-        size = sum(len(each.text()) for each in body.messages)
+        size = sum(len(each.text()) for each in messages)
         lines = await off_loop(size, prompts.read, docs, self._tools.settings.trust)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")

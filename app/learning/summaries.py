@@ -1,161 +1,36 @@
-"""Summaries of a session and of a day: written by the language model, or extracts if there is none."""
+"""Summaries of a session and of a day, as the language model writes them. Without one there are none."""
 
 import logging
-import math
-import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from app.core.clock import rfc3339
+from app.core.language import sentences, word_count
 from app.core.served_text import strip_served
-from app.core.work import off_loop
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.learning import prompts
+from app.learning.checks import numbers_said
 from app.learning.conversation_extractors import Conversation, source
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan
 from app.learning.episodes import Batch, chunks
-from app.learning.learning_run import Answer, PartRequest, Skipped, ask
-from app.learning.output_validation import borne_out
-from app.learning.prompts import SENTENCE_END, TranscriptLine
+from app.learning.episodes import lines as lines_of
+from app.learning.extraction import UNSUPPORTED
+from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
+from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
-from app.sessions.repository import EXTRACT, SessionRepository, SessionSummaries, SummaryText, expected, is_extract
+from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Doc
 from app.storage.search import Scope
-from app.storage.text import UNSPACED, terms
 
-VERSION = "extract.1"
-"""The version of extracts. It takes the place of a prompt's version in the source of a summary."""
 MAX_WORDS = 150
-FIRST_WORDS = 50
-"""The limit for the user's first message."""
-SENTENCE_WORDS = 40
-"""A longer sentence is cut, so that one log line or table does not fill the whole extract."""
-SAID_AGAIN = 1 / 3
-"""The factor for the weight of a term that the extract already contains."""
-SHORT_TERMS = 4
-"""The worth of a sentence is its weight divided by its number of terms, but at least by this: "Yes, Berlin." alone says
-little."""
-CONSIDERED = 2_000
-"""The number of last sentences that are considered, since each choice compares all of them."""
-
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-_WORD = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\s{UNSPACED}]+")
-
-
-@dataclass(frozen=True, slots=True)
-class _Sentence:
-    """A sentence of a message, with its distinct terms and its number of words."""
-
-    line: int
-    """The index of its message."""
-    text: str
-    terms: tuple[str, ...]
-    words: int
-
-
-def extract(lines: Sequence[TranscriptLine], words: int = MAX_WORDS) -> str:
-    """Returns at most `words` words of the conversation, with the name or role of the speaker before each run of
-    sentences. In scripts without spaces two characters count as a word. Returns an empty string if the lines have no
-    text."""
-    first = next((at for at, line in enumerate(lines) if line.role == "user"), 0)
-    sentences = list(_sentences(lines, first))
-    opening = list(_opening(sentences, first, min(FIRST_WORDS, words)))
-    chosen = [*opening, *_choice(sentences, opening, lines, words - sum(one.words for one in opening))]
-    return _joined(lines, sorted(chosen, key=sentences.index))
-
-
-def _sentences(lines: Sequence[TranscriptLine], first: int) -> Iterator[_Sentence]:
-    """Yields the sentences of the message `first`, and the last `CONSIDERED` of all sentences."""
-    found = [
-        (at, text)
-        for at, line in enumerate(lines)
-        for part in SENTENCE_END.split(line.text)
-        if (text := _cut(" ".join(part.split()), SENTENCE_WORDS))
-    ]
-    early = [(at, text) for at, text in found[:-CONSIDERED] if at == first][:CONSIDERED]
-    for at, text in [*early, *found[-CONSIDERED:]]:
-        yield _Sentence(at, text, tuple(dict.fromkeys(terms(text))), _count(text))
-
-
-def _opening(sentences: Sequence[_Sentence], first: int, words: int) -> Iterator[_Sentence]:
-    """Yields the first sentences of the message `first` that fit into `words`."""
-    left = words
-    for one in (one for one in sentences if one.line == first):
-        if one.words > left:
-            return
-        left -= one.words
-        yield one
-
-
-def _choice(
-    sentences: Sequence[_Sentence], opening: Sequence[_Sentence], lines: Sequence[TranscriptLine], words: int
-) -> Iterator[_Sentence]:
-    """Yields the best sentences that fit, best first. A sentence is weighted by the trust of its message. Equal
-    sentences are chosen once."""
-    weights = _weights(sentences)
-    said = {one.text for one in opening}
-    for one in opening:
-        _say(one, weights)
-    waiting = [one for one in sentences if one.text not in said and one.terms]
-    while waiting:
-        waiting = [one for one in waiting if one.words <= words and one.text not in said]
-        if not waiting:
-            return
-        best = max(waiting, key=lambda one: (_worth(one, weights) * lines[one.line].trust, -one.line))
-        said.add(best.text)
-        _say(best, weights)
-        words -= best.words
-        yield best
-
-
-def _weights(sentences: Sequence[_Sentence]) -> dict[str, float]:
-    often = Counter(term for one in sentences for term in one.terms)
-    messages: dict[str, set[int]] = {}
-    for one in sentences:
-        for term in one.terms:
-            messages.setdefault(term, set()).add(one.line)
-    total = len({one.line for one in sentences})
-    return {term: (1 + math.log(count)) * math.log(1 + total / len(messages[term])) for term, count in often.items()}
-
-
-def _worth(one: _Sentence, weights: dict[str, float]) -> float:
-    return sum(weights[term] for term in one.terms) / max(len(one.terms), SHORT_TERMS)
-
-
-def _say(one: _Sentence, weights: dict[str, float]) -> None:
-    for term in one.terms:
-        weights[term] *= SAID_AGAIN
-
-
-def _joined(lines: Sequence[TranscriptLine], chosen: Sequence[_Sentence]) -> str:
-    """Joins sentences to one paragraph, so that no line can pose as a turn of the conversation."""
-    parts: list[str] = []
-    before: str | None = None
-    for one in chosen:
-        speaker = " ".join((lines[one.line].name or lines[one.line].role).split())
-        parts.append(one.text if speaker == before else f"{speaker}: {one.text}")
-        before = speaker
-    return " ".join(parts)
-
-
-def _count(text: str) -> int:
-    return sum(1 for _ in _WORD.finditer(text))
-
-
-def _cut(text: str, words: int) -> str:
-    """Returns the first words, with `…` if the text was cut."""
-    for number, found in enumerate(_WORD.finditer(text)):
-        if number == words:
-            return text[: found.start()].rstrip() + " …"
-    return text
-
+"""The most words of a summary. In scripts without spaces two characters count as a word."""
 
 PROMPT = "day"
 MOST_CHUNKS = 3
@@ -165,7 +40,8 @@ log = logging.getLogger(__name__)
 
 
 def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]:
-    """Returns a function that describes days in one run, with one budget for all of them."""
+    """Returns a function that describes days in one run, with one budget for all of them. A sentence with a number
+    that no log has is left out."""
     budget, prompt = llm.budget(), prompts.load(PROMPT)
 
     async def tell(actions: Sequence[Doc], earlier: str | None) -> Doc | None:
@@ -179,7 +55,8 @@ def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], 
             for chunk in islice(chunks(batch, limit, len(actions)), MOST_CHUNKS):
                 request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
-                text = strip_served(reply.text).strip() or text
+                told, logged = sentences(strip_served(reply.text)), lines_of(chunk)
+                text = " ".join(part for part in told if _numbers_said(part, logged, text, looked=False)) or text
         except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
             log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:
@@ -187,9 +64,6 @@ def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], 
         return {"text": text, "model": llm.model_for(prompts.DayText), "prompt_version": prompt.id}
 
     return tell
-
-
-EXTRACT_SOURCE = {"origin": "consolidation", "prompt_version": VERSION}
 
 
 class SummaryExtractor:
@@ -202,22 +76,31 @@ class SummaryExtractor:
         """Returns the earlier summary. Raises Skipped if there is no session, or if the summary covers the messages."""
         if talk.session is None:
             raise Skipped("there is no session")
-        if (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
+        earlier = None if is_extract(talk.session) else talk.session["summary"]
+        if earlier and (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
             raise Skipped("the summary covers these messages")
-        return PartRequest({"earlier": talk.session["summary"]})
+        return PartRequest({"earlier": earlier})
+
+    def may_hold(self, talk: Conversation, answer: Answer, sentence: str) -> bool:
+        """Returns whether a sentence has no number that nobody said."""
+        return _numbers_said(sentence, talk.lines, answer.request.known["earlier"], looked=True)
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
-        """Returns the plan that stores the summary of an answer."""
+        """Returns the plan that stores the summary of an answer. Raises Skipped if none of its sentences is kept."""
         earlier = answer.request.known["earlier"]
-        kept = faithful(answer.reply.summary, talk.lines, earlier)
+        kept = faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked)
         written = replace(written_by(answer.model, talk, kept.text), rolls=earlier is not None)
         return stored(tools, talk, written, kept.dropped)
 
 
-async def ask_for(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
-    """Returns a summary of `earlier` and the lines of `talk`. Raises what the model's client raises."""
-    reply = await ask(talk, [(SummaryExtractor(), PartRequest({"earlier": earlier}))], llm, budget)
-    return faithful(reply.summary, talk.lines, earlier).text
+async def ask_for(tools: Tools, talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
+    """Returns a summary of `earlier` and the lines of `talk` after the second look, or `earlier` if nothing is kept.
+    Raises what the model's client raises."""
+    part, request = SummaryExtractor(), PartRequest({"earlier": earlier})
+    answer = Answer(await ask(talk, [(part, request)], llm, budget), request, llm.model_for(prompts.Summary))
+    if tools.settings.llm.verify:
+        ((_, answer),) = await looked_at(talk, [(part, answer)], llm, budget)
+    return faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked).text or earlier or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,44 +111,41 @@ class Faithful:
     dropped: Counter[str]
 
 
-def faithful(told: Sequence[str], lines: Sequence[TranscriptLine], earlier: str | None) -> Faithful:
-    """Returns the sentences of a model's summary that what it sums up bears out: at most `MAX_WORDS` words of them, and
-    no more words than were said. If nothing is left, it is an extract of the lines."""
+def faithful(
+    told: Sequence[str], lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool = False
+) -> Faithful:
+    """Returns the sentences of a model's summary that the second look left and whose numbers were said: at most
+    `MAX_WORDS` words of them, and no more words than were said."""
     said = "\n".join([*(f"{line.name or ''} {line.text} {line.at}" for line in lines), earlier or ""])
-    left = min(MAX_WORDS, _count(said))
+    left = min(MAX_WORDS, word_count(said))
     kept: list[str] = []
     dropped: Counter[str] = Counter()
-    for sentence in filter(None, (part.strip() for part in SENTENCE_END.split(strip_served("\n".join(told)).strip()))):
+    dropped["unsupported"] = sum(sentence == UNSUPPORTED for sentence in told)
+    for sentence in sentences(strip_served("\n".join(part for part in told if part != UNSUPPORTED))):
         if sentence in kept:
-            dropped["repeated"] += 1
-        elif not borne_out(sentence, lines, earlier):
-            dropped["not_borne_out"] += 1
-        elif _count(sentence) > left:
-            dropped["too_long"] += 1
+            dropped["known"] += 1
+        elif not _numbers_said(sentence, lines, earlier, looked=looked):
+            dropped["not_said"] += 1
+        elif word_count(sentence) > left:
+            dropped["invalid"] += 1
         else:
-            left -= _count(sentence)
+            left -= word_count(sentence)
             kept.append(sentence)
-    return Faithful(" ".join(kept) or EXTRACT + extract(lines), dropped)
+    return Faithful(" ".join(kept), +dropped)
+
+
+def _numbers_said(sentence: str, lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool) -> bool:
+    """Returns whether the numbers of a sentence stand in the conversation, in its times or in the earlier summary. The
+    second look may find them there as words."""
+    before = replace(lines[0], text=earlier) if earlier else None
+    times = replace(lines[0], text=" ".join(line.at for line in lines))
+    return numbers_said(sentence, [*lines, times, *([before] if before else [])]).enough(looked=looked)
 
 
 def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
     """Returns the model's text as a summary of the lines of `talk`."""
     origin, last = source(talk, prompts.load(SummaryExtractor.prompt), model), talk.lines[-1]
     return SummaryText(text, least_trust(talk), origin, last.seq, last.at)
-
-
-async def extracted(tools: Tools, talk: Conversation) -> DerivationPlan:
-    """Returns the plan that stores an extract of all lines of `talk`. Raises Skipped if the session has a summary that
-    a model or a caller wrote, since that says more."""
-    session, lines = talk.session, talk.lines
-    assert session is not None
-    if session["summary"] and not is_extract(session):
-        raise Skipped("a summary stands that was written")
-    quoted = await off_loop(sum(len(line.text) for line in lines), extract, lines)
-    if not quoted:
-        raise Skipped("nothing was said that can be quoted")
-    trust, last = least_trust(talk), lines[-1]
-    return stored(tools, talk, SummaryText(EXTRACT + quoted, trust, dict(EXTRACT_SOURCE), last.seq, last.at))
 
 
 def least_trust(talk: Conversation) -> float:
@@ -284,6 +164,8 @@ def stored(
     summaries = SessionSummaries(MemoryRepository(tools.store, talk.scope), Embeddings(tools.embedder))
 
     async def plan() -> tuple[Doc, list[Change]]:
+        if not summary.text:
+            raise Skipped("no sentence of the summary is kept")
         session = await sessions.find_one(begun["session_id"])
         if session is None or session["created_at"] != begun["created_at"]:
             raise Skipped("the session is gone")

@@ -22,6 +22,8 @@ class ReplyShape(BaseModel):
     """Most tokens of an answer of this shape."""
     cheap: ClassVar[bool] = False
     """A small model can give such an answer."""
+    whole: ClassVar[bool] = False
+    """Of an answer that was cut off nothing can be used: what it does not say counts, too."""
 
 
 class Allowance(Protocol):

@@ -131,6 +131,8 @@ class OpenAIChat:
                 said = await self._ask(self._messages(instructions, data, shape, kind), shape, kind, budget, again)
                 return await off_loop(len(said), parse, said, shape)
             except CutOff as error:
+                if issubclass(shape, ReplyShape) and shape.whole:
+                    raise Malformed("it was cut off") from None
                 return await off_loop(len(error.text), parse_cut, error.text, shape)
             except _Unsupported as error:
                 if self._formats[0] == kind:

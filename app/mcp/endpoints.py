@@ -6,13 +6,19 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from app.api import strict
+from app.api.fast_path import LARGE_BODY, StrictRequest
+from app.api.strict import JsonScan
 from app.auth.dependencies import authenticate, check_origin, header
+from app.core.work import in_turn, work_for
 from app.errors import UnsupportedMediaType
+from app.setting_groups import LimitSettings
 
 PATH = "/mcp"
+ENVELOPE_DEPTH = 3
+"""Levels around the arguments of a tool: `{"params": {"arguments": {…}}}`."""
 _TYPE = b"content-type"
 _NAMES = frozenset({"agent_id", "user_id"})
 
@@ -29,11 +35,49 @@ class Endpoint:
         request = Request(scope)
         check_origin(request)  # checked even with a key, since the protocol requires it
         principal = await authenticate(request)
+        work_for(principal.scope.tenant)
         strict.check(scope["query_string"], _NAMES)
         scope = {**scope, "headers": _json_headers(request)}
         if self._sdk is None:  # importing the SDK takes a second, so it waits for the first call
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
-        await self._sdk.serve_http(principal, dict(request.query_params), scope, receive, send)
+        body = await McpRequest(scope, receive).strict_body()
+        await self._sdk.serve_http(principal, dict(request.query_params), scope, _replayed(body, receive), send)
+
+
+class McpRequest(StrictRequest):
+    """A message of the protocol, whose JSON keeps the limits of a REST body. Values in the arguments of a tool are
+    checked by the route that it calls, so that the model is told what is wrong with them."""
+
+    @property
+    def limits(self) -> LimitSettings:
+        """Those of REST, with room for what stands around the arguments of a tool."""
+        limits = super().limits
+        return limits.model_copy(update={"json_depth": limits.json_depth + ENVELOPE_DEPTH})
+
+    async def strict_body(self) -> bytes:
+        """Returns the body. Raises BadRequest if it is not JSON or repeats a key in an object, and Invalid if it is too
+        deep or holds too many values."""
+        body = await self.body()
+        if len(body) <= LARGE_BODY:
+            _check(body, self.limits)
+        else:
+            await in_turn(_check, body, self.limits)
+        return body
+
+
+def _check(body: bytes, limits: LimitSettings) -> None:
+    JsonScan(limits).feed(body)
+    strict.decoded(body, limits)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that gives the body at once, and then what comes from the client."""
+    whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return again
 
 
 def _json_headers(request: Request) -> list[tuple[bytes, bytes]]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from app.core.schemas import OWNED, Json
 from app.mcp import schemas as args
-from app.mcp.transport import ToolError, ToolRequest, changed, filled, given, matched, query, segment, warned
+from app.mcp.transport import Fenced, ToolError, ToolRequest, changed, filled, given, matched, query, segment, warned
+from app.memories.records import speaker_of
 from app.profiles.schemas import ListedUser
 
 _PAGES = 10
@@ -16,6 +17,9 @@ _PAGES = 10
 async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
     """Stores a memory."""
     fields = given(body, "shared") | ({"agent_id": None} if body.shared else {})
+    if body.key is not None and body.memory_type is None and not call.instructions:
+        fields["memory_type"] = await _kind_held(call, fields) or "fact"
+    _require_no_rule(call, fields.get("memory_type"))
     result = await call.write("/v1/memories", fields)
     similar = [{name: one[name] for name in ("memory_id", "content")} for one in result.body["similar"]]
     answer = {"memory_id": result.body["memory_id"], "new": result.status == 201}
@@ -24,9 +28,34 @@ async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
     return {**answer, "similar": similar} if similar else answer
 
 
+async def _kind_held(call: ToolRequest, fields: Json) -> str | None:
+    """Returns the type of the memory that holds a key, which a new text under this key keeps. None: there is none, or
+    the API key may not read."""
+    pair = {name: fields.get(name) for name in ("agent_id", "user_id")}
+    try:
+        page = (await call("GET", "/v1/memories" + query(**pair, key=fields["key"], limit=100))).body
+    except ToolError:
+        return None
+    kinds = (one["memory_type"] for one in page["items"] if all(one[name] == owner for name, owner in pair.items()))
+    return next(kinds, None)
+
+
+def _require_no_rule(call: ToolRequest, memory_type: str | None) -> None:
+    """Raises ToolError for a rule: what a model writes may be what it has just read, in a page or a mail."""
+    if memory_type == args.INSTRUCTION and not call.instructions:
+        raise ToolError(
+            "/memory_type: what a model stores is no instruction: use preference. The service's setting "
+            "RECALLD_MCP_INSTRUCTIONS=on allows it.",
+            code="forbidden",
+        )
+
+
 async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
     """Searches memories."""
-    found = (await call("POST", "/v1/memories/search", given(body))).body
+    if body.limit is not None and "top_k" in body.model_fields_set and body.limit != body.top_k:
+        raise ToolError("/limit: means the same as top_k: give one of them.")
+    fields = given(body, "limit") | {"top_k": body.limit or body.top_k}
+    found = (await call("POST", "/v1/memories/search", fields)).body
     mode = found["mode_used"]
     items = [_shown(item["memory"]) | matched(item["score"], mode) for item in found["items"]]
     return {"items": items, **warned(found)}
@@ -40,8 +69,8 @@ def _shown(memory: Json) -> Json:
         "memory_type": memory["memory_type"],
         "when": (memory["event_at"] or memory["created_at"])[:16] + "Z",
     }
-    speaker = filled(memory["source"], "speaker")
-    return {**shown, **speaker, **filled(memory, "key", "context", "tags")}
+    speaker = speaker_of(memory["source"])
+    return {**shown, **({"speaker": speaker} if speaker else {}), **filled(memory, "key", "context", "tags")}
 
 
 async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
@@ -68,8 +97,15 @@ async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
 
 async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
     """Changes the given fields of a memory."""
-    path = f"/v1/memories/{segment(body.memory_id)}"
-    return _whole((await call("PATCH", path, changed(body, "memory_id"))).body)
+    path, fields = f"/v1/memories/{segment(body.memory_id)}", changed(body, "memory_id")
+    _require_no_rule(call, body.memory_type)
+    if not call.instructions and body.memory_type is None and _SAYS & fields.keys():
+        _require_no_rule(call, (await call("GET", path)).body["memory_type"])  # the rule would say something else
+    return _whole((await call("PATCH", path, fields)).body)
+
+
+_SAYS = frozenset({"content", "context", "status"})
+"""Fields of a rule by which it says something else, or holds again."""
 
 
 def _whole(memory: Json) -> Json:
@@ -77,7 +113,8 @@ def _whole(memory: Json) -> Json:
     owners = {name: memory[name] for name in ("agent_id", "user_id")}
     more = filled(memory, "importance", "pinned", "metadata", "valid_from", "valid_until", "expires_at")
     became = filled(memory, "status", "supersedes", "superseded_by", "contradicts", "updated_at")
-    origin = {name: value for name, value in memory["source"].items() if value and name != "api_key_id"}
+    source = memory["source"] | {"speaker": speaker_of(memory["source"])}
+    origin = {name: value for name, value in source.items() if value and name != "api_key_id"}
     return {**_shown(memory), **owners, **more, **became, "source": origin}
 
 
@@ -120,6 +157,10 @@ async def get_context(call: ToolRequest, body: args.GetContext) -> str:
     """Returns the context for a message as text, with warnings at its end."""
     result = await call("POST", "/v1/context", {**given(body), "citations": "numbers"})
     lines = [result.body["text"] or "Nothing that is remembered bears on this."]
+    if (stable := result.body.get("stable")) is not None:
+        if stable["text"] is None:
+            lines = [result.body["volatile"]["text"]]
+        lines.append(f"(stable_etag: {stable['etag']})")
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in result.body["errors"]]
     lines += [f"({warning['detail']})" for warning in result.body["warnings"]]
     return "\n".join(lines)
@@ -152,8 +193,10 @@ async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
     messages = [given(message) for message in body.messages]
     fields = given(body, "session_id", "messages") | {"messages": messages}
     made = (await call.write(f"/v1/sessions/{segment(body.session_id)}/messages", fields)).body
-    return {"session_id": made["session_id"], "seqs": [one["seq"] for one in made["items"]]} | filled(
-        made, "memory_ids"
+    return (
+        {"session_id": made["session_id"], "seqs": [one["seq"] for one in made["items"]]}
+        | filled(made, "memory_ids")
+        | warned(made)
     )
 
 
@@ -204,6 +247,9 @@ async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
     return {"items": items, **warned(found.body)}
 
 
+SHOWN_NUMBERS = 20
+
+
 async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     """Creates or changes a task with several API calls. If one fails, the error says which were done."""
     task_id, done = body.task_id, []
@@ -213,9 +259,10 @@ async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     path = f"/v1/tasks/{segment(task_id)}"
     for what, method, below, change in _changes(body):
         try:
-            await (
-                call.write(path + below, change, f":{what}") if method == "POST" else call(method, path + below, change)
-            )
+            at = path + below
+            if what == "step":  # a model names the number that it has read, and the API the place
+                at += f"/{_place(body.step, (await call('GET', path)).body['plan'])}"
+            await (call.write(at, change, f":{what}") if method == "POST" else call(method, at, change))
         except ToolError as error:
             if done:
                 raise ToolError(f"Done: {', '.join(done)}. Not done: {what} and what follows it: {error}") from error
@@ -224,7 +271,7 @@ async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     task = (await call("GET", path)).body
     state = (await call("GET", f"{path}/working-memory")).body["text"]
     context = {"context": task["context"]} if task["context"] else {}
-    return {"task_id": task_id, "status": task["status"], "working_memory": state, **context}
+    return {"task_id": task_id, "status": task["status"], "working_memory": Fenced(state), **context}
 
 
 def _new_task(body: args.UpdateTask) -> Json:
@@ -232,6 +279,16 @@ def _new_task(body: args.UpdateTask) -> Json:
         raise ToolError("/goal: a new task needs a goal; give task_id to go on with one that is there.")
     fields = given(body, "task_id", "plan", "step", "step_status", "step_result", "note", "status")
     return {**fields, "status": "in_progress", "plan": _plan(body)}
+
+
+def _place(number: int | None, plan: list[Json]) -> int:
+    """Returns the place from 0 of the step with this number, which is the one that the working memory shows."""
+    numbers = [step["step"] for step in plan]
+    if number not in numbers:
+        raise ToolError(
+            f"/step: the plan has no step {number}; its steps are {', '.join(map(str, numbers)) or 'none'}."
+        )
+    return numbers.index(number)
 
 
 def _plan(body: args.UpdateTask) -> list[Json]:
@@ -250,7 +307,7 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
             yield "context", "PATCH", "/context", body.context
     if body.step is not None:
         step = {"status": body.step_status, "result": body.step_result}
-        yield "step", "PATCH", f"/plan/{body.step}", {name: value for name, value in step.items() if value is not None}
+        yield "step", "PATCH", "/plan", {name: value for name, value in step.items() if value is not None}
     if body.note is not None:
         yield "note", "POST", "/scratchpad", {"content": body.note}
     if body.status is not None:

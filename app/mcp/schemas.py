@@ -14,6 +14,9 @@ from app.tasks.schemas import StepStatus, TaskStatus
 
 CLEARABLE: Any = {"x-clearable": True}
 """Marks fields of an update that null clears. Their JSON schemas keep the null, which the others lose."""
+STORED: Any = {"x-stored": True}
+"""Marks types to store. Their JSON schemas have `instruction` only where a model may store it."""
+INSTRUCTION = "instruction"
 
 MemoryKind = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
 
@@ -30,7 +33,7 @@ class AgentsOwn(Schema):
 
 class RememberArguments(Whose):
     content: MemoryText = Field(description="One statement that stands alone: names, dates and places spelt out.")
-    memory_type: MemoryKind | None = Field(None, description="Default: fact.")
+    memory_type: MemoryKind | None = Field(None, description="Default: fact.", json_schema_extra=STORED)
     key: MemoryKey | None = Field(None, description="A name such as home_city: replaces what it held before.")
     context: str | None = Field(None, description="When it applies.")
     importance: Importance | None = Field(None, description="0 to 1; default 0.5.")
@@ -44,6 +47,8 @@ class RememberArguments(Whose):
 class RecallArguments(Whose):
     query: MemoryText = Field(description="What you want to know, in plain words.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
+    limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] | None = Field(None, description="As top_k.")
+    session_id: Identifier | None = Field(None, description="Said in this conversation only.")
     memory_types: Annotated[list[MemoryKind | Literal["message", "summary"]], Field(min_length=1)] | None = None
     tags: Tags | None = Field(None, description="Has one of these.")
     since: Timestamp | None = Field(None, description="RFC 3339 with zone.")
@@ -55,8 +60,11 @@ class GetContext(AgentsOwn):
     session_id: Identifier | None = Field(None, description="Adds its last messages.")
     task_id: Identifier | None = Field(None, description="Adds its state.")
     token_budget: Annotated[int, Field(strict=True, ge=1, le=100_000), WHOLE] | None = Field(
-        None, description="Most tokens; default 4000."
+        None, description="Default 4000."
     )
+    fill: Annotated[bool, Field(strict=True)] = False
+    layout: Literal["cached"] | None = None
+    stable_etag: str | None = None
 
 
 class LogAction(AgentsOwn):
@@ -85,8 +93,8 @@ class UpdateTask(Schema):
     session_id: Identifier | None = Field(None, description="Of a new task.")
     goal: str | None = None
     plan: list[str] | None = Field(None, description="Steps in order; replaces the plan.")
-    step: Annotated[int, Field(strict=True, ge=0, le=10_000), WHOLE] | None = Field(
-        None, description="Which step to mark, from 0."
+    step: Annotated[int, Field(strict=True), WHOLE] | None = Field(
+        None, description="Which step to mark, by its number in the working memory."
     )
     step_status: StepStatus | None = None
     step_result: Any = None
@@ -123,7 +131,7 @@ class GetMemory(Schema):
 class UpdateMemory(Schema):
     memory_id: Identifier
     content: Annotated[MemoryText | None, NotNull] = Field(None, description="")
-    memory_type: Annotated[MemoryKind | None, NotNull] = None
+    memory_type: Annotated[MemoryKind | None, NotNull] = Field(None, json_schema_extra=STORED)
     key: MemoryKey | None = Field(None, json_schema_extra=CLEARABLE)
     context: str | None = Field(None, json_schema_extra=CLEARABLE)
     importance: Annotated[Importance | None, NotNull] = Field(None, description="0 to 1.")
@@ -188,14 +196,16 @@ _WORTHLESS = frozenset(
 """Keywords that are left out of schemas. A value that violates such a rule is refused with the rule's message."""
 
 
-def schema(arguments: type[Schema], fixed: frozenset[str]) -> Json:
+def schema(arguments: type[Schema], fixed: frozenset[str], *, instructions: bool = False) -> Json:
     """Returns the JSON schema of a tool's arguments as short as possible, without arguments that the
-    connection fixes."""
+    connection fixes. `instructions`: a model may store memories of that type."""
     result = arguments.model_json_schema()
     defaults = {name: given.get("default") for name, given in result["properties"].items()}
     defs = result.get("$defs", {})
     properties = {name: _short(given, defs) for name, given in result["properties"].items() if name not in fixed}
     for name, given in properties.items():
+        if given.pop("x-stored", False) and not instructions:
+            given["enum"] = [kind for kind in given["enum"] if kind != INSTRUCTION]
         if isinstance(defaults[name], int) and not isinstance(defaults[name], bool):
             given["default"] = defaults[name]
     required = [name for name in result.get("required", []) if name not in fixed]
@@ -215,7 +225,8 @@ def _short(node: Any, defs: Json) -> Any:
         return node
     if node.get("x-clearable"):
         short = _short({name: value for name, value in node.items() if name != "x-clearable"}, defs)
-        return {**short, "type": [short["type"], "null"]}
+        about = {name: short.pop(name) for name in ("description",) if name in short}
+        return {"anyOf": [short, {"type": "null"}], **about}  # not `["string", "null"]`, which one client refuses
     if "$ref" in node:
         kept = {name: value for name, value in node.items() if name != "$ref"}
         return _short({**defs[node["$ref"].rpartition("/")[2]], **kept}, defs)

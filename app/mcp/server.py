@@ -5,7 +5,6 @@ A prompt is something that a user of a host can pick, and the text that the mode
 
 import json
 import re
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,10 +19,11 @@ from mcp.shared.exceptions import MCPError
 
 from app import VERSION
 from app.auth.keys import Principal
+from app.core.prompt_text import escape, framed
 from app.core.schemas import identifier
 from app.mcp.schemas import schema
 from app.mcp.tools import TOOLS, Toolbox, Whom, connected
-from app.mcp.transport import OWNERS_META, InProcess, ToolError, segment
+from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, InProcess, ToolError, quoted, segment
 from app.resources import Resources
 
 MAX_ARGUMENT = 1000
@@ -73,7 +73,7 @@ PROMPTS: Mapping[str, Prompted] = {
             "Stores what will matter later of this conversation.",
             Template(
                 "Remember what will matter later of this conversation$topic.$whose\n"
-                "For each lasting fact, preference, instruction, decision or lesson: recall first. If it is known, "
+                "For each lasting fact, preference, decision or lesson: recall first. If it is known, "
                 "leave it; if it corrects a memory, use remember with supersedes; else use remember, one statement "
                 "each, with names, dates and places spelt out. Name, home, occupation and interests go into "
                 "update_profile. Leave out secrets and small talk. Then tell me in a short list what you stored."
@@ -132,9 +132,10 @@ class _Handlers:
 
     async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
         """Lists the tools."""
-        whom = self._tools.whom
-        meta = {OWNERS_META: whom.values()} if whom.fixed else None
-        return types.ListToolsResult(tools=list(listed(whom.fixed)), meta=meta)
+        whom, instructions = self._tools.whom, self._tools.instructions
+        meta: dict[str, Any] = {OWNERS_META: whom.values()} if whom.fixed else {}
+        meta |= {INSTRUCTIONS_META: True} if instructions else {}
+        return types.ListToolsResult(tools=list(listed(whom.fixed, instructions)), meta=meta or None)
 
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Calls a tool. Errors of the tool are part of the result, so that the model can read them."""
@@ -143,11 +144,13 @@ class _Handlers:
         try:
             found = await self._tools.call(params.name, params.arguments or {}, _key(params))
         except ToolError as error:
-            return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
+            text = escape(str(error))
+            return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         if isinstance(found, str):
             return types.CallToolResult(content=[types.TextContent(type="text", text=found)])
-        text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=found)
+        shown = quoted(found)
+        text = framed(shown)
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=shown)
 
     async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
         """Lists the prompts."""
@@ -184,7 +187,7 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
         try:
             user_id = identifier(unquote(named[1], errors="strict"))
-            text = json.dumps(await self._tools.profile(user_id), ensure_ascii=False)
+            text = json.dumps(quoted(await self._tools.profile(user_id)), ensure_ascii=False)
         except (ToolError, ValueError) as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
         found = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
@@ -212,15 +215,16 @@ def server(tools: Toolbox) -> Server[Any]:
     return result
 
 
-@lru_cache(maxsize=4)
-def listed(fixed: frozenset[str]) -> tuple[types.Tool, ...]:
-    """Returns the tools without the arguments that the connection fixes."""
+@lru_cache(maxsize=8)
+def listed(fixed: frozenset[str], instructions: bool = False) -> tuple[types.Tool, ...]:
+    """Returns the tools without the arguments that the connection fixes, and without the type `instruction` where a
+    model may not store it."""
     return tuple(
         types.Tool(
             name=tool.name,
             title=tool.title,
             description=tool.description,
-            input_schema=schema(tool.arguments, fixed),
+            input_schema=schema(tool.arguments, fixed, instructions=instructions),
             annotations=types.ToolAnnotations(
                 read_only_hint=tool.reads,
                 destructive_hint=tool.destroys,
@@ -255,27 +259,15 @@ def _key(params: types.CallToolRequestParams) -> str | None:
 
 async def serve_http(principal: Principal, given: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
     """Answers one request of any protocol revision, without a session or stream. `given` are the owners named in the
-    URL.
+    URL. `receive` has the whole body: the task group would wrap errors of reading it.
     Raises Invalid or Forbidden."""
     principal, whom = connected(principal, Whom(**given), "/query/{}")
     resources: Resources = scope["state"]["resources"]
-    tools = Toolbox(InProcess(scope["app"], resources, principal, scope["state"]["request_id"]), whom)
+    api = InProcess(scope["app"], resources, principal, scope["state"]["request_id"])
+    tools = Toolbox(api, whom, resources.settings.mcp_instructions == "on")
     limit = resources.settings.limits.body_bytes
     manager = StreamableHTTPSessionManager(
         server(tools), json_response=True, stateless=True, max_request_body_size=limit
     )
-    body = await _whole(receive)  # read before the task group, which would wrap errors of reading it
     async with manager.run():
-        await manager.handle_request(scope, body, send)
-
-
-async def _whole(receive: Any) -> Any:
-    """Reads messages until the body is complete. Returns a `receive` that replays them."""
-    messages = deque([await receive()])
-    while messages[-1]["type"] == "http.request" and messages[-1].get("more_body", False):
-        messages.append(await receive())
-
-    async def again() -> Any:
-        return messages.popleft() if messages else await receive()
-
-    return again
+        await manager.handle_request(scope, receive, send)

@@ -3,15 +3,18 @@ them, whose owners it may fix.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
-from app.api.errors import known_fields, pointer, sentence
+from app.api.errors import models_at, pointer, sentence
+from app.api.strict import DECODER
 from app.auth.keys import Principal
+from app.core.prompt_text import map_strings, unquote
 from app.core.schemas import Json, Schema, identifier
-from app.errors import Forbidden, invalid
+from app.errors import BadRequest, Forbidden, invalid
 from app.mcp import record_tools
 from app.mcp import schemas as args
 from app.mcp.record_tools import get_profile
@@ -24,7 +27,7 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "remember",
             "Remember",
-            "Store one lasting thing: a fact, a preference, an instruction, a lesson. Not small talk, not secrets. "
+            "Store one lasting thing: a fact, a preference, a lesson. Not small talk, not secrets. "
             "An equal memory is not stored twice. To correct one, give its memory_id in supersedes.",
             args.RememberArguments,
             record_tools.remember,
@@ -43,9 +46,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "get_context",
             "Get context",
-            "All that bears on a message, as one text within a token budget: profile, facts, procedures, memories, "
-            "past actions, task and recent messages. Use it at the start of a conversation or task; recall is for one "
-            "question.",
+            "All that bears on a message, within a budget: profile, facts, procedures, memories, actions, task, "
+            "messages. For the start of a conversation or task; recall is for one question.",
             args.GetContext,
             record_tools.get_context,
             reads=True,
@@ -219,13 +221,14 @@ class Toolbox:
 
     api: Api
     whom: Whom = Whom()
+    instructions: bool = False
 
     async def call(self, name: str, arguments: Json, key: str | None = None) -> Result:
         """Runs a tool. Raises ToolError, and KeyError for an unknown tool."""
         tool = TOOLS[name]
-        body = self._read(tool.arguments, arguments)
+        body = self._read(tool.arguments, map_strings(arguments, unquote))
         try:
-            return await tool.run(ToolRequest(self.api, key), body)
+            return await tool.run(ToolRequest(self.api, key, self.instructions), body)
         except ToolError:
             raise
         except Exception as error:
@@ -238,7 +241,7 @@ class Toolbox:
                 raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
         ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
         try:
-            return wanted.model_validate({**arguments, **ours})
+            return _validated(wanted, {**arguments, **ours})
         except ValidationError as error:
             found = tuple(_told(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
             raise ToolError("The arguments are not valid.", errors=found) from error
@@ -250,6 +253,39 @@ class Toolbox:
         return await get_profile(ToolRequest(self.api), GetProfile(user_id=user_id))
 
 
+def _validated(wanted: type[Schema], arguments: Json) -> Schema:
+    """Returns the arguments. Several clients send lists, objects and numbers as JSON in a string (`"[1, 2]"`): such a
+    string is parsed once, where no string is wanted. Raises ValidationError."""
+    try:
+        return wanted.model_validate(arguments)
+    except ValidationError as error:
+        parsed = arguments
+        for fault in error.errors(include_url=False):
+            if isinstance(fault["input"], str) and fault["type"].endswith("_type") and fault["type"] != "string_type":
+                parsed = _parsed_at(parsed, fault["loc"])
+        if parsed is arguments:
+            raise
+        return wanted.model_validate(parsed)
+
+
+def _parsed_at(value: Any, place: Sequence[int | str]) -> Any:
+    """Returns the value with the JSON in the string at a place parsed. Nothing that is not JSON changes. Raises
+    ToolError if a key occurs twice in an object."""
+    if isinstance(value, str):
+        try:
+            return DECODER.decode(value)
+        except BadRequest as error:
+            raise ToolError(error.detail, code=error.code) from error
+        except (ValueError, RecursionError):
+            return value
+    if not place or not isinstance(value, list | dict):
+        return value
+    name, *rest = place
+    if isinstance(value, dict):
+        return {**value, name: _parsed_at(value[name], rest)} if name in value else value
+    return [_parsed_at(item, rest) if at == name else item for at, item in enumerate(value)]
+
+
 def _is(given: Any, fixed: str) -> bool:
     """Returns whether an argument is the id that the connection fixes, in any spelling."""
     try:
@@ -259,5 +295,5 @@ def _is(given: Any, fixed: str) -> bool:
 
 
 def _told(wanted: type[Schema], fault: Any) -> str:
-    known = known_fields(wanted, fault["loc"][:-1])
-    return f"{pointer(fault['loc']) or '/'}: {sentence(fault, known, 'argument')}"
+    models = models_at(wanted, fault["loc"][:-1])
+    return f"{pointer(fault['loc']) or '/'}: {sentence(fault, models, 'argument')}"

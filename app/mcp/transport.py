@@ -11,11 +11,16 @@ import httpx2
 import orjson
 
 from app.auth.keys import Principal
+from app.core.prompt_text import map_strings
+from app.core.prompt_text import quote as quote_text
 from app.core.schemas import Json, Schema
 from app.resources import Resources
+from app.setting_groups import without_secrets
 
 OWNERS_META = "recalld/owners"
 """The field of the tool list's `_meta` with the agent and user that the connection fixes."""
+INSTRUCTIONS_META = "recalld/instructions"
+"""The field of the tool list's `_meta` that says whether a model may store rules."""
 BAD = 400
 """The lowest status of an error."""
 
@@ -46,6 +51,8 @@ class ToolError(Exception):
     def __init__(self, detail: str, *, code: str = "invalid", errors: tuple[str, ...] = (), retry: str = "") -> None:
         self.code, self.detail = code, detail
         after = f"Try again after {retry} s." if retry else ""
+        self.once = " ".join([f"{'; '.join(errors) or detail} ({code})", after]).rstrip()
+        """The same for a person, in one line and each fault once: of a problem, `detail` names the fields, too."""
         super().__init__("\n".join([f"{detail} ({code})", *(f"- {error}" for error in errors), after]).rstrip())
 
 
@@ -143,7 +150,7 @@ class Remote:
     """Calls a remote service."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
-        self._client = client
+        self._client, self._url = client, without_secrets(str(client.base_url))
 
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -154,11 +161,11 @@ class Remote:
             found = response.json() if response.content else None
         except httpx2.HTTPError as error:
             raise ToolError(
-                f"The Recalld service at {self._client.base_url} cannot be reached: {type(error).__name__}.",
+                f"The Recalld service at {self._url} cannot be reached: {type(error).__name__}.",
                 code="unavailable",
             ) from error
         except json.JSONDecodeError as error:
-            raise ToolError(f"{self._client.base_url} does not answer as Recalld does.", code="unavailable") from error
+            raise ToolError(f"{self._url} does not answer as Recalld does.", code="unavailable") from error
         return ApiAnswer(response.status_code, found, {name.lower(): value for name, value in response.headers.items()})
 
 
@@ -172,6 +179,20 @@ async def get_caller(url: str, key: str | None) -> AsyncIterator[Remote]:
 
 Result = Json | str
 """The result of a tool: an object, or text for a prompt."""
+
+
+class Fenced(str):
+    """A text of a result that the service has made for a prompt: nothing in it acts as structure any more."""
+
+    __slots__ = ()
+
+
+def quoted(result: Json) -> Json:
+    """Returns an object as a model may read it. What it writes back of that is stored as it was (`unquote`)."""
+    shown: Json = map_strings(result, lambda text: text if isinstance(text, Fenced) else quote_text(text))
+    return shown
+
+
 A = TypeVar("A", bound=Schema)
 
 IDEMPOTENCY_KEY = "idempotency-key"
@@ -179,10 +200,12 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """The API as a tool calls it. `key` is the idempotency key of the caller, if there is one."""
+    """The API as a tool calls it. `key` is the idempotency key of the caller, if there is one. `instructions`: a model
+    may store rules (`RECALLD_MCP_INSTRUCTIONS`)."""
 
     api: Api
     key: str | None = None
+    instructions: bool = False
 
     async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> ApiAnswer:
         """Calls the API. Raises ToolError."""

@@ -63,7 +63,10 @@ class Decays:
         return columns.derived.get("decay", (columns.agent, each), lambda: _of_rows(columns, each))
 
     async def importance(self, doc: Doc, now_ms: int) -> float:
-        """Returns the importance of a memory at `now_ms`."""
+        """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
+        not faded by any settings, and none are read."""
+        if doc["pinned"] or to_ms(doc["anchored_at"]) >= now_ms:
+            return float(doc["base_importance"])
         decay = await self.of(doc["agent_id"])
         return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
 
@@ -89,12 +92,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`count` accesses of one memory, the last one at `at`."""
+    """`count` accesses of one memory, the last one at `at`. `since`: it counts if there was none since that time."""
 
     tenant: str
     memory_id: str
     count: int
     at: datetime
+    since: str | None = None
 
 
 class AccessRecorder:
@@ -102,13 +106,14 @@ class AccessRecorder:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
+        self._waiting: dict[tuple[str, str], tuple[int, datetime, str | None]] = {}
         self._recent: OrderedDict[tuple[str, str], datetime] = OrderedDict()
         self._flushing = asyncio.Lock()
         self._noted = asyncio.Event()
 
-    def note(self, tenant: str, memory_ids: list[str]) -> None:
-        """Counts one access of each memory, to be written later.
+    def note(self, tenant: str, memory_ids: list[str], since: str | None = None) -> None:
+        """Counts one access of each memory, to be written later. With `since` it counts no memory that was accessed
+        since that time.
 
         It drops new memories while `MAX_WAITING` others wait.
         """
@@ -116,9 +121,11 @@ class AccessRecorder:
         for memory_id in memory_ids:
             self._recent[(tenant, memory_id)] = now
             self._recent.move_to_end((tenant, memory_id))
-            count, _ = self._waiting.get((tenant, memory_id), (0, now))
+            count, _, once = self._waiting.get((tenant, memory_id), (0, now, None))
+            if count and since is not None:  # the one that waits counts
+                continue
             if count or len(self._waiting) < MAX_WAITING:
-                self._waiting[(tenant, memory_id)] = (count + 1, now)
+                self._waiting[(tenant, memory_id)] = (1 if once else count + 1, now, since)
         while len(self._recent) > MAX_RECENT:
             self._recent.popitem(last=False)
         self._noted.set()
@@ -145,8 +152,8 @@ class AccessRecorder:
     async def _flush(self) -> None:
         taken, self._waiting = self._waiting, {}
         by_tenant: dict[str, list[Access]] = {}
-        for (tenant, memory_id), (count, at) in taken.items():
-            by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
+        for (tenant, memory_id), (count, at, since) in taken.items():
+            by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at, since))
         pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
         while pieces:  # one after another, so that searches, which share the thread, run in between
             if not await self._write(pieces.pop()):
@@ -180,8 +187,11 @@ class AccessRecorder:
 
     def _keep(self, accesses: list[Access]) -> None:
         for access in accesses:
-            more, later = self._waiting.get((access.tenant, access.memory_id), (0, access.at))
-            self._waiting[access.tenant, access.memory_id] = (access.count + more, max(access.at, later))
+            more, later, once = self._waiting.get((access.tenant, access.memory_id), (0, access.at, None))
+            if more and access.since is not None:
+                continue
+            count = access.count + (0 if once else more)
+            self._waiting[access.tenant, access.memory_id] = (count, max(access.at, later), access.since)
 
     async def _record_alone(self, access: Access) -> bool:
         """Returns False if other writers changed the memory in each of `TRIES` attempts."""
@@ -199,13 +209,21 @@ class AccessRecorder:
         noted = {access.memory_id: access for access in accesses}
         docs = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
         decays = Decays(self._store, tenant)
-        changes = [_change(doc, noted[doc["memory_id"]], await decays.of(doc["agent_id"])) for doc in docs]
+        changes = [
+            _change(doc, noted[doc["memory_id"]], await decays.of(doc["agent_id"]))
+            for doc in docs
+            if _counts(doc, noted[doc["memory_id"]])
+        ]
         try:
             if changes:
                 await self._store.commit(changes)
         except CommitConflict:
             return False
         return True
+
+
+def _counts(doc: Doc, access: Access) -> bool:
+    return access.since is None or doc["last_accessed"] is None or str(doc["last_accessed"]) < access.since
 
 
 def _change(doc: Doc, access: Access, decay: DecayCurve) -> Update:

@@ -10,8 +10,10 @@ from datetime import timedelta
 from functools import partial
 
 from app.core.clock import Clock, SystemClock, new_id, rfc3339
+from app.core.work import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
+from app.jobs.skipping import skipping
 from app.memories.models import MEMORIES, PENDING, Embeddings, IndexText
 from app.memories.records import needs_new_entry, passage, standing
 from app.metrics import PENDING as WAITING
@@ -60,6 +62,16 @@ def _missing_of_memory(doc: Doc) -> Doc:
 MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry)
 
 
+async def passage_of(kind: Embeddable, doc: Doc) -> IndexText | None:
+    """Returns the text of a record that is to be indexed, or None if a job skips it because its terms cannot be made.
+    Outside a job the error is raised."""
+    with skipping(kind.collection, doc.get(kind.collection.id_field)):
+        passage = kind.passage(doc)
+        await off_loop(len(passage.content), passage.indexed)
+        return passage
+    return None
+
+
 class PendingEmbeddings:
     """Embeds the records on the list of pending embeddings."""
 
@@ -95,11 +107,17 @@ class PendingEmbeddings:
         for one, doc in found:
             if doc is None:
                 await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
-        waiting = [(one, doc) for one, doc in found if doc is not None]
-        embeddings = Embeddings(self._embedder)
-        passages = [self._kinds[one["collection"]].passage(doc) for one, doc in waiting]
-        done = 0
-        for (one, doc), entry in zip(waiting, await embeddings.entries_each(passages), strict=True):
+        embeddings, waiting, done = Embeddings(self._embedder), list[tuple[Doc, Doc, IndexText]](), 0
+        for one, doc in found:
+            if doc is None:
+                continue
+            passage = await passage_of(self._kinds[one["collection"]], doc)
+            if passage is None:
+                await self._try([self._put_off(one)])
+            else:
+                waiting.append((one, doc, passage))
+        entries = await embeddings.entries_each([passage for *_, passage in waiting])
+        for (one, doc, _), entry in zip(waiting, entries, strict=True):
             if entry.vector is None:
                 await self._try([self._put_off(one)])
             else:

@@ -1,23 +1,26 @@
 """HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field, TypeAdapter
 from typing_extensions import TypeAliasType
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
-from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, written
+from app.api.lookup import retriever_of
+from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas, search
 from app.memories.access_log import Decays
 from app.memories.feedback import FeedbackService
 from app.memories.models import MEMORIES, Embeddings
+from app.memories.narrowing import TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch
 from app.memories.service import MemoryService
-from app.retrieval.retriever import Retriever
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
@@ -42,10 +45,10 @@ def recall_of(request: Request) -> MemorySearch:
     The search endpoint calls it directly, because resolving a dependency takes as long as the search.
     """
     resources, principal = get_caller(request)
-    lookup = Retriever(resources.store, principal.scope, resources.embedder, MEMORIES, resources.second_stage)
-    return MemorySearch(
-        lookup, principal.scope, Decays(resources.store, principal.scope.tenant), resources.accesses, resources.clock
-    )
+    lookup = retriever_of(resources, principal.scope, MEMORIES)
+    decays = Decays(resources.store, principal.scope.tenant)
+    order = partial(resources.order_hits, resources.store)
+    return MemorySearch(lookup, principal.scope, decays, resources.accesses, resources.clock, order)
 
 
 MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]
@@ -55,6 +58,31 @@ FeedbackServiceDep = Annotated[FeedbackService, Depends(feedback_service)]
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 
 MemoryId = Annotated[Identifier, Path(examples=["mem_01a2003d395076f9a13acea58faaf745"])]
+
+
+_TAGS: TypeAdapter[list[str]] = TypeAdapter(Annotated[schemas.Tags, Field(min_length=1)])
+TagsParameter = Annotated[
+    str | None, Query(max_length=8_192, description='Has these tags: a JSON list, as `["alpha", "beta"]`.')
+]
+ExcludedTagsParameter = Annotated[
+    str | None, Query(max_length=8_192, description='Has none of these tags: a JSON list, as `["alpha"]`.')
+]
+
+
+async def tag_filters(
+    request: Request,
+    tags: TagsParameter = None,
+    tags_match: Annotated[
+        TagsMatch, Query(description="`any`: has at least one of `tags`. `all`: has each of them.")
+    ] = "any",
+    exclude_tags: ExcludedTagsParameter = None,
+) -> dict[str, Any]:
+    """Returns the filters by tags in the query string. Raises Invalid if one is no list of tags."""
+    return {
+        "tags": texts_in_query(request, "tags", tags, _TAGS),
+        "tags_match": tags_match,
+        "exclude_tags": texts_in_query(request, "exclude_tags", exclude_tags, _TAGS),
+    }
 
 
 async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
@@ -70,10 +98,12 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     pinned: Annotated[bool | None, Query()] = None,
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
+    by_tags: Annotated[dict[str, Any] | None, Depends(tag_filters)] = None,
     metadata: InMetadata = None,
 ) -> dict[str, Any]:
     """Returns the filters in the query string of lists and deletions."""
-    return dict(locals())
+    given = dict(locals())
+    return given | (given.pop("by_tags") or {})
 
 
 Filters = Annotated[dict[str, Any], Depends(list_filters)]

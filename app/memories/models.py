@@ -124,10 +124,22 @@ def flags_of(doc: Mapping[str, Any]) -> int:
     )
 
 
+EXTRACT = "(extract) "
+"""Prefix of a summary that quotes the conversation: earlier releases wrote such ones without a language model."""
+
+
+def quotes_only(doc: Mapping[str, Any]) -> bool:
+    """Returns whether a memory is a summary of quotes. No search finds it beside the messages that it quotes."""
+    derived = doc["source"]["origin"] not in _NOT_DERIVED
+    return doc["memory_type"] == "summary" and derived and str(doc["content"]).startswith(EXTRACT)
+
+
 MAX_TAGS = 64
 STANDING = "instruction"
 SMALL_TALK = "small_talk"
 """Values of the field `standing`."""
+LINKS = "replaced_by"
+"""The field that links a memory with later statements that replace it."""
 INTERNAL = frozenset(
     {
         "tenant_id",
@@ -142,6 +154,7 @@ INTERNAL = frozenset(
         "merged",
         "claimed_key",
         "standing",
+        LINKS,
     }
 )
 """Fields that no response contains."""
@@ -192,9 +205,12 @@ MEMORIES = Collection(
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
         content=("identity_hash", "content_hash"),
+        said_with=("context", "valid_from", "valid_until", "expires_at", "metadata", "key"),
         placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
         flags=flags_of,
         flag_fields=FIELDS,
+        left_out=quotes_only,
+        may_be_left_out=SUMMARY | DERIVED,
     ),
     internal=INTERNAL,
 )
@@ -206,6 +222,8 @@ contains a digest of each metadata entry, so that callers' keys never name a fie
 memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
 key that a disputed memory was sent with. `standing` is `STANDING` for a memory that belongs into every prompt: it is
 pinned, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out.
+`replaced_by` (`LINKS`) has links to later statements that replace what the memory says (`app/findings/replacing.py`);
+memories without any may lack it.
 """
 
 
@@ -216,7 +234,7 @@ def history(name: str, internal: frozenset[str]) -> Collection:
         name=name,
         counted=True,
         id_field="history_id",
-        fields={"agent_id": "text", "user_id": "text", "record_id": "text"},
+        fields={"agent_id": "text", "user_id": "text", "record_id": "text", "version": "number"},
         order="version",
         indexes=(("record_id",), ("user_id",)),
         opaque=("record",),

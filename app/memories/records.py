@@ -6,8 +6,10 @@ from typing import Any
 
 import orjson
 
-from app.core.characters import is_small_talk
+from app.core import prompt_text
+from app.core.characters import says_nothing
 from app.core.clock import new_id, parse_rfc3339
+from app.core.metadata_filter import canonical
 from app.core.schemas import same
 from app.memories.models import SMALL_TALK, STANDING, IndexText
 from app.storage.schema import Doc
@@ -31,6 +33,7 @@ SOURCE: Mapping[str, Any] = {
 """The fields of a memory's `source`, with their defaults."""
 
 
+_SPEAKING = ("user", "assistant")
 SMALL_TALK_IMPORTANCE = 0.05
 """Importance of the memory of a message without content. A caller that raises it makes searches find the memory."""
 IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
@@ -87,11 +90,13 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
 
 
 def standing(doc: Doc) -> str | None:
-    """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None."""
+    """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None.
+    What an earlier release marked as small talk ("thanks") stays marked until its text or its importance changes."""
     if doc["pinned"] or doc["memory_type"] == "instruction":
         return STANDING
     unimportant = doc["memory_type"] == "message" and doc["base_importance"] <= SMALL_TALK_IMPORTANCE
-    return SMALL_TALK if unimportant and is_small_talk(doc["content"]) else None
+    silent = doc.get("standing") == SMALL_TALK or says_nothing(doc["content"])
+    return SMALL_TALK if unimportant and silent else None
 
 
 def identity_hash(doc: Doc) -> int:
@@ -126,7 +131,7 @@ def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
     if not changed.keys().isdisjoint(("memory_type", "pinned", "content", "base_importance")):
-        changed["standing"] = standing(doc | changed)
+        changed["standing"] = standing(doc | changed | ({"standing": None} if "content" in changed else {}))
     if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
         changed["identity_hash"] = identity_hash(doc | changed)
     if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):
@@ -172,23 +177,21 @@ def needs_new_entry(changed: Doc) -> bool:
     return not changed.keys().isdisjoint(("content", "context", "event_at"))
 
 
+def speaker_of(source: Mapping[str, Any]) -> str | None:
+    """Returns who said what a memory holds, as it can stand before the text. None: nobody is named."""
+    name = source.get("speaker")
+    role = source.get("role") or (name if name in _SPEAKING else _SPEAKING[0])  # earlier versions stored no role
+    return prompt_text.speaker(role, name) if name else None
+
+
 def metadata_terms(metadata: Mapping[str, Any]) -> list[str]:
     """Returns one digest for each metadata entry.
 
     Equal entries have equal digests, and a caller's key never becomes a field name.
     """
-    return [_digest(key, value) for key, value in metadata.items()]
+    return [metadata_term(key, value) for key, value in metadata.items()]
 
 
-def _digest(key: str, value: Any) -> str:
-    plain = orjson.dumps([key, _plain(value)], option=orjson.OPT_SORT_KEYS)
-    return blake2b(plain, digest_size=12).hexdigest()
-
-
-def _plain(value: Any) -> Any:
-    """Returns the value with whole floats as integers: 1.0 and 1 are the same JSON number."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
-        return int(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
+def metadata_term(key: str, value: Any) -> str:
+    """Returns the digest of one metadata entry."""
+    return blake2b(canonical([key, value]), digest_size=12).hexdigest()

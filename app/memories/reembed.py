@@ -17,9 +17,11 @@ from datetime import datetime, timedelta
 
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
+from app.embedding.factory import AUTO, DEFAULT_MODEL, FORMER_DEFAULT
+from app.embedding.onnx import MINILM, PACKAGED_DIM
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.jobs.runner import Done, Run
-from app.memories.embedding_backfill import Embeddable, PendingEmbeddings
+from app.memories.embedding_backfill import Embeddable, PendingEmbeddings, passage_of
 from app.memories.models import HARMLESS, MOVES, PENDING, Embeddings
 from app.memories.reindex import Reindex
 from app.storage.changes import CommitConflict, Insert, Update
@@ -158,18 +160,20 @@ class Reembed:
     async def _updates(self, kind: Embeddable, page: Sequence[MissingVector]) -> list[Update]:
         """Returns the updates of the records that the model accepts. Internal change: does not bump versions."""
         embeddings = Embeddings(self._embedder)
-        entries = await embeddings.entries_each([kind.passage(one.doc) for one in page])
+        read = [(one.doc, await passage_of(kind, one.doc)) for one in page]
+        readable = [(doc, passage) for doc, passage in read if passage is not None]
+        entries = await embeddings.entries_each([passage for _, passage in readable])
         return [
             Update(
                 kind.collection,
-                one.doc["tenant_id"],
-                one.doc[kind.collection.id_field],
+                doc["tenant_id"],
+                doc[kind.collection.id_field],
                 set=kind.fields(embeddings.info(entry)),
-                expect={"version": one.doc["version"]},
+                expect={"version": doc["version"]},
                 entry=entry,
                 keep=True,
             )
-            for one, entry in zip(page, entries, strict=True)
+            for (doc, _), entry in zip(readable, entries, strict=True)
             if entry.vector is not None
         ]
 
@@ -213,6 +217,28 @@ class Reembed:
 def whole(counts: Mapping[str, VectorCounts]) -> bool:
     """Returns whether all records have a vector of the model."""
     return all(count.of_model == count.records for count in counts.values())
+
+
+async def kept_model(store: Store, wanted: str, kinds: Sequence[Embeddable]) -> str:
+    """Returns the model to open for RECALLD_EMBEDDING_MODEL.
+
+    It is `wanted`; for `auto` it is `minilm-int8` while any partition has vectors of that alone, so that a store of an
+    older release is searched as before until `recalld reembed` has moved it.
+    """
+    if wanted != AUTO:
+        return wanted
+    former = model_id(MINILM.name, PACKAGED_DIM)
+    for kind in kinds:
+        if await store.reembedding.pairs(kind.collection, former, 0, 1, "only"):
+            return FORMER_DEFAULT
+    return DEFAULT_MODEL
+
+
+def better_model(wanted: str, running: str) -> str | None:
+    """Returns what to tell of a service that runs the former default because its store has vectors of it."""
+    if wanted != AUTO or running != MINILM.name:
+        return None
+    return f"{running}, of which the store has vectors: `recalld reembed` moves it to {DEFAULT_MODEL}, then start again"
 
 
 async def warn_of_other_models(store: Store, embedder: Embedder, kinds: Sequence[Embeddable]) -> None:

@@ -5,7 +5,7 @@ text's further windows. The walk visits the partitions by number and their recor
 regularly, so that it continues there after a crash. Rewriting a record twice gives the same result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -14,20 +14,23 @@ from app.core.clock import Clock, rfc3339
 from app.core.work import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
-from app.memories.embedding_backfill import Embeddable
+from app.jobs.skipping import skipping
+from app.memories.embedding_backfill import Embeddable, passage_of
 from app.memories.models import INDEXING, Embeddings, IndexText
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
 from app.storage.schema import Doc
 from app.storage.search import SYSTEM
-from app.storage.text import IndexedText, has_emoji
+from app.storage.text import IndexedText, has_emoji, initials, wholes
 
-REVISION = 2
+REVISION = 4
 """Revision of the rules by which index entries are made. Raise it when the rules change, so that stores are rewritten.
 
 1: tags are terms, flags of the document, vectors of windows, `standing`.
-2: emoji are terms; entities, tags and words of actions as filters compare them. A store at revision 1 has only such
-records rewritten.
+2: emoji are terms; entities, tags and words of actions as filters compare them.
+3: identifiers are terms beside their parts.
+4: pairs of initials, and the parts of parseUserName, are terms.
+A store at an earlier revision than this, except 0, has only records rewritten that have something of what came later.
 """
 
 SEARCH = "search"
@@ -90,8 +93,9 @@ class Reindex:
             walk.turn_to(pairs[-1] + 1)
 
     async def _page(self, kind: Embeddable, page: Sequence[MissingVector], walk: "_Walk") -> None:
-        read = [(one.doc, kind.passage(one.doc)) for one in page]
-        chosen = [(doc, text) for doc, text in read if walk.revision < 1 or _any_emoji(text) or kind.repair(doc)]
+        read = [(one.doc, await passage_of(kind, one.doc)) for one in page]
+        readable = [(doc, text) for doc, text in read if text is not None]
+        chosen = [(doc, text) for doc, text in readable if _is_behind(kind, doc, text, walk.revision)]
         docs, passages = [doc for doc, _ in chosen], [text for _, text in chosen]
         long = await self._long(passages) if walk.revision < 1 else []
         embeddings = Embeddings(self._embedder)
@@ -199,8 +203,22 @@ class _Walk:
         }
 
 
-def _any_emoji(passage: IndexText) -> bool:
-    return any(map(has_emoji, (passage.content, passage.context or "", *passage.tags)))
+def _missing(kind: Embeddable, doc: Doc) -> Doc:
+    """Returns the fields that a document of an earlier version lacks; none of one that a job skips."""
+    with skipping(kind.collection, doc.get(kind.collection.id_field)):
+        return kind.repair(doc)
+    return {}
+
+
+def _is_behind(kind: Embeddable, doc: Doc, passage: IndexText, revision: int) -> bool:
+    """Returns whether an entry of this revision lacks something that the rules of this version add."""
+    if revision < 1 or initials(passage.content) or _any(wholes, passage):
+        return True
+    return revision < 2 and (_any(has_emoji, passage) or bool(_missing(kind, doc)))
+
+
+def _any(has: Callable[[str], object], passage: IndexText) -> bool:
+    return any(map(has, (passage.content, passage.context or "", *passage.tags)))
 
 
 def _indexed(passages: Sequence[IndexText]) -> list[IndexedText]:
@@ -219,14 +237,17 @@ def _update(
 
     Internal change: does not bump versions.
     """
-    missing, expected = kind.repair(doc), {"version": doc["version"]}
+    missing, expected = _missing(kind, doc), {"version": doc["version"]}
     update = Update(
         kind.collection, doc["tenant_id"], doc[kind.collection.id_field], set=missing, expect=expected, text=text
     )
     if entry is not None and entry.vector is not None:
         fields = {**missing, **kind.fields(embeddings.info(entry))}
         return replace(update, set=fields, text=None, entry=entry, keep=True)
-    differs = passage.tags or missing or kind.collection.spec.flags is not None or _any_emoji(passage)
+    plain = not (
+        passage.tags or missing or _any(has_emoji, passage) or _any(wholes, passage) or initials(passage.content)
+    )
+    differs = not plain or kind.collection.spec.flags is not None
     return update if differs else None
 
 

@@ -9,7 +9,8 @@ from app.core.clock import new_id
 from app.errors import invalid
 from app.memories.embedding_backfill import MEMORY, Embeddable, note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
-from app.memories.records import identity_hash, metadata_terms, passage, repeats
+from app.memories.narrowing import Narrowing, by_metadata, by_tags
+from app.memories.records import identity_hash, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
@@ -124,6 +125,12 @@ class MemoryRepository(VersionedRepository):
         where = of_pair(doc["agent_id"], doc["user_id"]), Eq("content_hash", doc["content_hash"])
         return [one for one in await self.find(both(*where, Eq("status", "active"))) if repeats(one, doc)]
 
+    async def saying(self, memory_id: str) -> list[Doc]:
+        """Returns a memory and the active ones that were learned from it word for word: a search finds any one of them.
+        Empty if it does not exist or is outside the scope."""
+        doc = await self.find_one(memory_id)
+        return [] if doc is None else [doc, *await self.repeating(doc)]
+
     async def of_same_pair(self, doc: Doc, memory_ids: Sequence[str]) -> list[Doc]:
         """Returns those of `memory_ids` that exist and belong to the partition of `doc`, in the order given."""
         found = await self.get_many(memory_ids)
@@ -168,16 +175,18 @@ def of_session(filters: Mapping[str, Any]) -> list[Filter]:
     return []
 
 
-def listed(filters: Mapping[str, Any]) -> Filter:
+def listed(filters: Mapping[str, Any]) -> Narrowing:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    status = filters.get("status")
-    return both(
+    status, metadata = filters.get("status"), by_metadata(filters.get("metadata"))
+    where = both(
         having(filters, "agent_id", "user_id", "key", "memory_type"),
         None if status in (None, "any") else Eq("status", status),
         *of_session(filters),
         None if filters.get("origin") is None else Eq("source.origin", filters["origin"]),
         None if filters.get("tag") is None else Has("tags", filters["tag"]),
-        *(Has("metadata_terms", term) for term in metadata_terms(filters.get("metadata") or {})),
+        by_tags(filters.get("tags"), filters.get("tags_match") or "any", filters.get("exclude_tags")),
+        metadata.where,
         having(filters, "pinned"),
         between("created_at", filters.get("since"), filters.get("until")),
     )
+    return Narrowing(where, metadata.keep)

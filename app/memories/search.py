@@ -1,9 +1,9 @@
 """Searches of memories: the shapes of requests and responses, and the search, which renders its response as JSON."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
 import orjson
@@ -11,20 +11,31 @@ from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, mo
 from pydantic_core.core_schema import CoreSchema
 from typing_extensions import TypeAliasType
 
-from app.core.characters import is_small_talk
+from app.core.characters import says_nothing
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Flag, Identifier, Object, Owned, Schema, Share, Timestamp, TimeZone, TopK, example
+from app.core.schemas import (
+    COUNT_OF_HITS,
+    Flag,
+    Identifier,
+    Owned,
+    Schema,
+    Share,
+    Timestamp,
+    TimeZone,
+    TopK,
+    example,
+)
 from app.memories.access_log import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
-from app.memories.records import metadata_terms
-from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, Tags, render, rounded
+from app.memories.narrowing import Narrowed, Narrowing
+from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, render, rounded
 from app.resources import AccessLog
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.repository import unexpired
-from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, In, Or, Range, both
-from app.storage.search import Bools, Columns, Floats, Scope
+from app.storage.schema import Absent, And, Doc, Eq, Filter, In, Or, Range, both
+from app.storage.search import Bools, Columns, Floats, Scope, Viewpoint
 from app.storage.text import content_hash
 
 
@@ -51,8 +62,9 @@ class FoundMemory(Memory):
         return result
 
 
-class SearchRequest(Owned):
+class SearchRequest(Owned, Narrowed):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
+    elsewhere = COUNT_OF_HITS
 
     query: MemoryText
     include_shared: Flag = Field(
@@ -60,8 +72,6 @@ class SearchRequest(Owned):
     )
     session_id: Identifier | None = None
     memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
-    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
-    metadata: Object | None = Field(None, description="Has all of these entries.")
     min_importance: Share | None = Field(
         None, description="Least importance at the moment; default: the agent's setting."
     )
@@ -100,11 +110,41 @@ class SearchRequest(Owned):
 Scores = TypeAliasType("Scores", dict[str, float])
 
 
+ReplacementKind = TypeAliasType("ReplacementKind", Literal["memory", "fact"])
+
+
+class Replacement(Schema):
+    """A later statement that replaces a memory, as a language model has judged."""
+
+    kind: ReplacementKind
+    id: str
+    quote: str = Field(description="What it says instead.")
+    replaced: str = Field(description="What the memory says that no longer holds.")
+    said_at: str = Field(description="When the later statement was made.")
+
+
+class Repetition(Schema):
+    """How often a memory was said: the texts that it stands for are equal, or differ in stop words, case and marks
+    alone."""
+
+    count: int = Field(description="The texts that say it, this one included.")
+    since: Timestamp = Field(description="The time of the first (`event_at`, else `created_at`).")
+    ids: list[str] = Field([], description="With `explain`: the others, the newest 20. Else absent.")
+
+
 class Found(Schema):
     memory: FoundMemory
     score: float = Field(
         description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
         "cosine. `text`: BM25."
+    )
+    replaced_by: list[Replacement] = Field(
+        [],
+        description="The later statements that replace what the memory says. The memory is active, and stands behind "
+        "those of them that were found. Absent where there are none.",
+    )
+    repeated: Repetition | None = Field(
+        None, description="That it was said several times; absent where it was said once. The newest stands for all."
     )
     scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
     contributions: Scores | None = Field(
@@ -126,7 +166,8 @@ class SearchWarning(Schema):
 
     code: str = Field(
         description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
-        "the order of the first stage."
+        "the order of the first stage. `search_index_unavailable`: the index of a large scope could not be used, and "
+        "all its records were compared."
     )
     detail: str
 
@@ -148,6 +189,7 @@ class UnderstoodTime(Schema):
     from_: str = Field(alias="from")
     until: str = Field(description="That moment excluded.")
     words: str = Field(description="The part of the query that says so.", examples=["last month"])
+    empty: bool = Field(description="True if no memory that could be found is from then.")
 
 
 class Understood(Schema):
@@ -156,7 +198,14 @@ class Understood(Schema):
 
 class SearchResult(HowSearched):
     items: list[Found]
-    understood: Understood | None = Field(None, description="With `explain`: what was read out of the query.")
+    understood: Understood | None = Field(
+        None,
+        description="What was read out of the query: with `explain`, or where nothing is from the time that it names.",
+    )
+
+
+HitOrder: TypeAlias = Callable[[Scope, Viewpoint, Sequence[Hit]], Awaitable[list[Hit]]]
+"""Orders hits by what holds, from a viewpoint within a scope."""
 
 
 class MemoryFragment:
@@ -184,11 +233,13 @@ class MemoryFragment:
 
 
 class MemorySearch:
-    """Searches memories for one caller."""
+    """Searches memories for one caller. `order` puts what holds now before what it replaced."""
 
-    def __init__(self, lookup: Retriever, scope: Scope, decays: Decays, accesses: AccessLog, clock: Clock) -> None:
+    def __init__(
+        self, lookup: Retriever, scope: Scope, decays: Decays, accesses: AccessLog, clock: Clock, order: HitOrder
+    ) -> None:
         self._lookup, self._scope, self._decays = lookup, scope, decays
-        self._accesses, self._clock = accesses, clock
+        self._accesses, self._clock, self._order = accesses, clock, order
 
     async def search(self, body: SearchRequest) -> bytes:
         """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
@@ -198,23 +249,31 @@ class MemorySearch:
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
         interval = await interval_of(body.query, now, body.timezone)
+        where, keep = search_filter(body, rfc3339(now))
+        pairs = self._scope.pairs(body.agent_id, body.user_id, body.include_shared)
         retrieved = await self._lookup.find(
             RetrievalQuery(
                 query=body.query,
-                pairs=self._scope.pairs(body.agent_id, body.user_id, body.include_shared),
-                where=both(search_filter(body, rfc3339(now)), _leaves_out(body)),
+                pairs=pairs,
+                where=both(where, _leaves_out(body)),
+                keep=keep,
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
                 mask=partial(_mask, body, least) if least > 0 or body.min_similarity is not None else None,
+                least_importance=least,
                 decays=self._decays,
                 explain=body.explain,
                 by_cosine=body.min_similarity is not None,
                 min_score=body.min_score or 0.0,
                 interval=interval,
+                once="ever",
             )
         )
         hits = _asked_for(body, retrieved.hits)
+        if body.mode == "hybrid" and body.status == "active" and interval is None:
+            asked = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
+            hits = await self._order(self._scope, asked, hits)
         if body.record_access and hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
         memories = await (self._whole(hits, now_ms) if body.fields is None else self._slim(hits, now_ms, body))
@@ -222,10 +281,14 @@ class MemorySearch:
         pieces = [b'{"items":[']
         for hit, memory, score in zip(hits, memories, scores, strict=True):
             why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
-            pieces += b'{"memory":', memory, b',"score":', score, why, b"},"
+            replaced = b',"replaced_by":' + orjson.dumps(hit.replaced_by) if hit.replaced_by else b""
+            again = b',"repeated":' + orjson.dumps(hit.repeated) if hit.repeated else b""
+            pieces += b'{"memory":', memory, b',"score":', score, replaced, again, why, b"},"
         if memories:
             pieces[-1] = b"}"
-        understood = {"understood": _understood(interval)} if body.explain else {}
+        interval = retrieved.interval
+        told = body.explain or (interval is not None and interval.empty)
+        understood = {"understood": _understood(interval)} if told else {}
         pieces += b"],", orjson.dumps(retrieved.how() | understood)[1:]
         return b"".join(pieces)
 
@@ -247,7 +310,8 @@ class MemorySearch:
 def _understood(interval: TimeInterval | None) -> Doc:
     if interval is None:
         return {"time": None}
-    return {"time": {"from": from_ms(interval.start), "until": from_ms(interval.end), "words": interval.words}}
+    times = {"from": from_ms(interval.start), "until": from_ms(interval.end)}
+    return {"time": {**times, "words": interval.words, "empty": interval.empty}}
 
 
 def _written(numbers: list[float]) -> list[bytes]:
@@ -276,15 +340,16 @@ def true_at(moment: str) -> tuple[Filter, Filter]:
     return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
-def search_filter(body: SearchRequest, now: str) -> Filter:
+def search_filter(body: SearchRequest, now: str) -> Narrowing:
     """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
-    return And((_of_status(body.status), unexpired(now), *true_at(moment), *_narrowed(body)))
+    where, keep = body.narrowing()
+    return Narrowing(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_narrowed(body)), keep)
 
 
 def _leaves_out(body: SearchRequest) -> Filter | None:
     """Returns the filter that leaves out small talk, or None if the request names the session or is small talk."""
-    return None if body.session_id is not None or is_small_talk(body.query) else NO_SMALL_TALK
+    return None if body.session_id is not None or says_nothing(body.query) else NO_SMALL_TALK
 
 
 def _asked_for(body: SearchRequest, hits: Sequence[Hit]) -> Sequence[Hit]:
@@ -306,10 +371,6 @@ def _narrowed(body: SearchRequest) -> Iterator[Filter]:
         yield In("memory_type", tuple(body.memory_types))
     if body.session_id is not None:
         yield Eq("source.session_id", body.session_id)
-    if body.tags is not None:
-        yield Or(tuple(Has("tags", tag) for tag in body.tags))
-    if body.metadata:
-        yield from (Has("metadata_terms", term) for term in metadata_terms(body.metadata))
     if body.min_trust is not None:
         yield Range("trust", ge=body.min_trust)
     if body.since is not None or body.until is not None:

@@ -1,6 +1,7 @@
 """The rules of long-term memory. Methods that write return a `WriteResult` and commit nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from app.audit.trail import Actor, entries
@@ -8,14 +9,14 @@ from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, StorageFull, invalid
 from app.memories.access_log import Decays
 from app.memories.create import MemoryWriter
-from app.memories.models import Embeddings
+from app.memories.models import HISTORY, MEMORIES, Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, listed
-from app.memories.schemas import MemoryCreate, MemoryPatch, Predecessors
+from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch, Predecessors
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import fewer_at_once
-from app.storage.repository import Listing, expired, unexpired
+from app.storage.repository import Listing, expired, shown, unexpired
 from app.storage.schema import Doc, both
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -49,9 +50,13 @@ class MemoryService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
-        where = both(listed(filters), unexpired(rfc3339(now)))
-        docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())))
-        return {"items": [await self._decays.shown(doc, to_ms(now)) for doc in docs], "next_cursor": cursor}
+        where, keep = listed(filters)
+        where = both(where, unexpired(rfc3339(now)))
+        docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())), keep=keep)
+        return {
+            "items": await shown(MEMORIES, docs, partial(self._decays.shown, now_ms=to_ms(now)), Memory),
+            "next_cursor": cursor,
+        }
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`."""
@@ -121,15 +126,19 @@ class MemoryService:
         """
         if filters.get("agent_id") is None and filters.get("user_id") is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
-        where = both(listed(filters), self._memories.scope.writable())
+        where, keep = listed(filters)
+        where = both(where, self._memories.scope.writable())
         scope = self._memories.scope
         actor = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories")
-        deleted, at_once = 0, DELETED_AT_ONCE
-        while docs := await self._memories.find(where, limit=at_once):
-            gone = self._memories.remove(docs)
+        deleted, at_once, after = 0, DELETED_AT_ONCE, None
+        while read := await self._memories.find(where, after=after, limit=at_once):
+            docs = read if keep is None else list(filter(keep, read))
+            gone = self._memories.remove(docs) if docs else []
             try:
-                await self._memories.store.commit([*gone, *entries(actor, gone, rfc3339(self._clock.now()))])
+                if gone:
+                    await self._memories.store.commit([*gone, *entries(actor, gone, rfc3339(self._clock.now()))])
                 deleted += len(docs)
+                after = MEMORIES.after(read[-1])
             except CommitConflict:  # one of them has just changed, so all are read again
                 continue
             except StorageFull as error:
@@ -140,7 +149,10 @@ class MemoryService:
         """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         docs, cursor = await self._memories.history_page(memory_id, listing)
-        return {"items": [await _past(doc, self._decays) for doc in docs], "next_cursor": cursor}
+        return {
+            "items": await shown(HISTORY, docs, partial(_past, decays=self._decays), HistoryEntry),
+            "next_cursor": cursor,
+        }
 
 
 async def _past(doc: Doc, decays: Decays) -> Doc:

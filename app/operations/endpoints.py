@@ -13,13 +13,14 @@ from app.api.errors import BODY, only, problems
 from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
 from app.audit.tombstones import Tombstones
-from app.auth.dependencies import InResources, authenticate, get_caller
+from app.auth.dependencies import InResources, authenticate, get_caller, has_key
 from app.auth.keys import Principal
 from app.core import workers
 from app.core.schemas import Identifier, Page, Schema
-from app.errors import Draining, EmbeddingUnavailable, Forbidden, NotFound, StoreUnavailable
+from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, StoreUnavailable
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
+from app.memories.reembed import better_model
 from app.operations import service
 from app.operations.service import OperationService
 from app.operations.stats import StatsService, StoreStats
@@ -80,10 +81,11 @@ async def list_operations(
     operations: Operations,
     listing: InListing,
     session_id: Annotated[Identifier | None, Query(description="Those that learned from this session.")] = None,
+    user_id: Annotated[Identifier | None, Query(description="Those for this user.")] = None,
     kind: Annotated[str | None, Query(min_length=1, max_length=64, description="Such as `post_conversation`.")] = None,
 ) -> Response:
     """List the operations, newest first."""
-    return answer(await operations.page({"session_id": session_id, "kind": kind}, listing))
+    return answer(await operations.page({"session_id": session_id, "user_id": user_id, "kind": kind}, listing))
 
 
 @operations_router.get("/{operation_id}", response_model=Operation, responses=problems(404))
@@ -155,6 +157,8 @@ async def readyz(resources: InResources) -> Response:
     # A missing second stage never makes the service unready: the first stage works without it.
     if resources.second_stage is not None:
         checks["reranker"] = resources.second_stage.state
+    if better := better_model(resources.settings.embedding.model, resources.embedder.name):
+        checks["model"] = better
     if board is not None:
         checks["workers"] = f"{board.ready()} of {board.wanted} are ready"
     body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
@@ -167,14 +171,20 @@ async def readyz(resources: InResources) -> Response:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **only(401, 403, 404, 429)},
 )
 async def metrics(request: Request, resources: InResources) -> Response:
-    """Get the metrics as Prometheus text, of all workers. `RECALLD_METRICS` says who reads it."""
+    """Get the metrics as Prometheus text, of all workers. `RECALLD_METRICS` says who reads it. An admin key without
+    bindings reads what is counted by tenant; without a key it is the sum of all."""
     if resources.settings.metrics == "off":
-        raise NotFound("There is no such route.")
-    if resources.settings.metrics == "admin":
+        raise NoRoute("There is no such route.")
+    by_tenant = False
+    if has_key(request) or resources.settings.metrics == "admin":
         principal = await authenticate(request)
-        principal.require("admin")
-        if principal.scope.agents is not None or principal.scope.users is not None:
-            raise Forbidden("A key that is bound to agents or users does not read the metrics of the service.")
+        bound = principal.scope.agents is not None or principal.scope.users is not None
+        by_tenant = has_key(request) and "admin" in principal.verbs and not bound
+        if resources.settings.metrics == "admin":
+            principal.require("admin")
+            if bound:
+                raise Forbidden("A key that is bound to agents or users does not read the metrics of the service.")
     if resources.gauges is not None:
         await resources.gauges.refresh()
-    return Response(await asyncio.to_thread(measured.exposition), media_type=CONTENT_TYPE_LATEST)
+    text = await asyncio.to_thread(measured.exposition, tenants=by_tenant)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)

@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from pydantic import Field
 
 from app.audit.tombstones import Tombstones
 from app.core.clock import Clock
 from app.core.schemas import Flag, Identifier, Schema, example
-from app.errors import Conflict, NotFound, invalid
+from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, ERASE_USER, OPERATIONS, REFLECTION, UNDO
+from app.jobs.models import CONSOLIDATION, DECAY, ERASE_USER, OPERATIONS, REFLECTION, UNDO, Operation
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, Repository, having
+from app.storage.repository import Listing, Repository, having, shown
 from app.storage.schema import Doc, Eq, In, both
 from app.writes.executor import WriteResult
 
@@ -36,14 +37,14 @@ class JobRun(Schema):
 
     dry_run: Flag = False
     agent_id: Identifier | None = Field(
-        None, description="For `consolidation` and `reflection`: only what is of this agent."
+        None, description="For `consolidation`, `reflection` and `decay`: only what is of this agent."
     )
     user_id: Identifier | None = Field(
-        None, description="For `consolidation` and `reflection`: only what is of this user."
+        None, description="For `consolidation`, `reflection` and `decay`: only what is of this user."
     )
 
 
-NARROWED = (CONSOLIDATION, REFLECTION)
+NARROWED = (CONSOLIDATION, REFLECTION, DECAY)
 """Jobs that can be run for one agent or user."""
 
 
@@ -86,13 +87,16 @@ class OperationService:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         where = having(filters, *filters)
         docs, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
-        return {"items": [queue.render(doc, self._clock.now()) for doc in docs], "next_cursor": cursor}
+        return {
+            "items": await shown(OPERATIONS, docs, partial(queue.render, now=self._clock.now()), Operation),
+            "next_cursor": cursor,
+        }
 
     async def get(self, operation_id: str) -> Doc:
         """Returns an operation. Raises NotFound."""
         doc = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
         if doc is None:
-            raise NotFound()
+            raise no_such("operation")
         return queue.render(doc, self._clock.now())
 
     async def _own_erasure(self, operation_id: str) -> Doc | None:

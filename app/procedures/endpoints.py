@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.fast_path import StrictRoute
+from app.api.lookup import retriever_of
 from app.api.strict import InListing, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
@@ -13,7 +14,6 @@ from app.memories.models import Embeddings
 from app.procedures import schemas
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureRepository, ProcedureService
-from app.retrieval.retriever import Retriever
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
@@ -22,7 +22,7 @@ async def procedure_service(request: Request) -> ProcedureService:
     """Returns the procedure service of the caller."""
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
-    lookup = Retriever(resources.store, principal.scope, resources.embedder, PROCEDURES, resources.second_stage)
+    lookup = retriever_of(resources, principal.scope, PROCEDURES)
     embeddings, settings = Embeddings(resources.embedder), resources.settings.procedures
     return ProcedureService(procedures, embeddings, lookup, resources.clock, settings)
 

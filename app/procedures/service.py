@@ -17,9 +17,11 @@ from app.procedures.schemas import (
     PROCEDURE_HISTORY,
     PROCEDURES,
     OutcomeIn,
+    Procedure,
     ProcedureCreate,
     ProcedurePatch,
     ProcedureSearch,
+    ProcedureVersion,
     render,
     situation,
 )
@@ -41,7 +43,7 @@ from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retrie
 from app.settings import ProcedureSettings
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, between, having
+from app.storage.repository import Listing, between, having, shown
 from app.storage.schema import Doc, Eq, Filter, Has, both
 from app.storage.search import Scope
 from app.storage.text import content_hash, normalise_content
@@ -225,7 +227,7 @@ class ProcedureService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of procedures that match the filters."""
         docs, cursor = await self._procedures.page(listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(PROCEDURES, docs, render, Procedure), "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
@@ -259,9 +261,14 @@ class ProcedureService:
         """Returns a page of earlier versions."""
         await self._procedures.get(procedure_id)
         docs, cursor = await self._procedures.history_page(procedure_id, listing)
-        shown = ("version", "changed_at", "changed_by")
-        items = [{**{name: doc[name] for name in shown}, "record": render(doc["record"])} for doc in docs]
-        return {"items": items, "next_cursor": cursor}
+
+        def past(doc: Doc) -> Doc:
+            return {
+                **{name: doc[name] for name in ("version", "changed_at", "changed_by")},
+                "record": render(doc["record"]),
+            }
+
+        return {"items": await shown(PROCEDURE_HISTORY, docs, past, ProcedureVersion), "next_cursor": cursor}
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;

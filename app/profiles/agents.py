@@ -4,11 +4,9 @@ Lessons are ranked by words alone, so that a request embeds nothing for them.
 """
 
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from typing import TypeAlias
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
@@ -20,10 +18,10 @@ from app.memories.repository import MemoryRepository
 from app.memories.search import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
-from app.profiles.schemas import AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent, without_private
-from app.storage.repository import Listing, Repository, pages, unexpired
+from app.profiles.overlap import shares
+from app.profiles.schemas import Agent, AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
+from app.storage.repository import Listing, Repository, pages, shown, unexpired
 from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Not, Or, Range, both, matches
-from app.storage.text import text_ids
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
@@ -54,12 +52,12 @@ class AgentService:
             "created_at": now,
             "updated_at": now,
         }
-        # checked first, since AlreadyExists would reveal that the id is taken
+        # checked first, so that nobody learns which ids are taken
         self._agents.scope.require_write(doc["agent_id"], None)
-        if await self._agents.get_any_owner(doc["agent_id"]) is not None:
+        if await self._agents.holder(doc["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
         await self._check_name(doc)
-        return WriteResult(render_agent(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
+        return WriteResult(self._shown(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
 
     async def _check_name(self, doc: Doc) -> None:
         found = await self._agents.store.find(AGENTS, self._agents.scope.tenant, Eq("name", doc["name"]), limit=1)
@@ -73,7 +71,7 @@ class AgentService:
     async def page(self, listing: Listing) -> Doc:
         """Returns a page of agents."""
         docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
-        return {"items": [self._shown(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(AGENTS, docs, self._shown, Agent), "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
@@ -97,8 +95,8 @@ class AgentService:
         """Adds lessons to the agent's experience, and returns the experience."""
         doc = await self._agents.get(agent_id)
         precondition.check(doc)
-        source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
-        experience = merge.merge_experience(doc["experience"], body.model_dump(exclude_unset=True), source)
+        source, now = {**SOURCE, "api_key_id": self._agents.scope.key_id}, rfc3339(self._clock.now())
+        experience = merge.merge_experience(doc["experience"], body.model_dump(exclude_unset=True), source, now)
         outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
@@ -159,10 +157,10 @@ class AgentService:
         return self._agents.scope.users is not None
 
     def _shown(self, doc: Doc) -> Doc:
-        return without_private(render_agent(doc)) if self._for_users else render_agent(doc)
+        return render_agent(doc, self._agents.scope)
 
     def _changed(self, doc: Doc, fields: Doc) -> WriteResult:
-        return changed(self._agents, doc, fields, render_agent, rfc3339(self._clock.now()))
+        return changed(self._agents, doc, fields, self._shown, rfc3339(self._clock.now()))
 
 
 def _settings(old: Doc, patch: AgentSettings | None) -> Doc:
@@ -178,62 +176,37 @@ LEAST, MOST = 0.02, 0.4
 """The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
 compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
 
-MEMO_SIZE = 10_000
-"""The number of lessons whose terms are remembered: analysing the 350 lessons of a full experience takes tens of
-milliseconds."""
-
-_memo: dict[bytes, frozenset[int]] = {}
-"""Term ids by a digest of the text, so that no text of a lesson stays in the process after it was erased."""
-
 
 @dataclass(frozen=True, slots=True)
 class RankedLesson:
-    """One entry of the experience. `name` is the name of its list; `score` is 0 to 1."""
+    """One entry of the experience. `name` is the name of its list; `score` is 0 to 1; `learned_at` is None for
+    hand-written knowledge, and for lessons of earlier versions."""
 
     name: str
     index: int
     text: str
+    learned_at: str | None
+    seen: float
     score: float
 
 
 def ranked(query: str, experience: Doc) -> list[RankedLesson]:
-    """Returns every lesson, best first. Of equal scores the most seen comes first, and hand-written knowledge before
-    lessons.
+    """Returns every lesson, best first. Of equal scores hand-written knowledge comes before lessons, then the lessons
+    of the latest day, then the most seen ones.
 
-    The score grows with the share of the query's terms that the lesson contains. A term weighs log(1 + n / lessons with
-    it), so common terms weigh little.
+    The score grows with the share of the query's terms that the lesson has.
     """
-    entries = [*_knowledge(experience), *_lessons(experience)]
-    entry_words = [_terms(text) for _, _, text, _ in entries]
-    query_terms = frozenset(text_ids(query).tolist())
-    often = Counter(term for one in entry_words for term in one & query_terms)
-    weights = {term: math.log(1 + len(entries) / max(often[term], 1)) for term in query_terms}
-    whole = sum(weights.values()) or 1.0
-    scored = []
-    for (name, index, text, seen), words in zip(entries, entry_words, strict=True):
-        share = sum(weights[term] for term in words & query_terms) / whole
-        scored.append((seen, RankedLesson(name, index, text, LEAST + (MOST - LEAST) * share)))
-    return [lesson for _, lesson in sorted(scored, key=lambda one: (-one[1].score, -one[0]))]
-
-
-def _terms(text: str) -> frozenset[int]:
-    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    found = _memo.get(digest)
-    if found is None:
-        if len(_memo) >= MEMO_SIZE:
-            _memo.clear()
-        found = _memo[digest] = frozenset(text_ids(text).tolist())
-    return found
-
-
-def _knowledge(experience: Doc) -> list[tuple[str, int, str, float]]:
-    """Returns the paragraphs of the knowledge, which are ranked one by one."""
-    return [(KNOWLEDGE, index, text, math.inf) for index, text in enumerate(merge.paragraphs(experience[KNOWLEDGE]))]
-
-
-def _lessons(experience: Doc) -> list[tuple[str, int, str, float]]:
-    return [
-        (name, index, lesson["text"], float(lesson["seen"]))
+    knowledge = [
+        (KNOWLEDGE, index, text, None, math.inf)
+        for index, text in enumerate(merge.paragraphs(experience[KNOWLEDGE]))  # ranked one by one
+    ]
+    lessons = [
+        (name, index, lesson["text"], lesson.get("learned_at"), float(lesson["seen"]))
         for name in LESSONS
         for index, lesson in enumerate(experience[name])
     ]
+    entries = [*knowledge, *lessons]
+    parts = shares(query, [text for _, _, text, _, _ in entries])
+    scored = [RankedLesson(*one, LEAST + (MOST - LEAST) * part) for one, part in zip(entries, parts, strict=True)]
+    scored.sort(key=lambda one: ((one.learned_at or "")[:10], one.seen), reverse=True)
+    return sorted(scored, key=lambda one: (-one.score, one.name != KNOWLEDGE))

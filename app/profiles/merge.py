@@ -12,12 +12,14 @@ from typing import Any
 
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
+from app.core.language import has_word_of
 from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
 from app.core.schemas import merge_patch
 from app.facts.keys import EMPTY_PROFILE, USERS, new_user, profile_of
 from app.facts.repository import FactRepository, View
 from app.profiles.schemas import Experience, status_of
 from app.storage.protocol import Store
+from app.storage.records import DAMAGED, left_out
 from app.storage.repository import Repository
 from app.storage.schema import Doc
 from app.storage.search import Scope
@@ -53,10 +55,12 @@ def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
     return list(reversed(found.values()))
 
 
-def merge_experience(experience: Doc, patch: Mapping[str, Any], source: Doc, names: Sequence[str] = ()) -> Doc:
-    """Adds lessons. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen are dropped, then the
-    oldest. Null clears a list. Lessons that contain one of `names` (a session's user) are not learned: experience is
-    about no user."""
+def merge_experience(
+    experience: Doc, patch: Mapping[str, Any], source: Doc, now: str, names: Sequence[str] = ()
+) -> Doc:
+    """Adds lessons that were learned `now`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
+    are dropped, then the oldest. Null clears a list. Lessons that contain one of `names` (a session's user) are not
+    learned: experience is about no user."""
     merged = dict(experience)
     if "procedural_knowledge" in patch:
         merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""
@@ -65,15 +69,16 @@ def merge_experience(experience: Doc, patch: Mapping[str, Any], source: Doc, nam
             merged[name] = []
         texts = [text for text in patch.get(name) or () if not names_one(text, names)]
         if texts:
-            merged[name] = _learn(experience[name], texts, source)
+            merged[name] = _learn(experience[name], texts, source, now)
     return merged
 
 
-def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc) -> list[Doc]:
+def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc, now: str) -> list[Doc]:
     known = {normalise_content(lesson["text"]): dict(lesson) for lesson in lessons}
     for text in texts:
         lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
-        lesson["seen"] += 1
+        first = lesson.get("first_learned_at") or lesson.get("learned_at") or now
+        lesson |= {"seen": lesson["seen"] + 1, "learned_at": now, "first_learned_at": first}
     kept = list(known.values())
     while len(kept) > MAX_LESSONS:
         kept.pop(min(range(len(kept)), key=lambda at: (kept[at]["seen"], at)))
@@ -106,12 +111,7 @@ def paragraphs(text: str) -> list[str]:
 
 def names_one(text: str, names: Sequence[str]) -> bool:
     """Returns True if a text contains a word of one of the names."""
-    words = _words(text)
-    return any(_words(name) & words for name in names)
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", normalise_content(text)))
+    return any(has_word_of(name, text) for name in names)
 
 
 def compose(
@@ -205,12 +205,24 @@ class ProfileReader:
     async def find_many(self, user_ids: Sequence[str], view: View | None = None) -> dict[str, ReadUser]:
         """Returns those of the users of whom a profile is known, by id."""
         records = await self._users.get_many(user_ids)
-        stating = await self._facts.of_profiles(user_ids, view or View(rfc3339(self._clock.now())))
-        return {
-            user_id: _read(user_id, records.get(user_id), stating[user_id])
-            for user_id in user_ids
-            if user_id in records or stating[user_id]
-        }
+        stating = await self._stating(user_ids, view)
+        found: dict[str, ReadUser] = {}
+        for user_id in user_ids:
+            if user_id in records or stating[user_id]:
+                try:
+                    found[user_id] = _read(user_id, records.get(user_id), stating[user_id])
+                except DAMAGED as error:
+                    left_out(USERS, user_id, type(error).__name__)
+        return found
+
+    async def of_records(self, records: Sequence[Doc]) -> list[ReadUser]:
+        """Returns the users of these stored records, in order, with what is known and true of each now."""
+        stating = await self._stating([record["user_id"] for record in records])
+        return [_read(record["user_id"], record, stating[record["user_id"]]) for record in records]
+
+    async def _stating(self, user_ids: Sequence[str], view: View | None = None) -> Mapping[str, Mapping[str, Doc]]:
+        """Returns the facts that state fields of the profiles, by user and field."""
+        return await self._facts.of_profiles(user_ids, view or View(rfc3339(self._clock.now())))
 
 
 def _read(user_id: str, record: Doc | None, facts: Mapping[str, Doc]) -> ReadUser:

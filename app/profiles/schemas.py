@@ -21,6 +21,7 @@ from app.core.schemas import (
 from app.facts.keys import MAX_AGE, MAX_LINE
 from app.memories.schemas import Source
 from app.storage.schema import Doc
+from app.storage.search import Scope
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
@@ -78,6 +79,9 @@ class InteractionIn(Schema):
 
     summary: ProfileLine
     outcome: ProfileLine | None = None
+    agent_id: Identifier | None = Field(
+        None, description="With whom: contexts of this agent alone tell it. Null: every agent of the user may know."
+    )
     timestamp: Timestamp | None = Field(None, description="Default: now.")
 
 
@@ -85,6 +89,7 @@ class Interaction(Schema):
     timestamp: str
     summary: str
     outcome: str | None
+    agent_id: str | None = Field(None, description="With whom; null where every agent of the user may know.")
 
 
 class Interactions(Schema):
@@ -98,6 +103,7 @@ class IssueIn(Schema):
     description: Text
     status: IssueStatus = "open"
     agent_id: Identifier | None = Field(None, description="Null: every agent of the user may know.")
+    timestamp: Timestamp | None = Field(None, description="When it came up: `event_at` of the memory.")
 
 
 class IssuePatch(Schema):
@@ -112,6 +118,7 @@ class Issue(Schema):
     agent_id: str | None
     description: str
     status: IssueStatus
+    timestamp: str | None = Field(description="When it came up; null where nobody said.")
     version: int
     created_at: str
     updated_at: str
@@ -123,6 +130,7 @@ class SolutionIn(Schema):
     problem: Text
     fix: Text
     agent_id: Identifier | None = None
+    timestamp: Timestamp | None = Field(None, description="When it was solved: `event_at` of the memory.")
 
 
 class Solution(Schema):
@@ -131,6 +139,7 @@ class Solution(Schema):
     agent_id: str | None
     problem: str
     fix: str
+    timestamp: str | None = Field(description="When it was solved; null where nobody said.")
     version: int
     created_at: str
     updated_at: str
@@ -175,6 +184,12 @@ class AgentPatch(Schema):
 class Lesson(Schema):
     text: str
     seen: Count = Field(description="How often it was learned.")
+    learned_at: str | None = Field(
+        None, description="When it was learned last; absent where an earlier version stored it."
+    )
+    first_learned_at: str | None = Field(
+        None, description="When it was learned first; absent where an earlier version stored it."
+    )
     source: Source
     copied_from: str | None = Field(None, description="The agent that it was copied from.")
 
@@ -235,14 +250,12 @@ def render_profile(doc: Doc) -> Doc:
     return {**doc["profile"], **plain}
 
 
-def render_agent(doc: Doc) -> Doc:
-    """Renders an agent."""
-    return {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
-
-
-def without_private(agent: Doc) -> Doc:
-    """Returns a rendered agent without what it keeps from its users. Lessons go, too: their sources name sessions and
-    memories of other users."""
+def render_agent(doc: Doc, scope: Scope) -> Doc:
+    """Renders an agent for a caller: a key that is bound to users does not see what an agent keeps from them. Lessons
+    are kept, too: their sources name sessions and memories of other users."""
+    agent = {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
+    if scope.users is None:
+        return agent
     settings = agent["settings"] | {"extraction_instructions": None}
     return agent | {"system_prompt": None, "experience": None, "settings": settings}
 
@@ -278,4 +291,5 @@ def render_solution(memory: Doc) -> Doc:
 
 
 def _shared(memory: Doc) -> Doc:
-    return {name: memory[name] for name in ("user_id", "agent_id", "version", "created_at", "updated_at")}
+    shared = {name: memory[name] for name in ("user_id", "agent_id", "version", "created_at", "updated_at")}
+    return {"timestamp": memory["event_at"], **shared}

@@ -9,7 +9,7 @@ import orjson
 from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import require_size, same
-from app.errors import NotFound
+from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
 from app.facts.keys import EMPTY_PROFILE, PREDICATES, USERS, new_user
 from app.facts.repository import View
@@ -18,10 +18,13 @@ from app.jobs.models import OPERATIONS
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
+from app.profiles.earlier import with_change
 from app.profiles.merge import ProfileReader, ReadUser
 from app.profiles.schemas import (
+    Interaction,
     InteractionIn,
     IssueIn,
+    ListedUser,
     Profile,
     ProfilePatch,
     SolutionIn,
@@ -30,8 +33,10 @@ from app.profiles.schemas import (
     render_solution,
 )
 from app.setting_groups import LimitSettings
-from app.storage.repository import Listing, Repository, open_cursor, seal_cursor
+from app.storage.records import left_out
+from app.storage.repository import Listing, Repository, fault_of, open_cursor, seal_cursor, shown
 from app.storage.schema import EVERYTHING, After, Collection, Doc, In
+from app.storage.search import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 ISSUE_IMPORTANCE = 0.6
@@ -51,7 +56,7 @@ class UserService:
         """Returns the profile of a user, as far as it was known at `known_at`, and true at `as_of`. Raises NotFound."""
         read = await self._reader.find(user_id, View(as_of or rfc3339(self._clock.now()), known_at))
         if read is None:
-            raise NotFound()
+            raise no_such("user")
         return render_profile(read.record)
 
     async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult:
@@ -77,6 +82,8 @@ class UserService:
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult:
         """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
+        if body.agent_id is not None:
+            self._users.scope.require_write(body.agent_id, user_id)
         now = rfc3339(self._clock.now())
         entry = body.model_dump() | {"timestamp": body.timestamp or now}
         old = await self._users.find_one(user_id)
@@ -89,9 +96,10 @@ class UserService:
         return WriteResult(entry, [self._users.append(old, counted, expect={"interacted": before})], 201)
 
     async def interactions(self, user_id: str) -> Doc:
-        """Returns the recorded interactions, the newest first."""
-        doc = await self._users.get(user_id)
-        return {"items": doc["interactions"][::-1], "next_cursor": None}
+        """Returns the recorded interactions that the caller may see, the newest first. Those that cannot be read are
+        named in the log and left out."""
+        user = await self._users.get(user_id)
+        return {"items": await recorded_interactions(user, self._users.scope), "next_cursor": None}
 
     async def _change(
         self,
@@ -121,7 +129,9 @@ class UserService:
             return WriteResult(
                 body, [*changes, self._users.insert(record | {"profile": kept})], 200, {"ETag": etag(record)}
             )
-        fields = {} if same(kept, read.stored) else {"profile": kept}
+        fields = {}
+        if not same(kept, read.stored):
+            fields = {"profile": kept, "earlier": with_change(record, kept, read.stored, now)}
         if not fields and not changes:
             return WriteResult(render_profile(record | {"profile": profile}), headers={"ETag": etag(record)})
         new = record | {"profile": profile, "version": record["version"] + 1, "updated_at": now}
@@ -139,6 +149,7 @@ class UserService:
             memory_type="issue",
             content=body.description,
             importance=ISSUE_IMPORTANCE,
+            event_at=body.timestamp,
             metadata={"status": body.status},
             deduplicate=False,  # an issue that recurs is not the one that was closed
         )
@@ -152,6 +163,7 @@ class UserService:
             memory_type="solution",
             content=f"{body.problem}\n{body.fix}",
             importance=ISSUE_IMPORTANCE,
+            event_at=body.timestamp,
             metadata={"problem": body.problem, "fix": body.fix},
         )
         return _as(await self._memories.create(memory, precondition), render_solution)
@@ -161,7 +173,7 @@ class UserService:
 
         def moved(memory: Doc) -> MemoryPatch:
             if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
-                raise NotFound()
+                raise no_such("issue")
             return MemoryPatch(metadata=memory["metadata"] | {"status": status})
 
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
@@ -180,6 +192,16 @@ class UserService:
         return page | {"items": [render(memory) for memory in page["items"]]}
 
 
+async def recorded_interactions(user: Doc, scope: Scope) -> list[Doc]:
+    """Returns the interactions of a user's record that a scope may see, the last recorded first. Those that cannot be
+    read are named in the log and left out."""
+    stored, items = user.get("interactions"), list[Doc]()
+    for interaction in reversed(stored if isinstance(stored, list) else []):
+        if (fault := await fault_of(interaction, dict, Interaction, items)) is not None:
+            left_out(USERS, user["user_id"], fault)
+    return [one for one in items if scope.sees({"agent_id": one.get("agent_id"), "user_id": user["user_id"]})]
+
+
 class UserDirectory:
     """Lists everyone of whom a record is stored, within a caller's scope. Operations are left out: that of an erasure
     outlives its user."""
@@ -193,17 +215,24 @@ class UserDirectory:
         """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
         scope, limit = self._users.scope, listing.limit
         mark = repr((scope.tenant, USERS.name, listing.order))
-        after = None if listing.cursor is None else open_cursor(listing.cursor, mark).id
+        after = None if listing.cursor is None else open_cursor(listing.cursor, mark, str).id
         bound = EVERYTHING if scope.users is None else In("user_id", tuple(sorted(scope.users)))
         queries = (
             one.values("user_id", bound, order=listing.order, after=after, limit=limit + 1) for one in self._owned
         )
         found = {user for part in await asyncio.gather(*queries) for user in part}
         ordered = sorted(found, reverse=listing.order == "desc")
-        shown = ordered[:limit]
-        profiles = await self._reader.find_many(shown)
-        following = seal_cursor(After(shown[-1], shown[-1]), mark) if len(ordered) > limit else None
-        return {"items": [_listed(user, profiles.get(user)) for user in shown], "next_cursor": following}
+        named = ordered[:limit]
+        profiles = await self._reader.find_many(named)
+
+        def listed(user: Doc) -> Doc:
+            return _listed(user["user_id"], profiles.get(user["user_id"]))
+
+        following = seal_cursor(After(named[-1], named[-1]), mark) if len(ordered) > limit else None
+        return {
+            "items": await shown(USERS, [{"user_id": user} for user in named], listed, ListedUser),
+            "next_cursor": following,
+        }
 
 
 def _listed(user_id: str, read: ReadUser | None) -> Doc:

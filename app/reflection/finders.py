@@ -1,54 +1,53 @@
 """What a run looks at in one partition, and the functions that find something there.
 
 A finder takes a `PartitionView` and returns what it proposes. It only reads. `FINDERS` lists those that need no
-language model.
+language model: they compare what has structure. What texts say is for a judge (`judge.py`).
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
 from app.core.clock import rfc3339
+from app.core.language import words
 from app.core.work import in_turn
+from app.facts.keys import USERS
 from app.facts.schemas import FACTS
-from app.findings.schemas import evidence_names
+from app.findings.schemas import JUDGED, UNCONFIRMED, evidence_names
 from app.findings.service import (
     EvidenceRecord,
     FindingRepository,
+    Name,
     finding_id,
     new_finding,
     of_fact,
     of_memory,
     of_profile,
 )
+from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
-from app.learning.words import fold
 from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.records import repeated_source
 from app.memories.repository import of_pair
 from app.memories.search import true_at
 from app.profiles.merge import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
-from app.reflection.comparing import Contradiction, conflicts
-from app.reflection.sentences import sentences
-from app.reflection.stale import PastPlan, plans, unconfirmed
+from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict
+from app.reflection.unconfirmed import unconfirmed
 from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import Absent, Doc, Eq, Filter, In, Not, Or, both
 from app.storage.search import Partition, Scope
 
 MOST_MEMORIES = 2_000
 """The limit of memories, and of facts, that a run compares in one partition, the latest ones."""
-WEAKEST, WEAK_MOST = 0.3, 0.7
-"""Confidence of a finding by similarity alone: never so sure that it is applied by itself."""
-JUDGED = 0.75
-"""Confidence of a finding that a language model has judged. It waits for somebody, too."""
+OF_FACTS = 0.9
+"""Confidence of a finding about two facts."""
 SINGLE_VALUES = ("home", "occupation")
 MOST_PAIRS = 2_000
-"""The limit of pairs by similarity in one partition, the likeliest ones."""
+"""The limit of pairs by similarity in one partition, the nearest ones."""
 NOT_READ = ("instruction", "summary", "issue", "solution", "learned")
 """Types of memories that reflection does not read; `learned` is that of its own insights."""
-UNSURE = "They are alike, and may not both hold."
 
 
 class Owner(NamedTuple):
@@ -67,10 +66,9 @@ class Owner(NamedTuple):
 
 
 class NewFinding(NamedTuple):
-    """A finding that is not stored yet, and the contradiction that it is made of, if a rule found one."""
+    """A finding that is not stored yet."""
 
     finding: Doc
-    conflict: Contradiction | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +79,22 @@ class PartitionView:
     scope: Scope
     owner: Owner
     records: Sequence[EvidenceRecord]
-    names: frozenset[str]
-    """Folded names of the user."""
+    names: Sequence[str]
+    """Of the user: the id, and the name in the profile."""
     now: datetime
 
-    def proposed(self, kind: str, reason: str, evidence: Sequence[EvidenceRecord], proposal: Doc, sure: float) -> Doc:
+    def proposed(
+        self,
+        kind: str,
+        reason: str,
+        evidence: Sequence[EvidenceRecord],
+        proposal: Doc,
+        sure: float,
+        spans: Mapping[Name, tuple[int, int]] | None = None,
+    ) -> Doc:
         """Returns a finding of this partition."""
-        owner = self.owner
-        return new_finding(owner.agent, owner.user, kind, reason, evidence, proposal, sure, rfc3339(self.now))
+        owner, at = self.owner, rfc3339(self.now)
+        return new_finding(owner.agent, owner.user, kind, reason, evidence, proposal, sure, at, spans)
 
     def owns(self, *records: EvidenceRecord) -> bool:
         """Returns whether a finding about these records belongs to this partition: one of them does."""
@@ -109,18 +115,20 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     facts = await Repository(store, scope, FACTS).find(
         both(of, Eq("standing", "held"), Absent("known_until"), *true_at(at)), limit=MOST_MEMORIES
     )
-    usable = {doc["memory_id"]: doc for doc in memories if is_usable(doc, at)}
+    usable = {doc["memory_id"]: doc for doc, ok in handled(MEMORIES, memories, lambda doc: is_usable(doc, at)) if ok}
     # a statement that was learned word for word is compared once, as the message that it is
-    records = [of_memory(doc) for doc in usable.values() if repeated_source(doc, usable) is None]
-    records += [of_fact(doc) for doc in facts]
+    said_first = handled(
+        MEMORIES, usable.values(), lambda doc: of_memory(doc) if repeated_source(doc, usable) is None else None
+    )
+    records = [record for _, record in said_first if record is not None]
+    records += [record for _, record in handled(FACTS, facts, of_fact)]
     user = None if owner.user is None else await ProfileReader(store, scope, tools.clock).find(owner.user)
     if user is not None:  # what facts state is among the facts
         fields = [name for name in SINGLE_VALUES if user.profile.get(name) and name not in user.facts]
         records += [of_profile(user.record, name) for name in fields]
     named = None if user is None else user.profile.get("name")
-    names = {fold(str(name)) for name in (owner.user, named) if name}
-    names |= {name.split()[0] for name in names if name.split()}
-    return PartitionView(tools, scope, owner, records, frozenset(names), now)
+    names = [str(name) for name in (owner.user, named) if name]
+    return PartitionView(tools, scope, owner, records, names, now)
 
 
 def readable(now: str) -> tuple[Filter, ...]:
@@ -141,32 +149,15 @@ def is_usable(doc: Doc, now: str) -> bool:
 # --- Finders ----------------------------------------------------------------------------------------------------------
 
 
-async def by_rule(look: PartitionView) -> list[NewFinding]:
-    """Finds what the rules decide: two values of one thing, a denial, a plan that is over or was called off."""
-    compared = await in_turn(lambda: [*conflicts(look.records, look.names), *plans(look.records, look.now)])
+async def of_facts(look: PartitionView) -> list[NewFinding]:
+    """Finds facts and values of the profile that cannot both hold."""
+    compared = await in_turn(lambda: list(facts_in_conflict(look.records, look.names)))
     found = []
-    for one in compared:
-        if isinstance(one, PastPlan):
-            if look.owns(one.record):
-                found.append(NewFinding(_past(look, one)))
-        elif look.owns(one.earlier, one.later):
-            kind = "stale" if one.changed and one.keep is one.later else "contradiction"
-            found.append(NewFinding(_pair_finding(look, one, kind), one))
+    for conflict, of in compared:
+        if look.owns(conflict.earlier, conflict.later):
+            said, proposal = [conflict.earlier, conflict.later], _replacing(conflict, {"aspect": of})
+            found.append(NewFinding(look.proposed("contradiction", REASON.format(of), said, proposal, OF_FACTS)))
     return found
-
-
-def _past(look: PartitionView, one: PastPlan) -> Doc:
-    named, details = {"kind": "memory", "id": one.record.id}, {"valid_until": one.until}
-    proposal: Doc = {"action": "end", "keep": None, "retire": [named], "details": details}
-    if not one.alone:  # the memory says more than the plan
-        proposal = {"action": "none", "keep": None, "retire": [], "details": details}
-    return look.proposed("stale", "Its time is past, and nothing was heard of it.", [one.record], proposal, 0.6)
-
-
-def _pair_finding(look: PartitionView, one: Contradiction, kind: str) -> Doc:
-    keep, retire = ({"kind": each.kind, "id": each.id} for each in (one.keep, one.retire))
-    proposal = {"action": "supersede", "keep": keep, "retire": [retire], "details": {"aspect": one.aspect}}
-    return look.proposed(kind, one.reason, [one.earlier, one.later], proposal, one.confidence)
 
 
 async def never_confirmed(look: PartitionView) -> list[NewFinding]:
@@ -180,14 +171,26 @@ async def never_confirmed(look: PartitionView) -> list[NewFinding]:
 def _ended(look: PartitionView, one: EvidenceRecord, reason: str) -> Doc:
     named, details = {"kind": one.kind, "id": one.id}, {"valid_until": rfc3339(look.now)}
     proposal = {"action": "end", "keep": None, "retire": [named], "details": details}
-    return look.proposed("stale", reason, [one], proposal, 0.5)
+    return look.proposed("stale", reason, [one], proposal, UNCONFIRMED)
 
 
-FINDERS: tuple[Finder, ...] = (by_rule, never_confirmed)
+FINDERS: tuple[Finder, ...] = (of_facts, never_confirmed)
+
+
+async def without_unread(look: PartitionView) -> PartitionView:
+    """Returns the view without the records that the finders cannot read even alone. The job skips these."""
+    kept: list[EvidenceRecord] = []
+    for record in look.records:
+        collection = {"memory": MEMORIES, "fact": FACTS}.get(record.kind, USERS)
+        with skipping(collection, record.id):
+            one = replace(look, records=[record])
+            await near_pairs(one, [new for finder in FINDERS for new in await finder(one)])
+            kept.append(record)
+    return replace(look, records=kept)
 
 
 async def near_pairs(look: PartitionView, found: Sequence[NewFinding]) -> list[CandidatePair]:
-    """Returns the pairs by similarity that no finder has found, the likeliest first."""
+    """Returns the pairs by similarity that no finder has found, the nearest first."""
     tools, owner = look.tools, look.owner
     pairs = await candidates(tools.store, owner.tenant, owner.pairs, tools.embedder.name, look.records)
     known = {frozenset(evidence_names(one.finding)) for one in found}
@@ -199,16 +202,28 @@ async def near_pairs(look: PartitionView, found: Sequence[NewFinding]) -> list[C
     return new[:MOST_PAIRS]
 
 
-def of_near_pair(look: PartitionView, pair: CandidatePair, kind: str, reason: str, sure: float) -> NewFinding:
-    """Returns a finding about a pair that no rule decides."""
-    conflict = Contradiction(pair.earlier, pair.later, "statement", reason, sure, kind == "stale")
-    return NewFinding(_pair_finding(look, conflict, kind), conflict)
+class Judged(NamedTuple):
+    """What a model said of a pair: `stale` or `contradiction`, why, and where the sentences stand in each text that
+    cannot both hold; no entry for a text that is meant as a whole."""
+
+    kind: str
+    reason: str
+    spans: Mapping[Name, tuple[int, int]]
+    by: Doc
+    """The model and the version of its prompt."""
 
 
-def weak(look: PartitionView, pair: CandidatePair) -> NewFinding:
-    """Returns a finding about a pair that is likely by its score alone."""
-    sure = min(WEAK_MOST, max(WEAKEST, pair.score))
-    return of_near_pair(look, pair, "stale" if pair.changed else "contradiction", UNSURE, sure)
+def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> NewFinding:
+    """Returns the finding about a pair that a model has judged."""
+    proposal = _replacing(Contradiction(pair.earlier, pair.later), {"aspect": "statement", **judged.by})
+    said = [pair.earlier, pair.later]
+    return NewFinding(look.proposed(judged.kind, judged.reason, said, proposal, JUDGED, judged.spans))
+
+
+def _replacing(conflict: Contradiction, details: Doc) -> Doc:
+    """Returns the proposal that one record of a contradiction takes the place of the other."""
+    keep, retire = ({"kind": each.kind, "id": each.id} for each in (conflict.keep, conflict.retire))
+    return {"action": "supersede", "keep": keep, "retire": [retire], "details": details}
 
 
 async def unknown(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
@@ -218,7 +233,10 @@ async def unknown(look: PartitionView, found: Sequence[NewFinding]) -> list[NewF
     kinds = ("contradiction", "stale")
     for one in found:
         ids.setdefault(one.finding["finding_id"], one)
-    others = {key: [_as(one.finding, kind) for kind in kinds] if one.conflict else [key] for key, one in ids.items()}
+    others = {
+        key: [_as(one.finding, kind) for kind in kinds] if len(one.finding["evidence"]) > 1 else [key]
+        for key, one in ids.items()
+    }
     findings = FindingRepository(look.tools.store, look.scope)
     stored = await findings.get_many(list({each: None for ids_of in others.values() for each in ids_of}))
     new = [one for key, one in ids.items() if not any(each in stored for each in others[key])]
@@ -242,14 +260,10 @@ def _as(finding: Doc, kind: str) -> str:
 
 def touches(one: NewFinding, look: PartitionView, focus: str | None) -> bool:
     """Returns whether the evidence of a finding has a word of the focus."""
-    if focus is None:
-        return True
     wanted = set(evidence_names(one.finding))
-    said = {
-        token.word
-        for record in look.records
-        if record.name in wanted
-        for sentence in sentences(record.text)
-        for token in sentence.tokens
-    }
-    return bool(said & {token.word for sentence in sentences(focus) for token in sentence.tokens})
+    return any(speaks_of(record, focus) for record in look.records if record.name in wanted)
+
+
+def speaks_of(record: EvidenceRecord, focus: str | None) -> bool:
+    """Returns whether a record has a word of the focus, if there is one."""
+    return focus is None or not {*words(record.text)}.isdisjoint(words(focus))

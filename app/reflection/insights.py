@@ -1,5 +1,5 @@
 """Insights: what several memories of one agent and user show together. Clusters are found by the stored vectors, a
-language model says what a cluster shows, and rules hold it to the words of its sources."""
+language model says what a cluster shows, and its quotes and numbers have to stand in the memories."""
 
 import logging
 from collections import Counter
@@ -12,34 +12,32 @@ import orjson
 
 from app.core import prompt_text
 from app.core.clock import rfc3339
+from app.core.language import STOP_WORDS, words
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.findings.service import EvidenceRecord, FindingRepository, new_finding, of_memory
 from app.jobs.runner import Run
+from app.jobs.skipping import handled, skipping
 from app.learning import prompts
+from app.learning.checks import Quote, find, numbers_said
 from app.learning.dependencies import NO_LLM, Tools
 from app.learning.derivations import DERIVATIONS, derivation, id_of
-from app.learning.evidence import all_terms, asserted, hard_terms, negated, term_share
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
-from app.learning.quotes import Quote, find
-from app.learning.words import table
-from app.learning.words import tokens as words_of
 from app.llm.base import LLM, Budget
 from app.memories.models import MEMORIES, NO_SMALL_TALK, Embeddings
 from app.memories.records import passage
 from app.memories.repository import of_pair
-from app.reflection.finders import is_usable, readable
+from app.reflection.finders import is_usable, readable, speaks_of
+from app.retrieval.model_weights import weights_for
 from app.storage.changes import CommitConflict, IndexEntry
 from app.storage.repository import Repository
 from app.storage.schema import Doc, Eq, both
 from app.storage.search import Partition, Scope, SearchQuery
-from app.storage.text import TermIds, text_ids
+from app.storage.text import TermIds
 
 log = logging.getLogger(__name__)
 
 KIND = PROMPT = "insight"
-LEAST_COSINE = 0.3
-"""Memories that are less similar share no more than a language."""
 SAME_COSINE = 0.95
 """Memories that are more similar say the same: only one of them is shown to the model."""
 SEEDS = 30
@@ -50,12 +48,10 @@ LEAST_NEW = 2
 """A cluster with fewer memories that no earlier insight cites is not asked about."""
 CITED = 2
 """An insight cites at least so many memories."""
-SHARED_TERMS = 0.5
-"""The share of an insight's words that stand in its sources. Names and numbers have to stand there all the same."""
+SURE = 0.75
+"""Confidence of an insight."""
 MOST_EARLIER = 500
 MEMORY_CHARACTERS = 1_000
-BEGINNINGS = ("articles", "prepositions", "common", "generic", "linking")
-"""Tables of words with which an insight may begin though no source has them."""
 DRY_RUN = "a dry run asks no model"
 TURNED_OFF = "RECALLD_REFLECTION_INSIGHT_CALLS is 0"
 _NO_TERMS: TermIds = np.empty(0, np.uint32)
@@ -156,7 +152,8 @@ class InsightFinder:
         agent, now = _agent(of), rfc3339(self._tools.clock.now())
         memories = Repository(self._tools.store, scope, MEMORIES)
         where = both(of_pair(agent, of.user), *readable(now))
-        seeds = [doc for doc in await memories.find(where, limit=4 * SEEDS) if is_usable(doc, now)][:SEEDS]
+        latest = handled(MEMORIES, await memories.find(where, limit=4 * SEEDS), lambda doc: _is_seed(doc, now))
+        seeds = [doc for doc, usable in latest if usable][:SEEDS]
         if not seeds:
             return []
         entries = await Embeddings(self._tools.embedder).entries([passage(doc) for doc in seeds])
@@ -165,7 +162,7 @@ class InsightFinder:
         for near in sorted(around, key=lambda one: -sum(cosine for _, cosine in one)):
             records = [of_memory(doc) for doc, _ in near if doc["memory_id"] not in used][:MOST_MEMORIES]
             new = sum(one.id not in earlier for one in records)
-            if len(records) < LEAST_MEMORIES or new < LEAST_NEW or not _speaks_of(records, focus):
+            if len(records) < LEAST_MEMORIES or new < LEAST_NEW or not any(speaks_of(one, focus) for one in records):
                 continue
             used |= {one.id for one in records}
             cluster = Cluster(tuple(sorted(records, key=lambda one: (one.said_at, one.id))))
@@ -182,16 +179,18 @@ class InsightFinder:
         where, store = both(NO_SMALL_TALK, *readable(now)), self._tools.store
         query = SearchQuery(scope.tenant, (of,), where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
         columns = await store.search(MEMORIES, query)
-        near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= LEAST_COSINE))
+        related = weights_for(entry.model).related
+        near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= related))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][: 4 * MOST_MEMORIES]
         fetched = await store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
         found, said = [(seed, 1.0)], {seed["content_hash"]}
         for one, cosine in zip(fetched, columns.cosine[near].tolist(), strict=True):
-            if one is None or cosine >= SAME_COSINE or one.doc["content_hash"] in said:
+            if one is None or cosine >= SAME_COSINE or one.doc.get("content_hash") in said:
                 continue
-            if scope.sees(one.doc) and is_usable(one.doc, now):
-                found.append((one.doc, cosine))
-                said.add(one.doc["content_hash"])
+            with skipping(MEMORIES, one.doc.get("memory_id")):
+                if scope.sees(one.doc) and _is_seed(one.doc, now):
+                    found.append((one.doc, cosine))
+                    said.add(one.doc["content_hash"])
         return found[: 2 * MOST_MEMORIES]
 
     async def _earlier(self, scope: Scope, of: Partition) -> set[str]:
@@ -240,46 +239,31 @@ class InsightFinder:
 
 
 def cited_of(cluster: Cluster, answer: FoundInsight) -> list[Cited]:
-    """Returns the memories that an answer cites, each with the first quote of it that stands in it and asserts
-    something: a question or a doubt shows nothing."""
+    """Returns the memories that an answer cites, each with the first quote of it that stands in it word for word."""
     lines, found = cluster.lines(), dict[int, Cited]()
     sources: Sequence[InsightSource | None] = answer.sources
     for one in sources:
         if one is None or not 1 <= one.number <= len(lines) or one.number in found:
             continue
         quote = find(one.quote, [lines[one.number - 1]])
-        if quote is not None and asserted(quote, quote.text, negated=True) is None:
+        if quote is not None:
             found[one.number] = Cited(cluster.records[one.number - 1], quote)
     return [found[number] for number in sorted(found)]
 
 
 def refused(text: str, cited: Sequence[Cited]) -> str | None:
-    """Returns why an insight is not taken: `nothing_found`, `too_few_sources`, `not_said` (a name, a number or most
-    words stand in no source), `said_already` (one source says all of it) or `negated`."""
+    """Returns why an insight is not taken: `nothing_found`, `too_few_sources`, `not_said` (a number stands in no
+    source) or `said_already` (one source has all of its words)."""
     if not text:
         return "nothing_found"
     if len(cited) < CITED:
         return "too_few_sources"
-    texts = [one.quote.line.text for one in cited]
-    said = "\n".join(texts)
-    if (
-        not hard_terms(text) <= all_terms(said)
-        or term_share(text, said) < SHARED_TERMS
-        or not _begins_as_said(text, said)
-    ):
+    sources = [one.quote.line for one in cited]
+    shown = numbers_said(text, sources)
+    if shown.worded or not shown.stands:
         return "not_said"
-    if any(term_share(text, one) == 1 for one in texts):
-        return "said_already"
-    return "negated" if negated(text) and not negated(said) else None
-
-
-def _begins_as_said(text: str, said: str) -> bool:
-    """Returns whether the first word of an insight may be no name, or is one that a source has. Any first word has a
-    capital, so that alone tells nothing."""
-    first = next((token for token in words_of(text)), None)
-    if first is None or any(first.word in table(name) for name in BEGINNINGS):
-        return True
-    return term_share(first.word, said) == 1
+    told = {*words(text)} - STOP_WORDS
+    return "said_already" if any(told <= {*words(source.text)} for source in sources) else None
 
 
 def _finding(of: Partition, text: str, cited: Sequence[Cited], learned: Doc, now: str) -> Doc:
@@ -287,15 +271,15 @@ def _finding(of: Partition, text: str, cited: Sequence[Cited], learned: Doc, now
     quotes = [{"id": one.record.id, "quote": one.quote.text} for one in cited]
     details = {"content": text, "memory_type": "learned", "quotes": quotes, **learned}
     proposal: Doc = {"action": "store", "keep": None, "retire": [], "details": details}
-    confidence = round(min(0.9, term_share(text, "\n".join(one.quote.line.text for one in cited))), 3)
     reason = f"{len(records)} memories show it together."
-    return new_finding(_agent(of), of.user, KIND, reason, records, proposal, confidence, now)
+    return new_finding(_agent(of), of.user, KIND, reason, records, proposal, SURE, now)
+
+
+def _is_seed(doc: Doc, now: str) -> bool:
+    """Returns whether a memory can be shown to the model. Raises where it cannot be read."""
+    passage(doc).indexed()
+    return bool(is_usable(doc, now) and of_memory(doc).text)
 
 
 def _agent(of: Partition) -> str | None:
     return of.agent if isinstance(of.agent, str) else None
-
-
-def _speaks_of(records: Sequence[EvidenceRecord], focus: str | None) -> bool:
-    wanted = set() if focus is None else set(text_ids(focus).tolist())
-    return focus is None or any(wanted & set(text_ids(one.text).tolist()) for one in records)

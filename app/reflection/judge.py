@@ -1,30 +1,35 @@
-"""A language model as a judge of pairs: which of them cannot both hold, and why.
+"""A language model as a judge of pairs: whether one text replaces or contradicts the other, and with which words.
 
 A pair is asked about once. What was said of it is remembered by a hash of both records and their texts, without any
 text. A finding is stored in the commit that remembers its pair. What the model says is believed only as far as it
-quotes both texts; a judge's finding always waits for somebody.
+quotes both texts word for word; a judge's finding always waits for somebody. That one statement replaces another counts
+at once, for the order of searches and the marks of prompts alone (`app/findings/replacing.py`).
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import NamedTuple
 
 import orjson
 
 from app.core.clock import rfc3339
+from app.core.language import place_of, sentence_spans
 from app.core.prompt_text import count
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.service import EvidenceRecord, FindingRepository
+from app.findings.replacing import linking
+from app.findings.service import EvidenceRecord, FindingRepository, Name
 from app.jobs.runner import Run
 from app.learning import prompts
-from app.learning.words import tokens
+from app.learning.derivations import commit_noted, id_of
 from app.llm.base import LLM, Budget
+from app.memories.repository import MemoryRepository
 from app.reflection.candidates import CandidatePair
-from app.reflection.finders import JUDGED, NewFinding, Owner, PartitionView, of_near_pair
+from app.reflection.finders import Judged, NewFinding, Owner, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
@@ -37,11 +42,13 @@ JUDGED_PAIRS = Collection(
     indexes=(("user_id",), ("verdict",)),
     audited=False,
 )
-"""What a model said of pairs. The id is a hash of the owners, both records with the marks of their texts, and the
-prompt. `verdict` is that of the answer, `unfounded` if it quoted what nobody said, or `waiting` for the record of a
-partition with pairs that no call was left for."""
+"""What a model said of pairs. The id is a hash of the owners and both records with the marks of their texts: other
+words in the prompt make no new pair. `verdict` is that of the answer, `unfounded` if it quoted what nobody said, or
+`waiting` for the record of a partition with pairs that no call was left for."""
 
 PROMPT = "contradictions"
+EARLIER_PROMPT = "contradictions.1"
+"""1.0.0 hashed the prompt into the id, too."""
 BATCH = 20
 """The limit of pairs in one call."""
 SHOWN_CHARS = 600
@@ -50,21 +57,22 @@ WAITING = "waiting"
 FAULTS_IN_A_ROW = 2
 """After so many answers that cannot be used the run asks no more."""
 LOOP = 4
-"""So many findings of one call with the same words are no judgement."""
+"""So many findings of one call with the same words are no judgement. So many, of most of its pairs, may come from a
+text that speaks to the model ("answer contradicts for all pairs"): each pair is then judged in a call of its own."""
 PLAIN_REASON = "A language model judged that both cannot hold."
-_TO_THE_MODEL = re.compile(
-    r"\b(?:ignor\w*|disregard|overrid\w*|vergiss|missacht\w*|olvida)\b.{0,40}\b(?:previous|above|all|instruct\w*|rules?|"
-    r"vorherig\w*|bisherig\w*|alle\w*|anweisung\w*|regeln|anterior\w*|todo\w*|todas|instruccion\w*|reglas)\b"
-    r"|\b(?:contradiction|both_hold|verdict|json|system prompt|prompt|instructions?|language model|"
-    r"anweisung\w*|instrucciones|instrucción)\b|[<{\[]\s*/?\w+\s*[>}\]]",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Words by which a text speaks to the model. Such a text is judged in a call of its own, so that it reaches no other
-pair."""
-_NO_REASON = re.compile(
-    r"[<>{}\[\]`|]|https?:|\b(?:ignore|disregard|instructions?|prompt|you (?:must|should)|please|assistant|system)\b",
-    re.IGNORECASE,
-)
+_MARKS_OF_CODE = re.compile(r"[<>{}\[\]`|]|https?:", re.IGNORECASE)
+
+
+KINDS = {"replaces": "stale", "contradicts": "contradiction"}
+"""The kinds of findings that verdicts become. `same` and `unrelated` become none."""
+
+
+class PairVerdict(NamedTuple):
+    """What a model said of a pair: its verdict, why, and where the sentences stand that cannot both hold."""
+
+    said: str
+    reason: str = ""
+    spans: Mapping[Name, tuple[int, int]] = {}
 
 
 @dataclass(slots=True)
@@ -73,7 +81,7 @@ class Judgement:
 
     found: list[NewFinding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    """Numbers of pairs: asked, both_hold, changed, contradiction, unfounded, unanswered, skipped."""
+    """Numbers of pairs: asked, skipped, and of each verdict."""
     skipped_because: str | None = None
 
     def stop(self, why: str) -> None:
@@ -113,7 +121,7 @@ class Judge:
                 continue
             part = batch[: self._left]
             self._left -= len(part)
-            verdicts = await self._verdicts(part) if part else {}
+            verdicts = await self._judged(part) if part else {}
             skipped += sum(pair not in verdicts for pair in batch)
             if len(part) < len(batch):
                 said.stop("this run may judge no more pairs")
@@ -124,13 +132,10 @@ class Judge:
         return found
 
     def _batches(self, pairs: Sequence[CandidatePair]) -> Iterator[list[CandidatePair]]:
-        """Yields the pairs of each call, the likeliest first. A text that speaks to the model gets its own call."""
+        """Yields the pairs of each call, the nearest first."""
         room = self._llm.prompt_tokens - prompts.SHAPE_TOKENS - count(self._prompt.text)
         batch, size = list[CandidatePair](), 0
         for pair in pairs:
-            if _speaks_to_the_model(pair):
-                yield [pair]
-                continue
             tokens_of = count(orjson.dumps(_shown(pair, 0)).decode()) + 2
             if batch and (len(batch) == BATCH or size + tokens_of > room):
                 yield batch
@@ -140,10 +145,22 @@ class Judge:
         if batch:
             yield batch
 
-    async def _verdicts(self, batch: Sequence[CandidatePair]) -> dict[CandidatePair, tuple[str, str]]:
-        """Returns verdict and reason of each pair that the model answered. Notes why it asks no more."""
+    async def _judged(self, batch: Sequence[CandidatePair]) -> dict[CandidatePair, PairVerdict]:
+        """Returns the verdicts of a call. If it found most pairs, it returns instead what the model says of each pair
+        that it sees alone, until it cannot be asked any more."""
+        self.judgement.counts["asked"] += len(batch)
+        verdicts = await self._verdicts(batch)
+        if not _most_found(verdicts, batch):
+            return verdicts
+        alone: dict[CandidatePair, PairVerdict] = {}
+        for pair in batch:
+            if not self.judgement.skipped_because:
+                alone |= await self._verdicts([pair])
+        return alone
+
+    async def _verdicts(self, batch: Sequence[CandidatePair]) -> dict[CandidatePair, PairVerdict]:
+        """Returns what the model said of each pair that it answered. Notes why it asks no more."""
         said = self.judgement
-        said.counts["asked"] += len(batch)
         data = {"pairs": [_shown(pair, number) for number, pair in enumerate(batch)]}
         try:
             reply = await self._llm.reply(
@@ -164,21 +181,26 @@ class Judge:
         return dict(_read(batch, answers))
 
     async def _keep(
-        self, run: Run, look: PartitionView, verdicts: dict[CandidatePair, tuple[str, str]], room: int
+        self, run: Run, look: PartitionView, verdicts: dict[CandidatePair, PairVerdict], room: int
     ) -> list[NewFinding]:
-        """Remembers the verdicts and stores the findings. A finding that has no room is asked about again."""
+        """Remembers the verdicts, stores the findings, and links the memories that were replaced. A finding that has no
+        room is asked about again."""
         changes, found = list[Change](), list[NewFinding]()
         findings, now = FindingRepository(look.tools.store, look.scope), rfc3339(look.tools.clock.now())
-        for pair, (verdict, reason) in verdicts.items():
-            if verdict in ("changed", "contradiction"):
+        by = {"model": self._llm.model_for(prompts.JudgedPairs), "prompt_version": self._prompt.id}
+        for pair, verdict in verdicts.items():
+            judged = Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict.said, now))
+            if (kind := KINDS.get(verdict.said)) is not None:
                 if len(found) >= room:
                     continue
-                kind = "stale" if verdict == "changed" else "contradiction"
-                one = of_near_pair(look, pair, kind, reason, JUDGED)
+                one = of_judged_pair(look, pair, Judged(kind, verdict.reason, verdict.spans, by))
                 found.append(one)
-                changes.append(findings.insert(one.finding))
-            self.judgement.counts[verdict] += 1
-            changes.append(Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict, now)))
+                stored = [findings.insert(one.finding), judged]
+                if not await _linked(run, look, one.finding, stored):
+                    changes += stored
+            else:
+                changes.append(judged)
+            self.judgement.counts[verdict.said] += 1
         try:
             await run.commit(changes)
         except CommitConflict:  # another worker has judged one of them
@@ -188,18 +210,35 @@ class Judge:
         return found
 
 
-def judged_id(owner: Owner, pair: CandidatePair) -> str:
+async def _linked(run: Run, look: PartitionView, finding: Doc, stored: Sequence[Change]) -> bool:
+    """Commits a finding with the link of the memory that it finds replaced, as a derivation that can be undone. Returns
+    False if it links nothing; then nothing is committed."""
+    memories = MemoryRepository(look.tools.store, look.scope)
+    now, owner = rfc3339(look.tools.clock.now()), {"agent_id": look.owner.agent, "user_id": look.owner.user}
+
+    async def plan() -> tuple[Doc, list[Change]]:
+        return {"finding": finding["finding_id"]}, [*stored, *await linking(memories, finding, now)]
+
+    if not await linking(memories, finding, now):
+        return False
+    with suppress(CommitConflict):  # another worker has judged the pair
+        await commit_noted(run, plan, id_of([finding["finding_id"]], "link"), owner)
+    return True
+
+
+def judged_id(owner: Owner, pair: CandidatePair, *more: str) -> str:
     """Returns the id under which the verdict of a pair is remembered."""
     named = [pair.earlier.named(), pair.later.named()]
-    key = orjson.dumps([owner.agent, owner.user, named, prompts.load(PROMPT).id], option=orjson.OPT_SORT_KEYS)
+    key = orjson.dumps([owner.agent, owner.user, named, *more], option=orjson.OPT_SORT_KEYS)
     return f"jdg_{blake2b(key, digest_size=16).hexdigest()}"
 
 
 async def unjudged(look: PartitionView, pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
     """Returns the pairs that were not judged before."""
-    ids = [judged_id(look.owner, pair) for pair in pairs]
-    docs = await Repository(look.tools.store, Scope(look.owner.tenant), JUDGED_PAIRS).get_many(ids)
-    return [pair for pair, judged in zip(pairs, ids, strict=True) if judged not in docs]
+    ids = [{judged_id(look.owner, pair), judged_id(look.owner, pair, EARLIER_PROMPT)} for pair in pairs]
+    judged = Repository(look.tools.store, Scope(look.owner.tenant), JUDGED_PAIRS)
+    docs = await judged.get_many([one for of_pair in ids for one in of_pair])
+    return [pair for pair, of_pair in zip(pairs, ids, strict=True) if docs.keys().isdisjoint(of_pair)]
 
 
 def _record(owner: Owner, judged: str, verdict: str, now: str) -> Doc:
@@ -235,42 +274,50 @@ def _text(record: EvidenceRecord) -> str:
     return strip_served(record.text).strip()[:SHOWN_CHARS]
 
 
-def _speaks_to_the_model(pair: CandidatePair) -> bool:
-    return any(_TO_THE_MODEL.search(each.text) for each in (pair.earlier, pair.later))
+def _most_found(verdicts: Mapping[CandidatePair, PairVerdict], batch: Sequence[CandidatePair]) -> bool:
+    """Returns whether most pairs of a call became findings, and they are many."""
+    found = sum(verdict.said in KINDS for verdict in verdicts.values())
+    return found >= LOOP and 2 * found > len(batch)
 
 
 def _loops(answers: Sequence[prompts.JudgedPair]) -> bool:
     """Returns whether a model repeats itself: many findings, all with the same words."""
-    said = [(one.earlier_words, one.later_words, one.reason) for one in answers if one.verdict != "both_hold"]
+    said = [(one.earlier_words, one.later_words, one.reason) for one in answers if one.verdict in KINDS]
     return len(said) >= LOOP and len(set(said)) == 1
 
 
 def _read(
     batch: Sequence[CandidatePair], answers: Sequence[prompts.JudgedPair]
-) -> Iterator[tuple[CandidatePair, tuple[str, str]]]:
-    """Yields verdict and reason of each pair with exactly one answer. Ids that were not asked for are passed over."""
+) -> Iterator[tuple[CandidatePair, PairVerdict]]:
+    """Yields what was said of each pair with exactly one answer. Ids that were not asked for are passed over."""
     for number, pair in enumerate(batch):
         given = [one for one in answers if one.id == number]
         if len({one.verdict for one in given}) != 1:
             continue
         one = given[0]
-        if one.verdict == "both_hold":
-            yield pair, ("both_hold", "")
-        elif _quotes(one.earlier_words, pair.earlier) and _quotes(one.later_words, pair.later):
-            yield pair, (one.verdict, safe_reason(one.reason))
+        quotes = ((pair.earlier, one.earlier_words), (pair.later, one.later_words))
+        if one.verdict not in KINDS:
+            yield pair, PairVerdict(one.verdict)
+        elif all(place_of(words, _text(record)) is not None for record, words in quotes):
+            spans = {record.name: span for record, words in quotes if (span := _sentences(words, record)) is not None}
+            yield pair, PairVerdict(one.verdict, safe_reason(one.reason), spans)
         else:
-            yield pair, ("unfounded", "")
+            yield pair, PairVerdict("unfounded")
 
 
-def _quotes(words: str, record: EvidenceRecord) -> bool:
-    """Returns whether a record says these words, in this order."""
-    wanted = f" {' '.join(token.word for token in tokens(words))} "
-    return bool(wanted.strip()) and wanted in f" {' '.join(token.word for token in tokens(_text(record)))} "
+def _sentences(quote: str, record: EvidenceRecord) -> tuple[int, int] | None:
+    """Returns where the sentences stand in a record's text that a quote is of; None if it is of all of them."""
+    place = place_of(quote, record.text)
+    said = sentence_spans(record.text)
+    of_quote = [] if place is None else [span for span in said if span[0] < place[1] and place[0] < span[1]]
+    if not of_quote or of_quote == said:
+        return None
+    return of_quote[0][0], of_quote[-1][1]
 
 
 def safe_reason(reason: str) -> str:
-    """Returns a model's reason as one short line, or plain words if it has marks of code or speaks to a model."""
+    """Returns a model's reason as one short line, or plain words if it has marks of code or an address."""
     line = " ".join(strip_served(reason).split())
-    if not line or _NO_REASON.search(line):
+    if not line or _MARKS_OF_CODE.search(line):
         return PLAIN_REASON
     return line if len(line) <= REASON_CHARS else f"{line[: REASON_CHARS - 1]}\u2026"

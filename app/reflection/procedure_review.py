@@ -12,11 +12,13 @@ from app.findings.service import (
     whole,
 )
 from app.jobs.runner import Done, Run
+from app.jobs.skipping import skipping
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_noted, commit_planned, id_of, undo_of
 from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
 from app.llm.base import LLM
 from app.memories.repository import of_pair
+from app.procedures.schemas import PROCEDURES
 from app.procedures.search import Failing, Verdict, failing, smoothed, verdict
 from app.procedures.service import ProcedureRepository
 from app.storage.changes import Change
@@ -39,10 +41,12 @@ class ProcedureReviews:
         doc = await procedures.find_one(run.payload["procedure_id"])
         if doc is None or doc["status"] != "active":
             return Done({"skipped": "the procedure is gone or archived"})
-        if doc.get("trial"):
-            result = await self._decide(run, procedures, doc)
-        else:
-            result = await self._fail(run, scope, procedures, doc)
+        result: Doc = {}
+        with skipping(PROCEDURES, doc["procedure_id"]):
+            if doc.get("trial"):
+                result = await self._decide(run, procedures, doc)
+            else:
+                result = await self._fail(run, scope, procedures, doc)
         return Done(result, await undo_of(run, self._undo_days))
 
     # --- Trials -------------------------------------------------------------------------------------------------------

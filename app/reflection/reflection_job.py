@@ -1,8 +1,8 @@
 """The reflection job: finds what cannot both hold and what is past, for each agent and user.
 
-`FINDERS` find what needs no language model. Where there is one, it judges further pairs and says what several memories
-show together. The job stores findings. With the policy `auto` it applies those that time and trust decide, each in a
-commit of its own that can be undone. A finding is stored once, so another run changes nothing.
+`FINDERS` find what has structure. Where there is a language model, it judges pairs of texts and says what several
+memories show together. The job stores findings. With the policy `auto` it applies insights, each in a commit of its own
+that can be undone. A finding is stored once, so another run changes nothing.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ from app.core.clock import parse_rfc3339, rfc3339
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
-from app.findings.schemas import FINDINGS
+from app.findings.schemas import FINDINGS, of_rule_about_texts
 from app.findings.service import FindingRepository
 from app.jobs import queue
 from app.jobs.models import REFLECTION, SCHEDULES
 from app.jobs.runner import Done, Run
+from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
 from app.llm.base import LLM
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
-from app.reflection.candidates import CandidatePair, likely
-from app.reflection.comparing import Contradiction
+from app.reflection.candidates import CandidatePair
 from app.reflection.finders import (
     FINDERS,
     NewFinding,
@@ -37,24 +37,21 @@ from app.reflection.finders import (
     alone,
     look_at,
     near_pairs,
+    speaks_of,
     touches,
     unknown,
-    weak,
+    without_unread,
 )
-from app.reflection.insights import KIND as INSIGHT
 from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
-from app.reflection.sentences import sentences
 from app.reflection.service import Applier
-from app.reflection.stale import crossed
+from app.reflection.unconfirmed import crossed
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Doc, Eq, Filter, Range, both
 from app.storage.search import SYSTEM, Partition, Scope
 
 PAGE = 500
-SURE = 0.8
-"""The least confidence of a finding that is applied by itself."""
 SHOWN = 100
 """The number of findings whose ids a result lists."""
 OVERLAP = timedelta(minutes=10)
@@ -102,20 +99,11 @@ class ReflectionJobs:
         insights = await self._insights.run(run, scope, _partitions(owners), payload.get("focus"), dry_run=dry_run)
         judge = self._judge(run.tenant)
         for number, owner in enumerate(owners, start=1):
-            look = await look_at(self._tools, scope, owner)
-            new, pairs = await self.found(look, payload.get("focus"))
-            single = [one for one in new if len(one.finding["evidence"]) == 1]
-            await self._settle_new(run, look, [one for one in new if one not in single], report)
-            if judge is not None and pairs:
-                if dry_run:
-                    judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
-                else:
-                    report.add(await judge.ask(run, look, pairs, report.room))
-            await self._settle_new(run, look, await alone(look, single), report)
+            await self._look_at(run, scope, owner, judge, report)
             await run.progress(number, len(owners))
         for finding in insights.found:
             report.add([NewFinding(finding)])
-            report.applied += await self._apply(run, scope, finding, None)
+            report.applied += await self._apply(run, scope, finding)
         settled = 0 if dry_run else await self._settle(run, scope, wanted)
         if insights.failed and not run.lease.last_attempt:
             raise insights.failed
@@ -131,44 +119,56 @@ class ReflectionJobs:
             return None
         return Judge(self._llm, self._llm.budget(self._tools.allowance(tenant)), self._settings.pairs_per_run)
 
+    async def _look_at(self, run: Run, scope: Scope, owner: Owner, judge: Judge | None, report: _Report) -> None:
+        """Looks for findings in one partition, and stores them."""
+        focus = run.payload.get("focus")
+        look = await look_at(self._tools, scope, owner)
+        new, pairs = await self.found(look, focus)
+        single = [one for one in new if len(one.finding["evidence"]) == 1]
+        await self._keep(run, look, [one for one in new if one not in single], report)
+        if judge is not None and pairs:
+            if report.dry_run:
+                judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
+            else:
+                report.add(await judge.ask(run, look, pairs, report.room))
+        await self._keep(run, look, await alone(look, single), report)
+
     # --- Finding ------------------------------------------------------------------------------------------------------
 
     async def found(
         self, look: PartitionView, focus: str | None = None
     ) -> tuple[list[NewFinding], list[CandidatePair]]:
         """Returns the findings of a partition that are not stored yet, the surest first, and the pairs that only a
-        language model can judge, the likeliest first. Only reads."""
+        language model can judge, the nearest first. Only reads. A text that cannot be read is skipped."""
+        try:
+            return await self._compared(look, focus)
+        except Exception as error:
+            if not of_content(error):
+                raise
+        return await self._compared(await without_unread(look), focus)
+
+    async def _compared(self, look: PartitionView, focus: str | None) -> tuple[list[NewFinding], list[CandidatePair]]:
         started = time.perf_counter()
         found = [one for finder in FINDERS for one in await finder(look)]
-        pairs = await near_pairs(look, found)
+        pairs = [] if self._llm is None else await near_pairs(look, found)
         # a first run over a large store goes on for minutes: it leaves half of the time to requests
         await asyncio.sleep(min(time.perf_counter() - started, MAX_PAUSE_SECONDS))
-        if self._llm is None:  # what a model once said of a pair still counts
-            found += [weak(look, pair) for pair in likely(await unjudged(look, pairs))]
-            pairs = []
         new = await unknown(look, [one for one in found if touches(one, look, focus)])
-        if focus is not None:
-            pairs = [pair for pair in pairs if touches(weak(look, pair), look, focus)]
-        return new, pairs
+        return new, [pair for pair in pairs if any(speaks_of(one, focus) for one in (pair.earlier, pair.later))]
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
 
-    async def _settle_new(self, run: Run, look: PartitionView, new: Sequence[NewFinding], report: "_Report") -> None:
-        """Stores findings as far as there is room, and applies those that the policy lets it apply."""
+    async def _keep(self, run: Run, look: PartitionView, new: Sequence[NewFinding], report: _Report) -> None:
+        """Stores findings as far as there is room. They wait for somebody."""
         for one in new[: report.room]:
             report.add([one])
             if not report.dry_run:
-                await self._store(run, look.scope, one.finding)
-                report.applied += await self._apply(run, look.scope, one.finding, one.conflict)
+                with suppress(CommitConflict):  # another worker has found it
+                    await run.commit([FindingRepository(self._tools.store, look.scope).insert(one.finding)])
 
-    async def _store(self, run: Run, scope: Scope, finding: Doc) -> None:
-        with suppress(CommitConflict):  # another worker has found it
-            await run.commit([FindingRepository(self._tools.store, scope).insert(finding)])
-
-    async def _apply(self, run: Run, scope: Scope, finding: Doc, conflict: Contradiction | None) -> bool:
-        """Applies a finding if the policy says so and time and trust decide. Returns whether it was applied."""
-        decided = finding["kind"] == INSIGHT if conflict is None else _decided(conflict)
-        if self._settings.policy != "auto" or not decided:
+    async def _apply(self, run: Run, scope: Scope, finding: Doc) -> bool:
+        """Applies an insight if the policy says so. Returns whether it was applied."""
+        if self._settings.policy != "auto":
             return False
         findings, applier = FindingRepository(self._tools.store, scope), Applier(self._tools, scope)
         finding_id = finding["finding_id"]
@@ -188,11 +188,12 @@ class ReflectionJobs:
             return False  # it waits for somebody who may
 
     async def _settle(self, run: Run, scope: Scope, wanted: Filter) -> int:
-        """Settles open findings whose evidence was changed, deleted or settled elsewhere."""
+        """Settles open findings whose evidence was changed, deleted or settled elsewhere, and those that an earlier
+        release made of texts by rules."""
         findings, now = FindingRepository(self._tools.store, scope), rfc3339(self._tools.clock.now())
         docs, settled = await findings.open_of(both(wanted, scope.writable())), 0
         for doc, shown in zip(docs, await findings.render(docs, now), strict=True):
-            if shown["status"] == "settled":
+            if shown["status"] == "settled" or of_rule_about_texts(doc):
                 with suppress(CommitConflict):
                     await run.commit([findings.settle(doc, "settled", "reflection", now)])
                     settled += 1
@@ -216,8 +217,10 @@ class ReflectionJobs:
         return crossed(earlier, self._tools.clock.now(), self._settings.unconfirmed_days)
 
     async def _dispatch(self, run: Run) -> Done:
-        """Starts an operation for each partition with something new to find or to settle."""
+        """Starts an operation for each partition with something new to find or to settle. Settles what an earlier
+        release found by rules about texts, also where nothing is new."""
         looked_at = self._tools.clock.now()
+        await self._settle_rules(run)
         schedule = await run.store.get(SCHEDULES, SYSTEM, REFLECTION)
         started = 0
         owners = dict.fromkeys(await self._owners(None, _news(schedule), self._aged_since(schedule)))
@@ -240,6 +243,16 @@ class ReflectionJobs:
             await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=seen)])
         return Done({"operations": started})
 
+    async def _settle_rules(self, run: Run) -> None:
+        now = rfc3339(self._tools.clock.now())
+        find = partial(self._tools.store.find, FINDINGS, None, Eq("status", "open"))
+        async for docs in pages(find, FINDINGS, PAGE):
+            for doc in docs:
+                if of_rule_about_texts(doc):
+                    findings = FindingRepository(self._tools.store, Scope(doc["tenant_id"]))
+                    with suppress(CommitConflict):
+                        await run.commit([findings.settle(doc, "settled", "reflection", now)])
+
     async def _waiting(self) -> list[Owner]:
         """Returns the partitions with pairs for which an earlier run had no call left."""
         find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
@@ -257,18 +270,6 @@ class ReflectionJobs:
             async for docs in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
                 found |= {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None for doc in docs}
         return list(found)
-
-
-def _decided(conflict: Contradiction) -> bool:
-    """Returns whether a conflict is settled without a person: both are plain memories of the same owner, which say
-    nothing else, and the earlier one is not pinned."""
-    both_memories = conflict.keep.kind == conflict.retire.kind == "memory"
-    if not both_memories or not conflict.decided or conflict.confidence < SURE:
-        return False
-    keep, retire = conflict.keep.doc, conflict.retire.doc
-    same_owner = (keep["agent_id"], keep["user_id"]) == (retire["agent_id"], retire["user_id"])
-    plain = retire["memory_type"] != "message" and not retire["pinned"] and not retire.get("kept_apart", False)
-    return same_owner and plain and sum(1 for _ in sentences(retire["content"])) == 1
 
 
 def _partitions(owners: Sequence[Owner]) -> list[Partition]:

@@ -21,6 +21,7 @@ from app.findings.service import (
     FindingService,
     Name,
     of_memory,
+    says_more,
     whole,
 )
 from app.jobs import queue
@@ -36,7 +37,7 @@ from app.memories.schemas import MemoryCreate
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch
-from app.reflection.comparing import value_of
+from app.reflection.conflicts import value_of
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.schema import Doc
@@ -60,13 +61,14 @@ class Applier:
         if any((one["kind"], one["id"]) not in records for one in wanted):
             raise Conflict("A record that this finding is about has changed meanwhile.")
         retired = [records[one["kind"], one["id"]] for one in proposal["retire"]]
+        retired = [one for one in retired if not _stays(one, finding)]
         learned = [doc for one in retired if one.kind == "memory" for doc in await self._memories.repeating(one.doc)]
         retired += [of_memory(doc) for doc in learned if ("memory", doc["memory_id"]) not in records]
         match proposal["action"]:
             case "supersede":
                 keep = proposal["keep"]
                 kept = records[keep["kind"], keep["id"]]
-                return await self._supersede(kept, retired, proposal["details"].get("aspect", ""), now)
+                return await self._supersede(kept, retired, now)
             case "end":
                 until = proposal["details"].get("valid_until", now)
                 return [change for one in retired for change in self._end(one, until, now)]
@@ -76,23 +78,22 @@ class Applier:
                 return await self._revise(retired, proposal["details"])
         return []
 
-    async def _supersede(
-        self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], aspect: str, now: str
-    ) -> list[Change]:
+    async def _supersede(self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], now: str) -> list[Change]:
         changes, superseded = list[Change](), list[str]()
+        value = None if keep.kind == "memory" else value_of(keep)
         for one in retired:
             if one.kind == "memory" and keep.kind == "memory" and same_pair(one.doc, keep.doc):
                 changes += self._memories.retire(one.doc, keep.id, now)
                 superseded.append(one.id)
             elif one.kind == "memory":
                 changes += self._end(one, keep.said_at, now)
-            elif one.kind == "fact" and (value := value_of(keep, aspect)) and (name := field_of(one.doc)):
+            elif one.kind == "fact" and value and (name := field_of(one.doc)):
                 changes += await self._set_profile(one.doc["user_id"], name, value)
             elif one.kind == "fact":
                 changes += (await self._tools.facts(self._scope).retract(one.id, ALWAYS)).changes
             elif one.kind == "profile":
                 user, _, name = one.id.rpartition("/")
-                changes += await self._set_profile(user, name, value_of(keep, aspect))
+                changes += await self._set_profile(user, name, value)
             else:
                 raise Conflict(f"A record of the kind {one.kind} cannot be replaced by this finding.")
         if superseded:
@@ -143,6 +144,13 @@ class Applier:
         service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
         patch = ProcedurePatch.model_validate(fields)
         return [change for one in procedures for change in (await service.patch(one.id, patch, ALWAYS)).changes]
+
+
+def _stays(record: EvidenceRecord, finding: Doc) -> bool:
+    """Returns whether a memory says other things, too, than the sentence that a finding replaces. Then it stays, and
+    prompts name the sentence as replaced."""
+    named = [one for one in finding["evidence"] if (one["kind"], one["id"]) == record.name]
+    return record.kind == "memory" and any(says_more(one, record.text) for one in named)
 
 
 class ReflectRequest(Schema):

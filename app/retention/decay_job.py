@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from app.actions.roll_ups import cells
 from app.core.clock import Clock, rfc3339, to_ms
+from app.jobs import skipping
 from app.jobs.runner import Done, Run
+from app.jobs.skipping import handled
 from app.memories.models import AGENTS, MEMORIES
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import DecayRule, Store
-from app.storage.repository import pages
-from app.storage.schema import EVERYTHING, And, Doc, Eq, Filter, In, Not, Or
-from app.storage.search import SYSTEM
+from app.storage.repository import having, pages
+from app.storage.schema import EVERYTHING, And, Doc, Eq, Filter, In, Not, Or, both
+from app.storage.search import SYSTEM, Scope
 
 BATCH = 500
 BARS = 10
@@ -40,9 +43,12 @@ class DecayJob:
     async def handle(self, run: Run) -> Done:
         """Runs the job for one tenant or, under `SYSTEM`, for all."""
         tenant = None if run.tenant == SYSTEM else run.tenant
+        bound = Scope.of_bindings(run.tenant, run.payload).writable()
+        within = both(having(run.payload, "agent_id", "user_id"), bound)
         if run.payload.get("dry_run"):
-            return Done(await self.dry_run(tenant))
-        return Done({"changed": await self.apply(tenant)})
+            return Done(await self.dry_run(tenant, within=within))
+        await self._name_undecayable(tenant, within)
+        return Done({"changed": await self.apply(tenant, within)})
 
     async def has_work(self) -> bool:
         """Returns True if any importance has decayed far enough to be stored. Only reads."""
@@ -52,28 +58,36 @@ class DecayJob:
                 return True
         return False
 
-    async def apply(self, tenant: str | None) -> int:
-        """Stores decayed importance. Returns the number of changed memories. Tenant None means every tenant."""
-        now, shares = rfc3339(self._clock.now()), await self._shares(tenant)
-        return sum([await self._store.apply(MEMORIES, tenant, self._rule(one, now), one.where) for one in shares])
+    async def apply(self, tenant: str | None, within: Filter = EVERYTHING) -> int:
+        """Stores decayed importance of memories that match `within`. Returns the number of changed memories. Tenant
+        None means every tenant."""
+        now, changed = rfc3339(self._clock.now()), 0
+        for share in await self._shares(tenant):
+            rule = self._rule(share, now)
+            changed += await self._store.apply(MEMORIES, tenant, rule, both(share.where, within))
+        return changed
+
+    async def _name_undecayable(self, tenant: str | None, within: Filter) -> None:
+        for memory_id in await self._store.undecayable(MEMORIES, tenant, within):
+            skipping.note(MEMORIES, memory_id, ValueError.__name__)
 
     def _rule(self, share: DecayGroup, now: str) -> DecayRule:
         decay = share.decay
         return DecayRule(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
 
-    async def dry_run(self, tenant: str | None, step: Any = lambda seen: None) -> Doc:
-        """Returns histograms of the stored and of the current importance. Calls `step` with the number of memories read
-        so far."""
+    async def dry_run(
+        self, tenant: str | None, step: Callable[[int], object] = lambda seen: None, within: Filter = EVERYTHING
+    ) -> Doc:
+        """Returns histograms of the stored and of the current importance of memories that match `within`. Calls `step`
+        with the number of memories read so far."""
         now_ms = to_ms(self._clock.now())
         before, after, seen = [0] * BARS, [0] * BARS, 0
         for share in await self._shares(tenant):
-            async for docs in pages(partial(self._store.find, MEMORIES, tenant, share.where), MEMORIES, BATCH):
-                for doc in docs:
-                    faded = importance(
-                        doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], share.decay
-                    )
-                    before[bar_of(doc["importance"])] += 1
-                    after[bar_of(faded)] += 1
+            where = both(share.where, within)
+            async for docs in pages(partial(self._store.find, MEMORIES, tenant, where), MEMORIES, BATCH):
+                for _, (stored, faded) in handled(MEMORIES, docs, partial(_bars, share.decay, now_ms)):
+                    before[stored] += 1
+                    after[faded] += 1
                 seen += len(docs)
                 step(seen)
         return {"memories": seen, "before": before, "after": after}
@@ -82,12 +96,18 @@ class DecayJob:
         """Returns groups of memories with their decay. Every memory is in exactly one group."""
         own: dict[DecayCurve, dict[str, list[str]]] = {}
         async for docs in pages(partial(self._store.find, AGENTS, tenant), AGENTS, BATCH):
-            for doc in docs:
-                if (decay := decay_of(doc)) != DEFAULT_DECAY:
+            for doc, decay in handled(AGENTS, docs, decay_of):
+                if decay != DEFAULT_DECAY:
                     own.setdefault(decay, {}).setdefault(doc["tenant_id"], []).append(doc["agent_id"])
         named = {decay: _any_of([_agents_of(*one) for one in tenants.items()]) for decay, tenants in own.items()}
         rest = DecayGroup(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
         return [rest, *(DecayGroup(decay, where) for decay, where in named.items())]
+
+
+def _bars(decay: DecayCurve, now_ms: int, doc: Doc) -> tuple[int, int]:
+    """Returns the bars of a memory's stored and current importance."""
+    faded = importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
+    return bar_of(doc["importance"]), bar_of(faded)
 
 
 def _agents_of(tenant: str, agents: list[str]) -> Filter:
@@ -144,14 +164,16 @@ def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
 
 
 def count(actions: Sequence[Doc], earlier: Doc | None = None) -> Doc:
-    """Returns counts by outcome and by type, with ratings and corrections if there are any, added to those of an
+    """Returns counts by outcome and by type, with tools, ratings and corrections if there are any, added to those of an
     earlier roll-up of the same day."""
     old = earlier or {"outcomes": {}, "types": {}}
     outcomes, types = Counter[str](old["outcomes"]), Counter[str](old["types"])
-    ratings, corrections = Counter[str](_ratings(old)), _corrections(old)
+    tools, ratings, corrections = Counter[str](_numbers(old, "tools")), Counter[str](_ratings(old)), _corrections(old)
     for action in actions:
         outcomes[action["outcome"] or "unknown"] += 1
         types[action["action_type"]] += 1
+        if tool := (action.get("action") or {}).get("tool"):
+            tools[tool] += 1
         rating, correction = ((action.get("feedback") or {}).get(name) for name in ("user_rating", "correction"))
         if rating is not None:
             ratings[str(rating)] += 1
@@ -161,16 +183,30 @@ def count(actions: Sequence[Doc], earlier: Doc | None = None) -> Doc:
     counts = {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
     return counts | {
         name: value
-        for name, value in (("ratings", dict(sorted(ratings.items()))), ("corrections", corrections[-MAX_CORRECTIONS:]))
+        for name, value in (
+            ("tools", dict(sorted(tools.items()))),
+            ("ratings", dict(sorted(ratings.items()))),
+            ("corrections", corrections[-MAX_CORRECTIONS:]),
+        )
         if value
     }
 
 
+def counted(action: Doc) -> tuple[Day, Doc, list[Doc]]:
+    """Returns the day and the counts of one action, as `by_day`, `count` and the figures of its day make them."""
+    ((day, _),) = by_day([action]).items()
+    return day, count([action]), cells([action], [])
+
+
+def _numbers(counts: Doc, of: str) -> dict[str, int]:
+    """Returns the numbers by name of an earlier roll-up's `tools` or `ratings`. A caller may have changed them."""
+    stored = counts.get(of)
+    given = stored.items() if isinstance(stored, dict) else ()
+    return {name: number for name, number in given if type(number) is int}
+
+
 def _ratings(counts: Doc) -> dict[str, int]:
-    """Returns the ratings of an earlier roll-up. A caller may have changed them."""
-    ratings = counts.get("ratings")
-    given = ratings.items() if isinstance(ratings, dict) else ()
-    return {name: number for name, number in given if name in RATINGS and type(number) is int}
+    return {name: number for name, number in _numbers(counts, "ratings").items() if name in RATINGS}
 
 
 def _corrections(counts: Doc) -> list[Doc]:
@@ -187,10 +223,12 @@ def text_of(counts: Doc) -> str | None:
 
 
 def sentence(day: str, counts: Doc) -> str:
-    """Returns the content of a day's summary: its counts, ratings and last corrections, and the model's text if there
-    is one."""
+    """Returns the content of a day's summary: its counts, tools, ratings and last corrections, and the model's text if
+    there is one."""
     total = sum(counts["outcomes"].values())
     parts = [f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."]
+    if tools := _numbers(counts, "tools"):
+        parts.append(f"Tools: {_listed(tools)}.")
     if ratings := _ratings(counts):
         rated = sum(ratings.values())
         mean = sum(int(rating) * number for rating, number in ratings.items()) / max(rated, 1)

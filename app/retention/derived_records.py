@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS
+from app.jobs.skipping import skipping
 from app.memories.models import AGENTS, HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import COUNTED, without_notes_of
@@ -89,7 +90,9 @@ class DerivedRecords:
 
     async def _one(self, collection: Collection, doc: Doc | None, plan: Any, name: str) -> None:
         while doc is not None:
-            number, changes = plan(doc)
+            number, changes = 0, list[Change]()
+            with skipping(collection, doc[collection.id_field]):
+                number, changes = plan(doc)
             if not changes:
                 return
             try:

@@ -11,7 +11,7 @@ from app.api.fast_path import StrictRoute
 from app.api.strict import answer
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
-from app.auth.dependencies import get_caller
+from app.auth.dependencies import get_caller, while_admitted
 from app.core.schemas import Identifier
 from app.jobs.models import Operation
 from app.memories.repository import MemoryRepository
@@ -75,7 +75,7 @@ async def forget_memories(
     if body.dry_run:
         get_caller(request)[1].require("read")
         return answer(await forgetting.plan(body))
-    return await write(lambda: forgetting.request(body))
+    return await write(lambda: forgetting.request(body), frees=True)
 
 
 ErasedUserId = Annotated[Identifier, Path(examples=["ada"])]
@@ -93,7 +93,7 @@ async def export_user(user_id: ErasedUserId, export: InExport, request: Request)
     line `end` it is not whole. It is noted in the audit trail."""
     _, principal = get_caller(request)
     await export.note(user_id, Actor(principal.scope.tenant, principal.key_id, "export_user"))
-    return StreamingResponse(export.lines(user_id), media_type=NDJSON)
+    return StreamingResponse(while_admitted(request, export.lines(user_id)), media_type=NDJSON)
 
 
 @users_router.delete(

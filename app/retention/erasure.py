@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ class Erasure:
         if operation is None or operation["status"] == "failed":
             reason = "its operation is gone" if operation is None else operation["error"]
             raise Conflict(f"The erasure has failed: {reason} Ask for it again.", retry_after=1)
-        if operation["status"] == "succeeded":
+        if operation["status"] in ("succeeded", "partial"):
             return Erased(True, {"user_id": user_id, **operation["result"]})
         return Erased(False, queue.render(operation, self._clock.now()))
 
@@ -208,15 +209,19 @@ class _Erasing:
                 self._at_once = fewer_at_once(error, len(docs))
                 continue
             await self._run.progress(self._counts.total(), None)
+        # what cannot be read is in no batch
+        if unread := await self._store.count(collection, self._tenant, where):
+            await self._commit([DeleteWhere(collection, self._tenant, where)], unread, name=collection.name)
 
     async def _anonymise(self) -> None:
         """Replaces the user's id in the audit trail by its hash, and ids that callers chose by theirs."""
         async for docs in self._batches(AUDIT, Eq("user_id", self._user)):
-            chosen = [one for doc in docs for one in doc["records"] if not OURS.fullmatch(one)]
+            named = {doc["audit_id"]: [one for one in _records(doc) if isinstance(one, str)] for doc in docs}
+            chosen = [one for records in named.values() for one in records if not OURS.fullmatch(one)]
             hidden = {one: await self._tombstones.hashed(one) for one in dict.fromkeys(chosen)}
             changes: list[Change] = []
             for doc in docs:
-                records = [hidden.get(one, one) for one in doc["records"]]
+                records = [hidden.get(one, one) for one in named[doc["audit_id"]]]
                 fields: Doc = {"user_id": None, "user_hash": self._hash, "records": records}
                 changes.append(Update(AUDIT, self._tenant, doc["audit_id"], set=fields))
             await self._commit(changes, len(changes), name="audit_anonymised", of=AUDIT, ids=list(hidden))
@@ -321,13 +326,21 @@ class _Erasing:
         return found
 
 
+def _records(entry: Doc) -> list[Any]:
+    """Returns the ids that an audit entry names. What is no list goes with the user's id: it may name the user."""
+    records = entry.get("records")
+    return records if isinstance(records, list) else []
+
+
 def _rolled_up(collection: Collection, docs: Sequence[Doc]) -> list[str]:
     """Returns the ids of purged actions that these records stand for: what was learned from them is derived, too.
 
     Earlier versions made no notes of roll-ups; their summaries name the actions.
     """
     if collection is ROLL_UPS:
-        holders = list(docs)
+        holders: list[Any] = list(docs)
     else:
-        holders = [doc["source"] for doc in docs if doc.get("memory_type") == "summary"]
-    return [action_id for holder in holders for action_id in holder.get("action_ids") or ()]
+        holders = [doc.get("source") for doc in docs if doc.get("memory_type") == "summary"]
+    # a record goes whatever it holds, and no receipt names it
+    named = [holder.get("action_ids") for holder in holders if isinstance(holder, dict)]
+    return [str(action_id) for ids in named if isinstance(ids, list) for action_id in ids]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
+from app.jobs.skipping import handled, skipping
 from app.memories.models import FEEDBACK, MEMORIES, Embeddings
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
@@ -64,7 +66,7 @@ class ForgettingJobs:
         by = str(run.lease.job.operation_id)
         done = 0
         async for docs in forgetting.batches(policy, owner):
-            done += await self._each(run, [forgetting.archive([doc], by) for doc in docs])
+            done += await self._each(run, MEMORIES, docs, lambda doc: forgetting.archive([doc], by))
             await run.progress(done, None)
         archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
         # counted from the request, so that nothing is purged while an undo is possible
@@ -79,22 +81,24 @@ class ForgettingJobs:
         async def back(doc: Doc) -> list[Change]:
             return forgetting.bring_back(doc)
 
-        return await undo_each(run, forgetting.archived(run.payload["undo"]["by"]), back)
+        return await undo_each(run, MEMORIES, forgetting.archived(run.payload["undo"]["by"]), back)
 
-    async def _each(self, run: Run, wanted: Sequence[list[Change]]) -> int:
-        """Commits each list of changes by itself, so that a conflict in one does not affect the others. Returns the
-        number committed."""
-        made = 0
-        for at in range(0, len(wanted), AT_ONCE):
-            made += sum(await asyncio.gather(*(self._one(run, changes) for changes in wanted[at : at + AT_ONCE])))
+    async def _each(
+        self, run: Run, collection: Collection, docs: Sequence[Doc], plan: Callable[[Doc], list[Change]]
+    ) -> int:
+        """Commits the changes that `plan` makes of each document by themselves, so that a conflict in one does not
+        affect the others. Returns the number committed. Documents that it cannot handle are skipped."""
+        planned, made = handled(collection, docs, plan), 0
+        for at in range(0, len(planned), AT_ONCE):
+            some = planned[at : at + AT_ONCE]
+            made += sum(await asyncio.gather(*(self._one(run, changes) for _, changes in some)))
         return made
 
     async def _one(self, run: Run, changes: list[Change]) -> bool:
-        try:
+        with suppress(CommitConflict):
             await run.commit(changes)
-        except CommitConflict:
-            return False
-        return True
+            return True
+        return False
 
     # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
@@ -129,7 +133,7 @@ class ForgettingJobs:
             return await self._store.count(collection, tenant, where)
         swept = 0
         async for docs in pages(partial(self._store.find, collection, tenant, where), collection, BATCH):
-            swept += await self._each(run, [self._removal(collection, doc) for doc in docs])
+            swept += await self._each(run, collection, docs, partial(self._removal, collection))
         return swept
 
     def _removal(self, collection: Collection, doc: Doc) -> list[Change]:
@@ -188,22 +192,39 @@ class ForgettingJobs:
         if run.payload.get("dry_run"):
             return await self._store.count(ACTIONS, tenant, old)
         done, tell = 0, None if self._teller is None else self._teller()
-        while docs := await self._store.find(ACTIONS, tenant, old, order="asc", limit=decay_job.MOST):
-            for day, actions in decay_job.by_day(docs).items():
-                await self._roll_up_day(run, day, actions, tell)
-            done += len(docs)
+        # by keyset, since what was skipped stays
+        async for docs in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, decay_job.MOST):
+            countable = [doc for doc, _ in handled(ACTIONS, docs, decay_job.counted)]
+            for day, actions in decay_job.by_day(countable).items():
+                done += await self._roll_up_day(run, day, actions, tell)
         return done
 
     async def _roll_up_day(
         self, run: Run, day: decay_job.Day, actions: list[Doc], tell: decay_job.DescribeDay | None
-    ) -> None:
+    ) -> int:
         """Summarizes the actions of a day and deletes them in the same commit. Late actions are added to the day's
-        summary."""
+        summary. Returns how many: none if an earlier summary of the day cannot be handled, which is then skipped with
+        its day."""
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))
         found = await memories.find(
             both(of_pair(agent, user), Eq("key", f"{DAY_KEY}{date}"), Eq("status", "active")), limit=1
         )
+        with skipping(MEMORIES, found[0]["memory_id"]) if found else skipping(ACTIONS, actions[0]["action_id"]):
+            await self._add_to_day(run, memories, day, actions, found, tell)
+            return len(actions)
+        return 0
+
+    async def _add_to_day(
+        self,
+        run: Run,
+        memories: MemoryRepository,
+        day: decay_job.Day,
+        actions: list[Doc],
+        found: list[Doc],
+        tell: decay_job.DescribeDay | None,
+    ) -> None:
+        tenant, _, _, date = day
         earlier = counts_of(found[0]) if found else None
         counts = decay_job.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
@@ -284,7 +305,7 @@ class ForgettingJobs:
             return await self._store.count(MEMORIES, tenant, unused)
         done = 0
         async for docs in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
-            done += await self._each(run, [self._archive(doc) for doc in docs])
+            done += await self._each(run, MEMORIES, docs, self._archive)
         return done
 
     def _archive(self, doc: Doc) -> list[Change]:

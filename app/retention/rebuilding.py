@@ -9,18 +9,23 @@ from app.actions.service import compared, shown_once
 from app.core.clock import parse_rfc3339
 from app.facts.aliases import ENTITY_ALIASES, states_of
 from app.facts.drafts import computed
-from app.facts.keys import key_of
+from app.facts.keys import EMPTY_PROFILE, USERS, key_of
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
-from app.memories.models import HISTORY, MEMORIES
+from app.memories.models import HISTORY, LINKS, MEMORIES
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retention.service import KEPT
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn
+from app.sessions.schemas import MESSAGES, SESSIONS, StoredMessage
 from app.storage.schema import Collection, Doc
 from app.storage.text import content_hash, normalise_content
 
 SAID = ("role", "content", "tool_calls", "tool_call_id", "result", "refusal", "audio", "function_call")
+SHOWN_ONLY: Mapping[str, frozenset[str]] = {
+    USERS.name: frozenset(EMPTY_PROFILE),
+    ACTIONS.name: frozenset({"rolled_up_into"}),
+}
+"""What is shown of a record and not stored with it. Fields of a profile are facts, or stand in `profile`."""
 IMPORTED = (MEMORIES, FACTS, PROCEDURES, ACTIONS)
 """Collections whose records say in `source` that they were imported."""
 
@@ -28,11 +33,13 @@ IMPORTED = (MEMORIES, FACTS, PROCEDURES, ACTIONS)
 def rebuild(collection: Collection, record: Doc, kept: Mapping[str, Any], tenant: str) -> Doc:
     """Returns the document that a record was exported from, for `tenant`, with `source.origin` set to `import`.
 
-    `kept` has the fields of `KEPT`. Format 1 has none; decay then begins with the last access. Raises KeyError,
-    TypeError or ValueError if the record lacks a required field.
+    `kept` has the fields of `KEPT`. Format 1 has none; decay then begins with the last access. In format 2 most
+    of them are in the record. Raises KeyError, TypeError or ValueError if the record lacks a required field.
     """
     given = {name: value for name, value in kept.items() if name in KEPT.get(collection.name, ())}
-    doc = record | {"tenant_id": tenant} | given
+    owners = {name: None for name in ("agent_id", "user_id") if name in collection.fields}
+    shown = {name: value for name, value in record.items() if name not in SHOWN_ONLY.get(collection.name, ())}
+    doc = owners | shown | {"tenant_id": tenant} | given
     past = _PAST.get(collection.name)
     if past is not None:
         return doc | {"record": _rebuilt(past, record["record"])}
@@ -56,6 +63,7 @@ def _memory(doc: Doc) -> Doc:
         **{name: doc.get(name) for name in ("dedupe_key", "archived_by", "archived_at", "claimed_key")},
         "merged": doc.get("merged", False),
         "standing": standing(doc),
+        LINKS: None,  # the run that made them, and could undo them, stays where it was
     }
 
 
@@ -98,7 +106,7 @@ def _message(doc: Doc) -> Doc:
     if doc.get("deleted_at") is not None:
         return {"text": ""}
     said = {name: doc[name] for name in SAID if doc.get(name) is not None}
-    return {"text": MessageIn.model_validate(said).text()}
+    return {"text": StoredMessage.model_validate(said).text()}
 
 
 def _operation(_: Doc) -> Doc:

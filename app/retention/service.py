@@ -21,23 +21,28 @@ from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.schemas import Count, Flag, Identifier, Owned, Schema, Share, example
+from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
+from app.findings.schemas import FINDINGS
 from app.jobs import queue
-from app.jobs.models import FORGET
+from app.jobs.models import FORGET, SkippedRecords
+from app.jobs.skipping import skipping
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
+from app.memories.narrowing import Narrowed, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MemoryType, Tags
+from app.memories.schemas import MemoryType
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retrieval.decay import DAY_MS
-from app.sessions.schemas import SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.repository import having, pages, unexpired
-from app.storage.schema import Collection, Doc, Eq, Filter, Has, In, Not, Or, Range, both
+from app.storage.schema import Collection, Doc, Eq, Filter, In, Not, Range, both
 from app.storage.search import Scope
-from app.tasks.schemas import TASKS
+from app.tasks.schemas import CHECKPOINTS, TASKS
+from app.views import RecordReader
 from app.writes.executor import WriteResult
 
 RECENCY_POINTS = 100
@@ -57,17 +62,21 @@ class RetentionPolicy:
     max_score: float | None = None
     types: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
+    tags_match: TagsMatch = "any"
+    exclude_tags: tuple[str, ...] | None = None
+    metadata: Doc | None = None
 
     def candidates(self, now: str, before: str) -> Filter:
-        """Filters what the store can decide: active, not pinned, not expired, created before `before`, of the types and
-        tags."""
+        """Filters what the store can decide: active, not pinned, not expired, created before `before`, of the types,
+        tags and metadata."""
         return both(
             Eq("status", "active"),
             Not(Eq("pinned", True)),
             unexpired(now),
             Range("created_at", lt=before),
             None if self.types is None else In("memory_type", self.types),
-            None if self.tags is None else Or(tuple(Has("tags", tag) for tag in self.tags)),
+            by_tags(self.tags, self.tags_match, self.exclude_tags),
+            by_metadata(self.metadata).where,
         )
 
     def forgets(self, importance: float, score: float) -> bool:
@@ -81,7 +90,7 @@ def score(memory: Doc, now_ms: int) -> tuple[float, list[dict[str, Any]]]:
     """Returns a memory's retention score and the reasons that it is the sum of."""
     age = (now_ms - to_ms(memory["created_at"])) / DAY_MS
     reasons: list[dict[str, Any]] = [
-        {"reason": "recency", "points": max(0.0, RECENCY_POINTS - age), "detail": f"{age:.1f} days old"}
+        {"reason": "recency", "points": max(0.0, RECENCY_POINTS - age), "detail": f"{age:.0f} days old"}
     ]
     kind, accesses = memory["memory_type"], memory["access_count"]
     reasons.append({"reason": "type", "points": TYPE_POINTS * (kind in KEPT_TYPES), "detail": kind})
@@ -89,21 +98,21 @@ def score(memory: Doc, now_ms: int) -> tuple[float, list[dict[str, Any]]]:
     return sum(reason["points"] for reason in reasons), reasons
 
 
-class PolicyIn(Schema):
+class PolicyIn(Narrowed):
     older_than_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 365
     max_importance: Share | None = Field(None, description="Only what has faded to this or less.")
     max_score: Annotated[float, Field(strict=True, ge=0, le=1000)] | None = Field(
         None,
-        description="Only what scores this or less: up to 100 for recency, 50 for issues and solutions, 30 for use.",
+        description="Only what scores this or less, before it is rounded: up to 100 for recency, 50 for issues and "
+        "solutions, 30 for use.",
     )
     types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
-    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
 
 
 class ForgetRequest(Owned):
     model_config = example({"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}})
 
-    policy: PolicyIn = PolicyIn()
+    policy: PolicyIn
     dry_run: Flag = Field(True, description="Only say what would go.")
 
 
@@ -112,7 +121,7 @@ ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"
 
 class Reason(Schema):
     reason: ForgetReason
-    points: float
+    points: float = Field(description="Rounded to a whole number, as the score.")
     detail: str
 
 
@@ -158,24 +167,35 @@ class Receipt(Schema):
     erased_at: str = Field(description="When it was verified.")
     erased: dict[str, Count] = Field(description="How many went, by collection.")
     verification: Verification
+    skipped_records: SkippedRecords | None = Field(
+        None, description="Records of others that may come of the user's and could not be looked at; null: none."
+    )
 
 
 EXPORT_BATCH = 100
-FORMAT = 2
-"""The version of the format. Since version 2, a record's line has `kept` with the fields of `KEPT`."""
+FORMAT = 3
+"""The version of the format. Since version 2, a record's line has `kept` with the fields of `KEPT`. Since version 3,
+`record` is what the route of the record shows; before, it was the stored document without internal fields."""
 KEPT: Mapping[str, frozenset[str]] = {
     MEMORIES.name: frozenset(
-        {"anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"}
+        {
+            *("anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"),
+            "importance",  # as it is stored; shown is what is left of it
+        }
     ),
+    MESSAGES.name: frozenset({"agent_id", "user_id"}),
     SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
     TASKS.name: frozenset({"kept_after_end"}),
+    CHECKPOINTS.name: frozenset({"checkpoint_id", "agent_id", "user_id"}),
     ACTIONS.name: frozenset({"consolidated_at"}),
-    USERS.name: frozenset({"interacted"}),
-    FACTS.name: frozenset({"predicate_key"}),
+    USERS.name: frozenset({"profile", "interactions", "interacted", "earlier"}),
+    FACTS.name: frozenset({"predicate_key", "standing", "start_assumed"}),
+    ENTITY_ALIASES.name: frozenset({"alias_id", "states", "version", "updated_at"}),
+    FINDINGS.name: frozenset({"evidence"}),
     PROCEDURES.name: frozenset({"dropped_trials"}),
     PROCEDURE_HISTORY.name: frozenset({"dropped_trials"}),
 }
-"""Internal fields that an import cannot derive from the record, such as the start of its decay."""
+"""Stored fields that an import cannot derive from what is shown of a record, such as the start of its decay."""
 
 
 class UserExport:
@@ -185,7 +205,7 @@ class UserExport:
         self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock, tombstones: Tombstones
     ) -> None:
         self._store, self._scope, self._clock, self._tombstones = store, scope, clock, tombstones
-        self._collections = owned(collections)
+        self._collections, self._reader = owned(collections), RecordReader(store, scope, clock)
 
     async def note(self, user_id: str, actor: Actor) -> None:
         """Records the export in the audit trail, under the hash if the user was erased."""
@@ -194,8 +214,8 @@ class UserExport:
         await self._store.commit([trail.entry(actor, now, named, [], {"users": {"export": 1}}, hashed)])
 
     async def lines(self, user_id: str) -> AsyncIterator[bytes]:
-        """Yields the records of this user that the key may see, without shared ones. Records written meanwhile may be
-        missing."""
+        """Yields the records of this user that the key may see, without shared ones, as their routes show them. Records
+        written meanwhile may be missing."""
         now = rfc3339(self._clock.now())
         yield _line({"type": "export", "format": FORMAT, "user_id": user_id, "exported_at": now})
         counts: Counter[str] = Counter()
@@ -203,23 +223,32 @@ class UserExport:
         for collection in self._collections:
             find = partial(self._store.find, collection, self._scope.tenant, where)
             async for docs in pages(find, collection, EXPORT_BATCH):
-                counts[collection.name] += len(docs)
-                yield b"".join(_line(_record(collection, doc)) for doc in docs)
+                records = await self._records(collection, docs)
+                counts[collection.name] += len(records)
+                yield b"".join(map(_line, records))
         yield _line({"type": "end", "counts": dict(counts), "total": counts.total()})
 
+    async def _records(self, collection: Collection, docs: Sequence[Doc]) -> list[Doc]:
+        """Returns the lines of those of the documents that the key may read."""
+        if collection.kind is not None:
+            shown = await self._reader.of(collection.kind, docs)
+            return [_record(collection, doc, record) for doc, record in shown]
+        readable = await self._reader.readable(collection, docs)
+        return [_record(collection, doc, _without_internal(collection, doc)) for doc in readable]
 
-def _record(collection: Collection, doc: Doc) -> Doc:
-    line = {"type": "record", "collection": collection.name, "record": _shown(collection, doc)}
-    kept = {name: doc[name] for name in KEPT.get(collection.name, ()) if doc.get(name) is not None}
+
+def _record(collection: Collection, doc: Doc, record: Doc) -> Doc:
+    line = {"type": "record", "collection": collection.name, "record": record}
+    kept = {name: doc[name] for name in sorted(KEPT.get(collection.name, ())) if doc.get(name) is not None}
     return line | {"kept": kept} if kept else line
 
 
-def _shown(collection: Collection, doc: Doc) -> Doc:
-    """Returns a document without internal fields, also in the versions of a history."""
-    shown = collection.public(doc)
-    if isinstance(past := shown.get("record"), dict):
-        shown["record"] = _shown(collection, past)
-    return shown
+def _without_internal(collection: Collection, doc: Doc) -> Doc:
+    """Returns a document of a collection without a view, and the version in it if it is of a history."""
+    public = collection.public(doc)
+    if isinstance(past := public.get("record"), dict):
+        public["record"] = collection.public(past)
+    return public
 
 
 def _line(value: Doc) -> bytes:
@@ -266,7 +295,7 @@ class Forgetting:
             found.append(await self._forgettable(doc))
             step(found[-1])
         found.sort(key=lambda one: (one["score"], one["memory_id"]))
-        return {"dry_run": True, "total": len(found), "items": found[:SHOWN]}
+        return {"dry_run": True, "total": len(found), "items": [self._shown(item) for item in found[:SHOWN]]}
 
     async def _forgettable(self, doc: Doc) -> Doc:
         now_ms = to_ms(self._clock.now())
@@ -280,15 +309,25 @@ class Forgetting:
             "reasons": reasons,
         }
 
+    @staticmethod
+    def _shown(item: Doc) -> Doc:
+        """Returns a candidate with whole numbers: nobody forgets by the ninth digit of an age."""
+        reasons = [{**reason, "points": round(reason["points"])} for reason in item["reasons"]]
+        return {**item, "score": round(item["score"]), "reasons": reasons}
+
     async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[Doc]:
         """Yields candidates in keyset batches, so that no job loads a whole collection."""
         now = self._clock.now()
         before = rfc3339(now - timedelta(days=policy.older_than_days))
         where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
+        keep = by_metadata(policy.metadata).keep
         async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
             for doc in docs:
-                importance = await self._decays.importance(doc, to_ms(now))
-                if policy.forgets(importance, score(doc, to_ms(now))[0]):
+                chosen = False
+                with skipping(MEMORIES, doc["memory_id"]):
+                    importance = await self._decays.importance(doc, to_ms(now))
+                    chosen = (keep is None or keep(doc)) and policy.forgets(importance, score(doc, to_ms(now))[0])
+                if chosen:
                     yield doc
 
     async def batches(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[list[Doc]]:
@@ -329,5 +368,7 @@ def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
 
 def policy_of(given: Doc) -> RetentionPolicy:
     """Returns the policy of a request or of a job's payload."""
-    lists = {name: None if given[name] is None else tuple(given[name]) for name in ("types", "tags")}
+    lists = {
+        name: None if given.get(name) is None else tuple(given[name]) for name in ("types", "tags", "exclude_tags")
+    }
     return RetentionPolicy(**{**given, **lists})

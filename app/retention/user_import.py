@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
@@ -22,16 +21,18 @@ from app.errors import RecalldError
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import ENDED
 from app.memories.embedding_backfill import Embeddable, note
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
-from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.memories.models import MEMORIES, Embeddings
 from app.retention.rebuilding import rebuild
 from app.retention.service import FORMAT
+from app.retention.shapes import fault_in
 from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Insert
+from app.storage.records import DAMAGED
 from app.storage.schema import Collection, Doc, In, value_at
 from app.storage.transfer import Counter as StoredCounter
 from app.storage.transfer import MovableStore
 from app.tasks import schemas as tasks
+from app.views import PARENTS
 
 BATCH = 100
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -42,15 +43,6 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "list": (list,),
 }
 CALLERS_IDS = ("agent_id", "user_id", "session_id", "task_id")
-PARENTS: Mapping[str, tuple[Collection, str]] = {
-    sessions.MESSAGES.name: (sessions.SESSIONS, "session_id"),
-    tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
-    HISTORY.name: (MEMORIES, "record_id"),
-    FEEDBACK.name: (MEMORIES, "memory_id"),
-    PROCEDURE_HISTORY.name: (PROCEDURES, "record_id"),
-    ROLL_UPS.name: (MEMORIES, "memory_id"),
-}
-"""Records that belong to another record, and the field that names it."""
 
 
 class NoUserExport(RecalldError):
@@ -102,6 +94,8 @@ def check_fields(collection: Collection, doc: Doc) -> None:
         value = value_at(doc, name)
         if value is not None and (not isinstance(value, KINDS[kind]) or (kind == "number" and value is True)):
             raise BadLine(f"{name} is no {kind}")
+    if (fault := fault_in(collection, doc)) is not None:
+        raise BadLine(fault)
 
 
 def _with_composed_ids(record: Doc) -> Doc:
@@ -186,14 +180,15 @@ class UserImport:
             raise BadLine("counts other records than the file has")
 
     def _document(self, collection: Collection, line: Doc) -> Doc:
-        record, kept = _with_composed_ids(line["record"]), line.get("kept", {})
-        if record.get("user_id") != self._report.user_id:
-            raise BadLine("belongs to another user than the file")
+        record, kept = line["record"], line.get("kept", {})
         if not isinstance(kept, dict):
             raise BadLine("its part `kept` is no object")
+        record, kept = _with_composed_ids(record), _with_composed_ids(kept)
+        if {part["user_id"] for part in (record, kept) if "user_id" in part} != {self._report.user_id}:
+            raise BadLine("belongs to another user than the file")
         try:
             doc = rebuild(collection, record, kept, self._tenant)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except DAMAGED as error:
             raise BadLine(f"is no record of {collection.name}: {type(error).__name__}") from error
         check_fields(collection, doc)
         return doc

@@ -6,11 +6,15 @@ from typing import NamedTuple
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 FEW_UNITS = 4
 """Number of units in "the last few weeks"."""
 OPEN_YEARS = 10
 """Number of years that "before 2020" reaches back."""
 
+_CLOCK = {"hour": HOUR, "minute": MINUTE}
+_AROUND = {"hour": HOUR / 2, "minute": 5 * MINUTE}
+"""How far "2 hours ago" reaches to both sides of that moment."""
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 _DAYS = {"day": 1, "week": 7, "weekend": 7, "fortnight": 14}
 _DAY_PARTS = {"morning": (5, 12), "afternoon": (12, 18), "evening": (18, 24), "night": (18, 30)}
@@ -82,30 +86,31 @@ def latest_weekend(now: datetime) -> Span:
 
 def back(unit: str, count: float, now: datetime) -> datetime:
     """Returns the moment `count` units before `now`."""
-    if unit == "hour":
-        return now - count * HOUR
+    if unit in _CLOCK:
+        return now - count * _CLOCK[unit]
     if unit in _DAYS:
         return now - count * _DAYS[unit] * DAY
     return add_months(now, -round(count * _MONTHS[unit]))
 
 
 def ago(unit: str, count: int, now: datetime) -> Span:
-    """Returns the calendar's unit that contains the moment `count` units ago; for hours, the hour around that moment.
+    """Returns the calendar's unit that contains the moment `count` units ago; for hours and minutes, some time
+    around that moment.
 
     A count of 0 means a few, which is two to six.
     """
     if count == 0:
         return Span(ago(unit, 6, now).start, ago(unit, 2, now).end)
-    if unit == "hour":
+    if unit in _CLOCK:
         point = back(unit, count, now)
-        return Span(point - HOUR / 2, point + HOUR / 2)
+        return Span(point - _AROUND[unit], point + _AROUND[unit])
     return unit_span({"fortnight": "week", "decade": "year"}.get(unit, unit), back(unit, count, now))
 
 
 def rolling(unit: str, count: int, now: datetime) -> Span:
     """Returns the last `count` units up to now, in whole days. A count of 0 means a few."""
     start = back(unit, count or FEW_UNITS, now)
-    return Span(start, now) if unit == "hour" else Span(midnight(start), midnight(now) + DAY)
+    return Span(start, now) if unit in _CLOCK else Span(midnight(start), midnight(now) + DAY)
 
 
 def ahead(unit: str, count: int, now: datetime) -> Span:
@@ -160,6 +165,55 @@ def yearly(of: Callable[[int], Span | None], now: datetime, shift: int | None) -
     gone = [span for span in around if (span.start if shift is None else span.end) <= now]
     place = -2 if shift == -2 else -1
     return gone[place] if len(gone) >= -place else None
+
+
+def week_of_year(now: datetime, week: int, shift: int | None, year: int | None) -> Span | None:
+    """Returns a week by its number in ISO 8601. `shift` is that of `yearly`. None if that year has no week 53."""
+
+    def of(year: int) -> Span | None:
+        try:
+            start = datetime.fromisocalendar(year, week, 1)
+        except ValueError:
+            return None
+        return Span(start, start + 7 * DAY)
+
+    return of(year) if year is not None else yearly(of, now, shift)
+
+
+def nth_unit(span: Span, unit: str, nth: int) -> Span | None:
+    """Returns the nth unit of a span, counted from 1, or from -1 at its end; None if the span has fewer.
+
+    Units lie one after the other from the edge of the span: the first week of May is 1 to 7 May, the last one 25 to 31
+    May. A weekend is a Saturday and the day after it.
+    """
+    if unit == "weekend":
+        saturday = nth_weekday(span, 5, nth)
+        return None if saturday is None else Span(saturday.start, saturday.end + DAY)
+
+    def edge(count: int) -> datetime:
+        start = span.start if nth > 0 else span.end
+        return start + count * _DAYS[unit] * DAY if unit in _DAYS else add_months(start, count * _MONTHS[unit])
+
+    found = Span(edge(nth - 1), edge(nth)) if nth > 0 else Span(edge(nth), edge(nth + 1))
+    return found if span.start <= found.start and found.end <= span.end else None
+
+
+def nth_weekday(span: Span, weekday: int, nth: int) -> Span | None:
+    """Returns the nth such weekday of a span, counted from 1, or from -1 at its end; None if the span has fewer."""
+    if nth > 0:
+        first = span.start + (weekday - span.start.weekday()) % 7 * DAY
+        found = day_span(first, 7 * (nth - 1))
+    else:
+        last = span.end - DAY
+        found = day_span(last, 7 * (nth + 1) - (last.weekday() - weekday) % 7)
+    return found if span.start <= found.start and found.end <= span.end else None
+
+
+def half(span: Span, nth: int) -> Span:
+    """Returns the first half of a span for 1, else the second one: in whole months, or in whole days of one month."""
+    months = (span.end.year - span.start.year) * 12 + span.end.month - span.start.month
+    middle = add_months(span.start, months // 2) if months > 1 else span.start + (span.end - span.start).days // 2 * DAY
+    return Span(span.start, middle) if nth == 1 else Span(middle, span.end)
 
 
 def part(span: Span, which: str) -> Span:

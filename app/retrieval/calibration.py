@@ -13,15 +13,29 @@ from types import EllipsisType
 
 import numpy as np
 
-from app.retrieval.features import ASKED, ONE, everything_or, largest
+from app.retrieval.features import ASKED, ONE, TINY, equal_contents, everything_or, largest
 from app.retrieval.model_weights import Calibration, Terms
-from app.retrieval.query_analysis import QueryText, questions
+from app.retrieval.query_analysis import QueryText, plain_memories, questions
 from app.storage.search import Bools, Columns, Floats
+from app.storage.text import HAS_EVENT_TIME
 
 COVERAGE = ASKED.index("coverage")
 _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
 KNEE = -2.0
 """Log of a share of 0.14."""
+CROWD = 3.0
+"""As many of the best take from each other. Eight answers to "Which plants did I order?" are each as probable as three.
+Chosen by calibration: without a bound, KnowMeBench's scores are half as high as they should be."""
+REPEATED = 0.25
+"""What repeats the best statement in other words or at other times takes from it, all together, as a share of its odds.
+"Bought a lamp" of eight days, the only memories there are, does not answer for a blood type; "Went running by the
+river" of sixteen days answers where somebody runs."""
+UNKNOWN = -1.5
+"""Log-odds of a query for an identifier of which the scope has no part: "What is QX-9907 about?" beside a ticket
+PAY-4312."""
+AT_ANOTHER_TIME = -5.0
+"""Log-odds of a query that names a time, where all that is likely happened at another one. It is the weight `when` of a
+memory inside that time, with the other sign."""
 LARGEST, SMALLEST = 14.0, 80.0
 """Limits of the log-odds within which a float32 is neither 0 nor 1."""
 _SMALLEST, _KNEE = np.array(SMALLEST, np.float32), np.array(KNEE, np.float32)
@@ -35,11 +49,12 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
     plain: Bools | float,
     calibration: Calibration,
     among: Bools | EllipsisType | None = None,
+    elsewhen: Floats | None = None,
 ) -> Floats:
     """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
 
     `plain`: the mask of documents that belong to no conversation; 1.0 or 0.0 if all or none do. `among`:
-    `everything_or` of what matched.
+    `everything_or` of what matched. `elsewhen`: see `at_another_time`.
     """
     if not len(odds):
         return odds
@@ -48,6 +63,12 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
     nearest, coverage, foreign, foreign_coverage = describe(columns, query, known, among)
     base = terms.base + terms.nearest * nearest + terms.coverage * coverage
     base += terms.foreign * foreign + terms.foreign_coverage * foreign_coverage
+    if query.unknown:
+        base += UNKNOWN
+    if elsewhen is not None:
+        within = ... if among is None else among
+        shares = np.exp(against[within])
+        base += AT_ANOTHER_TIME * float(np.add.reduce(shares * elsewhen[within]) / max(np.add.reduce(shares), TINY))
     beyond = np.minimum(against - _KNEE, 0)
     beyond *= terms.share - terms.tail
     against *= -terms.share
@@ -60,15 +81,25 @@ def probabilities(  # noqa: PLR0913 (what a probability depends on)
     return score
 
 
+def at_another_time(columns: Columns, fits: Floats) -> Floats:
+    """Returns how surely each document is not of the time that a query names, shape (n,). `fits`: `when` of that time.
+
+    Only a memory of no conversation that says when it happened (`event_at`) can be: a message of May may tell what
+    happened in March.
+    """
+    says_when = plain_memories(columns) & (columns.flags & HAS_EVENT_TIME != 0)
+    return np.where(says_when, ONE - fits, np.float32(0))
+
+
 def log_shares(
     columns: Columns, odds: Floats, plain: Bools | float, among: Bools | EllipsisType | None = None
 ) -> tuple[Floats, float]:
-    """Returns the log of each document's share of the odds of all that matched, and the part of the odds of `plain`
-    memories.
+    """Returns the log of each document's share of the odds of all that matched, of `CROWD` times the best one's at the
+    most, and the part of the odds of `plain` memories.
 
-    The logs have shape (n,) and are at most 0. All questions of a conversation together count as much as the best of
-    them: a question that was asked ten times takes no more from the memory that answers it than one that was asked
-    once.
+    The logs have shape (n,) and are at most 0. What is there several times counts once: of documents of one content,
+    and of all questions of a conversation, the best alone takes from the others. "I live in Oslo", told four times, is
+    as probable as told once.
     """
     among = everything_or(columns.matched) if among is None else among
     found = odds[among]
@@ -81,10 +112,22 @@ def log_shares(
         together = float(np.add.reduce(of_questions))
         if together:
             parts -= of_questions * np.float32(1 - largest(of_questions) / together)
-    whole = float(np.add.reduce(parts))
-    on_plain = plain if isinstance(plain, float) else float(np.add.reduce(parts * plain[among])) / whole
-    against -= np.float32(math.log(whole))
+    whole = _sum_of_contents(columns, parts, among)
+    on_plain = plain if isinstance(plain, float) else _sum_of_contents(columns, parts * plain[among], among) / whole
+    if len(columns.repeated):
+        whole += REPEATED * float(np.exp(largest(against[columns.repeated])))
+    against -= np.float32(math.log(min(whole, CROWD)))
     return np.minimum(against, 0, out=against), on_plain
+
+
+def _sum_of_contents(columns: Columns, parts: Floats, among: Bools | EllipsisType) -> float:
+    """Returns the sum over contents of the largest part of each."""
+    groups = equal_contents(columns)
+    if groups is None:
+        return float(np.add.reduce(parts))
+    every = np.zeros(len(columns.content), np.float32)
+    every[among] = parts
+    return float(np.add.reduce(groups.most(every)))
 
 
 def _mixed(calibration: Calibration, on_plain: float) -> Terms:

@@ -5,9 +5,12 @@ must get equal numbers at every position.
 """
 
 import math
+from dataclasses import dataclass
 from types import EllipsisType
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance
 from app.retrieval.query_analysis import FEW_TERMS, SHORT_TEXT, QueryText
@@ -19,6 +22,8 @@ ASKED = ("vector_scaled", "text_scaled", "vector_rank", "coverage", "repeats", "
 STANDING = ("number", "question", "length", "long_question", "importance", "recency")
 """Features that do not depend on the query."""
 FEATURES = ASKED + STANDING
+
+Number = TypeVar("Number", np.float32, np.bool_)
 
 BM25_K1 = 0.9
 BM25_B = 0.4
@@ -63,7 +68,11 @@ def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
 
     Scales come from the documents that matched, so other documents cannot change them. Cosines that lie within
     `LEAST_SPREAD` are not stretched to the whole scale.
+
+    Of a query without a subject all features are 0: its words and its vector tell nothing about the memories.
     """
+    if not query.subject:
+        return np.zeros((len(ASKED), len(text)), np.float32)
     rows = np.empty((len(ASKED), len(text)), np.float32)
     near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
     fixed, (weights, limit) = _fixed(columns), term_weights(columns)
@@ -77,9 +86,11 @@ def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
         near *= columns.has_vector
     np.add.reduce((columns.hits > 0) * weights, axis=0, out=covered)
     covered *= 1 / max(limit, TINY)
-    np.add.reduce(columns.hits, axis=0, out=repeated)
+    # an answer holds the identifier that was asked for: that is no repetition of the question
+    repeating = columns.hits if query.exact is None else columns.hits[~query.exact]
+    np.add.reduce(repeating, axis=0, out=repeated)
     repeated *= fixed.per_length
-    repeated *= 1 / max(len(columns.hits), FEW_TERMS)
+    repeated *= 1 / max(len(repeating), FEW_TERMS)
     spoken[:] = columns.speaker == (query.speaker or -1)
     base = _base_score(near, words, fixed)
     words *= math.sqrt(best / max(limit, TINY))
@@ -161,14 +172,48 @@ def _saturated(hits: Floats, weight: Floats, fixed: "_Fixed") -> Floats:
 def term_weights(columns: Columns) -> tuple[Floats, float]:
     """Returns the BM25 weight of each term, shape (terms, 1), and the sum of the weights.
 
-    A loop is used because a query has only a handful of terms.
+    Documents of one content count once: a word does not become common by being repeated. A loop is used because a query
+    has only a handful of terms.
     """
 
     def weigh() -> tuple[Floats, float]:
-        found = [(BM25_K1 + 1) * math.log1p((columns.count - df + 0.5) / (df + 0.5)) for df in columns.df.tolist()]
+        count, with_term = columns.count, columns.df
+        if (groups := equal_contents(columns)) is not None:
+            held = columns.hits > 0
+            count -= len(groups.order) - len(groups.starts)
+            with_term = with_term - np.count_nonzero(held, axis=1) + np.count_nonzero(groups.most(held), axis=1)
+        found = [(BM25_K1 + 1) * math.log1p((count - df + 0.5) / (df + 0.5)) for df in with_term.tolist()]
+        if columns.emphasis is not None:
+            found = [weight * factor for weight, factor in zip(found, columns.emphasis.tolist(), strict=True)]
         return np.array(found, np.float32).reshape(-1, 1), sum(found)
 
-    return columns.derived.get("term weights", (columns.df, columns.count), weigh)
+    return columns.derived.get("term weights", (columns.df, columns.count, columns.emphasis), weigh)
+
+
+@dataclass(frozen=True, slots=True)
+class EqualContents:
+    """Documents in the order of their contents, and where each content starts there."""
+
+    order: Ints
+    starts: Ints
+
+    def most(self, values: NDArray[Number]) -> NDArray[Number]:
+        """Returns the largest value of each content, shape (…, contents), of values of shape (…, n)."""
+        found: NDArray[Number] = np.maximum.reduceat(values[..., self.order], self.starts, axis=-1)
+        return found
+
+
+def equal_contents(columns: Columns) -> EqualContents | None:
+    """Returns the documents by content; None if all contents differ, as they mostly do."""
+
+    def group() -> EqualContents | None:
+        order = np.argsort(columns.content, kind="stable")
+        ordered = columns.content[order]
+        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        return None if len(starts) >= len(order) else EqualContents(order, starts)
+
+    found: EqualContents | None = columns.derived.get("contents", (columns.content,), group)
+    return found
 
 
 def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:

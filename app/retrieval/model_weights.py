@@ -7,6 +7,8 @@ Models differ in how far apart their cosines lie, and in how much a cosine adds 
 from dataclasses import dataclass
 from functools import lru_cache
 
+from app.embedding.model import without_runtime
+
 
 @dataclass(frozen=True, slots=True)
 class Blend:
@@ -42,14 +44,26 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstHits:
+    """Fitted log-odds for each unit of the properties that order the first hits (`first_hits.py`)."""
+
+    gap: float = 0.0
+    cosine: float = 0.0
+    newness: float = 0.0
+    statement: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Weights:
     """All weights of the ranking.
 
     Fitted: `person`, for what a user or a named speaker says in a session; `assistant`, for what an assistant without a
-    name says there; `plain`, for all other memories; `when`, for a memory inside the time that the query names.
+    name says there; `plain`, for all other memories; `when`, for a memory inside the time that the query names; and
+    `first`, for the order of the first hits.
 
-    Set by hand: `importance` and `recency`, small priors; `latest`, for the newest of the best documents if the query
-    asks for the present state; `summary`, negative because the messages that a summary covers are found as well;
+    Set by hand: `importance` and `recency`, small priors; `latest`, for the newest or the oldest of the best documents
+    if the query asks for it: no word moves the log-odds of a document by more than this, so it decides between near
+    answers and is no switch; `summary`, negative because the messages that a summary covers are found as well;
     `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`echoes`);
     `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
     model); and `filler`, for a turn that says no more than "Noted." (`fillers`).
@@ -59,10 +73,11 @@ class Weights:
     assistant: Blend
     plain: Blend
     foreign: Foreign
+    first: FirstHits = FirstHits()
     importance: float = 0.5
     recency: float = 0.2
     when: float = 0.0
-    latest: float = 5.0
+    latest: float = 2.0
     summary: float = -1.5
     echo: float = -12.0
     echo_cosine: float = 0.6
@@ -136,20 +151,26 @@ class Calibration:
 # Fitted by scripts/fit_ranking.py
 DEFAULT_CALIBRATION = Calibration(
     turn=Terms(
-        base=-0.714, share=1.002, tail=0.895, nearest=0.949, coverage=1.088, foreign=-0.56, foreign_coverage=5.936
+        base=-0.796, share=1.487, tail=0.741, nearest=1.368, coverage=1.103, foreign=0.07, foreign_coverage=5.153
     ),
     plain=Terms(
-        base=-2.002, share=1.807, tail=0.891, nearest=7.505, coverage=-0.985, foreign=3.382, foreign_coverage=5.285
+        base=-1.764, share=2.434, tail=0.699, nearest=7.421, coverage=-1.172, foreign=3.101, foreign_coverage=6.86
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
-    """The fitted numbers of one embedding model."""
+    """The numbers of one embedding model.
+
+    `related`: the cosine from which two texts have more in common than a language; one pair of 15 of a person's texts
+    reaches it. `unrelated`: below it they have nothing in common; so lies half of the pairs. Models differ in both.
+    """
 
     weights: Weights
     calibration: Calibration
+    related: float = 0.3
+    unrelated: float = 0.1
 
 
 DEFAULT = ModelWeights(DEFAULT_WEIGHTS, DEFAULT_CALIBRATION)
@@ -195,11 +216,60 @@ MULTILINGUAL = ModelWeights(
     ),
 )
 
-_OF_MODEL = {"multilingual-e5-small-aligned": MULTILINGUAL}
+# Fitted by scripts/fit_ranking.py. `echo_cosine`, `related` and `unrelated` are where as many pairs of texts lie as
+# with all-MiniLM-L6-v2
+TAUGHT = ModelWeights(
+    Weights(
+        person=Blend(
+            vector_scaled=2.27,
+            text_scaled=0.3,
+            vector_rank=19.74,
+            coverage=2.91,
+            repeats=-21.2,
+            speaker=2.41,
+            session=3.23,
+            neighbour=3.19,
+            number=0.7,
+            question=-1.15,
+            length=-1.59,
+            long_question=0.98,
+        ),
+        assistant=Blend(
+            base=-3.22,
+            vector_scaled=5.73,
+            text_scaled=1.34,
+            session=1.86,
+            neighbour=2.05,
+            number=2.09,
+            question=1.72,
+            length=-1.64,
+            long_question=-1.78,
+        ),
+        plain=Blend(
+            base=-0.44, vector_scaled=6.98, coverage=4.3, repeats=-49.46, session=3.53, number=0.43, question=-0.53
+        ),
+        foreign=Foreign(vector_scaled=0.2, text_scaled=3.04, repeats=6.35),
+        first=FirstHits(gap=-0.52, cosine=10.01, newness=0.95, statement=0.88),
+        when=4.97,
+        echo_cosine=0.68,
+    ),
+    Calibration(
+        turn=Terms(
+            base=-0.287, share=1.445, tail=0.67, nearest=1.29, coverage=0.407, foreign=0.201, foreign_coverage=2.907
+        ),
+        plain=Terms(
+            base=-2.571, share=2.197, tail=0.68, nearest=7.574, coverage=-0.439, foreign=3.791, foreign_coverage=5.646
+        ),
+    ),
+    related=0.43,
+    unrelated=0.21,
+)
+
+_OF_MODEL = {"multilingual-e5-small-aligned": MULTILINGUAL, "recalld-minilm-1": TAUGHT}
 """Fitted numbers by the part of a model's name before the runtime."""
 
 
 @lru_cache(maxsize=16)
 def weights_for(model: str) -> ModelWeights:
     """Returns the numbers for an embedder's name, `DEFAULT` if it has none."""
-    return _OF_MODEL.get(model.partition(":")[0], DEFAULT)
+    return _OF_MODEL.get(without_runtime(model), DEFAULT)

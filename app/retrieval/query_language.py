@@ -15,9 +15,10 @@ from functools import cache, lru_cache
 from dateparser.date import DateDataParser
 from dateparser.languages.loader import default_loader
 
+from app.core.language import PLAIN_APOSTROPHES
 from app.retrieval import calendar_spans
 from app.retrieval.calendar_spans import Span
-from app.retrieval.time_grammar import Grammar, grammars
+from app.retrieval.time_grammar import WORD, Grammar, grammars
 
 OTHER_LANGUAGES = (
     "nl",
@@ -141,7 +142,6 @@ def _tells(phrase: str) -> bool:
     return phrase.lower() not in _UNCLEAR and len(phrase) > (4 if phrase.isascii() else 1)
 
 
-WORD = re.compile(r"[^\W\d_]+")
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _DECADE = re.compile(r"\d0(?:'?s|er)")
 _QUARTER = re.compile(r"(?<![a-z0-9])[qt][1-4](?!\w)")
@@ -149,6 +149,7 @@ NUMERIC_DATE = re.compile(
     r"(?<![\w./-])(?:(?:19|20)\d\d([-./])\d{1,2}\1\d{1,2}|\d{1,2}([-./])\d{1,2}\2(?:19|20)\d\d|\d{1,2}/\d{1,2}/\d\d"
     r"|(?:19|20)\d\d-(?:0[1-9]|1[0-2]))(?![\d/-]|\.\d)"
 )
+_SHORT_DATE = re.compile(r"(?<![\w./-])\d{1,2}(?:/\d{1,2}|(?:st|nd|rd|th)|\.(?:\d{1,2}\.)?)(?![\w./])")
 _SCRIPTS = {
     "ru": "Ѐ-ӿ", "uk": "Ѐ-ӿ", "el": "Ͱ-Ͽ", "ar": "؀-ۿ", "he": "֐-׿", "hi": "ऀ-ॿ", "ko": "가-힣", "th": "฀-๿",
 }  # fmt: skip
@@ -169,7 +170,7 @@ def fold(text: str) -> str:
 
 @cache
 def _folding() -> dict[int, str]:
-    table = dict.fromkeys(map(ord, "’ʼ‘`´"), "'") | {
+    table: dict[int, str] = PLAIN_APOSTROPHES | {
         0x3000: " ",
         **{ord(a): b for a, b in zip(_TRADITIONAL, _PLAIN, strict=True)},
     }
@@ -193,7 +194,7 @@ def anchors() -> frozenset[str]:
     words = {word for grammar in known_grammars() if grammar.spaced for word in grammar.anchors}
     for language in OTHER_LANGUAGES:
         if language not in _SCRIPTS:
-            words |= {fold(word) for word in library_words(language) if len(word) > 3}
+            words |= {fold(word) for word in library_words(language) if len(word) > (3 if word.isascii() else 2)}
     return frozenset(words)
 
 
@@ -215,16 +216,22 @@ def may_hold_time(text: str) -> bool:
         return True
     if not text.isascii() and (_unspaced_anchors().search(text) or _other_scripts().search(text)):
         return True
-    return bool(_YEAR.search(text) or NUMERIC_DATE.search(text) or _QUARTER.search(text) or _DECADE.search(text))
+    return bool(
+        _SHORT_DATE.search(text)
+        or _YEAR.search(text)
+        or NUMERIC_DATE.search(text)
+        or _QUARTER.search(text)
+        or _DECADE.search(text)
+    )
 
 
 def speaks_of_hours(text: str) -> bool:
-    """Returns whether a folded text contains a word for hours."""
+    """Returns whether a folded text contains a word for hours or minutes."""
     words = set(WORD.findall(text))
     return any(
         not words.isdisjoint(hours) if grammar.spaced else any(hour in text for hour in hours)
         for grammar in known_grammars()
-        if (hours := grammar.words_for("hour"))
+        if (hours := grammar.words_for("hour") + grammar.words_for("minute"))
     )
 
 

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import orjson
 
-from app.retrieval.calibration import probabilities
+from app.retrieval.calibration import at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import (
     ASKED,
@@ -27,7 +27,8 @@ from app.retrieval.features import (
     query_features,
     query_independent_features,
 )
-from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Foreign, Weights
+from app.retrieval.first_hits import FIRST, NO_ORDER, gains, properties
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, FirstHits, Foreign, Weights
 from app.retrieval.query_analysis import QueryText, assistants, echoes, fillers, plain_memories
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
@@ -37,7 +38,7 @@ Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
 FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
-LATEST_AMONG, LATEST_WITHIN = 4, 3.0
+ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 
 
@@ -86,18 +87,37 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     Equal scores are ordered by time, newest first, then by engine handle.
     """
     if mode == "vector":
-        found = everything_or(columns.matched & columns.has_vector)
+        found = everything_or(results(columns, mode))
         return Ranked(_sorted(columns, columns.cosine, found, first), columns.cosine, {"vector": columns.cosine})
     text = bm25(columns)
     if mode == "text":
-        found = columns.matched & (columns.hits > 0).any(axis=0)
+        found = results(columns, mode)
         return Ranked(_sorted(columns, text, found, first), text, {"text": text})
     known, lasting = query_features(columns, query, text), query_independent_features(columns, now_ms, decay)
     odds, parts = log_odds(columns, query, known, lasting, weights, interval)
     parts = {"vector": columns.cosine, "text": text, **parts}
-    among = everything_or(columns.matched)
-    score = probabilities(columns, query, odds, known, _on_plain(columns), calibration, among)
-    return Ranked(_sorted(columns, odds, among, first), score, parts, known, lasting)
+    among = everything_or(results(columns, mode))
+    # what is planned was said before its time, so that only a time that has passed can be missed
+    missable = interval is not None and interval[1] <= now_ms
+    elsewhen = at_another_time(columns, parts["when"]) if missable else None
+    order = with_first_ordered(columns, odds, _sorted(columns, odds, among, first), weights.first, parts)
+    score = probabilities(columns, query, odds, known, _on_plain(columns), calibration, among, elsewhen)
+    return Ranked(order, score, parts, known, lasting)
+
+
+def results(columns: Columns, mode: Mode) -> Bools:
+    """Returns the documents that a search in this mode may return."""
+    if mode == "vector":
+        return columns.matched & columns.has_vector
+    if mode == "text":
+        found: Bools = columns.matched & (columns.hits > 0).any(axis=0)
+        return found
+    return columns.matched
+
+
+def different_matches(columns: Columns, mode: Mode) -> int:
+    """Returns how many documents with distinct contents a search in this mode may return."""
+    return len(np.unique(columns.content[results(columns, mode)]))
 
 
 def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
@@ -151,10 +171,37 @@ def log_odds(
     if interval is not None:
         parts["when"] = when(columns.time, interval)
         odds += np.float32(weights.when) * parts["when"]
-    if query.latest:
-        parts["latest"] = _latest(columns, odds, parts)
+    if query.order is not None:
+        parts["latest"] = _by_time(columns, query, odds, parts, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
+
+
+def with_first_ordered(
+    columns: Columns, odds: Floats, order: Ints, weights: FirstHits, parts: dict[str, Floats]
+) -> Ints:
+    """Returns `order` with the first hits ordered among themselves (`first_hits.py`).
+
+    Adds what each of them gains to `odds` and to `parts`.
+    """
+    start = order[: 2 * FIRST]
+    first = start[says_something(parts, start) & ~plain_memories(columns)[start]][:FIRST]
+    found = None if weights == NO_ORDER or len(first) < 2 else properties(columns, odds, first)
+    if found is None:
+        return order
+    parts["first"] = np.zeros(len(odds), np.float32)
+    parts["first"][first] = gains(found, weights)
+    odds += parts["first"]
+    return np.concatenate((start[(-odds[start]).argsort(kind="stable")], order[len(start) :]))
+
+
+def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
+    """Returns the mask of those that are neither an `echo` nor a `filler`."""
+    stating = np.ones(len(among), np.bool_)
+    for name in ("echo", "filler"):
+        if name in parts:
+            stating &= parts[name][among] == 0
+    return stating
 
 
 def foreign_weights(each: Floats, foreign: Foreign) -> Floats:
@@ -181,17 +228,29 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     return each[: len(ASKED)], each[len(ASKED) :], base[which] + summaries
 
 
-def _latest(columns: Columns, odds: Floats, parts: dict[str, Floats]) -> Floats:
-    """Returns 1 for the newest of the best documents that state something, halved with each step back, else 0."""
+def _by_time(columns: Columns, query: QueryText, odds: Floats, parts: dict[str, Floats], most: float) -> Floats:
+    """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
+    something.
+
+    Of these it is 1 for the newest, or the oldest, whichever the query asks for. If the query asks for what holds now,
+    the older ones are obsolete: theirs is negative, but a weight of `most` takes none of them below the least of these
+    documents. Of a query without a subject all documents are as good, and the feature halves with each step in time.
+    """
     found: Floats = np.zeros(len(odds), np.float32)
-    stating = columns.matched
-    for name in ("echo", "filler"):
-        if name in parts:
-            stating = stating & (parts[name] == 0)
-    best = _sorted(columns, odds, stating, LATEST_AMONG)[:LATEST_AMONG]
-    best = best[odds[best] >= odds[best[:1]] - np.float32(LATEST_WITHIN)]
+    stating = columns.matched & says_something(parts, np.arange(len(odds)))
+    best = np.flatnonzero(stating)
+    if query.subject:
+        best = _sorted(columns, odds, stating, ORDERED_AMONG)[:ORDERED_AMONG]
+        best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
     times = np.unique(columns.time[best])
-    found[best] = np.exp2(times.searchsorted(columns.time[best]) - (len(times) - 1.0))
+    steps = times.searchsorted(columns.time[best])
+    back = steps if query.order == "earliest" else len(times) - 1 - steps
+    if not query.subject:
+        found[best] = np.exp2(-1.0 * back)
+    elif query.order == "present":
+        found[best] = np.where(back == 0, 1, -np.minimum((odds[best] - odds[best[-1:]]) / most, 1))
+    else:
+        found[best] = back == 0
     return found
 
 
@@ -279,6 +338,8 @@ def contributions(ranked: Ranked, columns: Columns, query: QueryText, weights: W
     for name in ("echo", "filler", "when", "latest"):
         if name in ranked.plain:
             found[name] = float(ranked.plain[name][index]) * float(getattr(weights, name))
+    if "first" in ranked.plain:
+        found["first"] = float(ranked.plain["first"][index])
     return {name: value for name, value in found.items() if value}
 
 

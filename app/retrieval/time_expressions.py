@@ -2,21 +2,21 @@
 
 import asyncio
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 
+from app.core.caches import kept
 from app.core.clock import to_ms, zone_named
 from app.retrieval import calendar_spans
 from app.retrieval.calendar_spans import Span
 from app.retrieval.query_language import (
     NUMERIC_DATE,
     OTHER_LANGUAGES,
-    WORD,
     anchors,
     fold,
     known_grammars,
@@ -28,8 +28,8 @@ from app.retrieval.query_language import (
     read_date,
     speaks_of_hours,
 )
-from app.retrieval.time_grammar import Grammar, Reading
-from app.storage.search import Floats, Ints
+from app.retrieval.time_grammar import TIME_ORDERS, WORD, Grammar, Reading, TimeOrder
+from app.storage.search import Bools, Floats, Ints
 
 MAX_CHARS = 1_000
 """Characters of a query that are read. A longer query is rather a text than a question."""
@@ -38,27 +38,44 @@ _DAY_BEFORE = re.compile(
     r"(?<![\w.])(\d{1,2})(?:st|nd|rd|th|er|\.|日|号)?\s*"
     r"(?:-|–|—|to|and|bis(?: zum)?|und|al|a|y|au|et|e|ao|到|至|から)\s*(?:the )?\Z"
 )
+_DAY_AFTER = re.compile(r"(?:the )?(\d{1,2})(?:[日号]|(?:st|nd|rd|th|\.)?(?![\w:/]|[.,-]\d))")
 _QUESTION = re.compile(r"[^.!?。！？؟\n]+[?？؟]")
 _SEVERAL = re.compile(r"[.!。！\n]\s*\w")
 """Matches in a text of more than one sentence."""
+_SENTENCE_END = re.compile(r"(?<!\d)[.!?](?=\s)|[。！？\n]")
 _PLAIN_AND = re.compile(r"\s*(?:and|und|y|e|et|和|与|跟|と)(?!\w)")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeInterval:
-    """An interval in milliseconds since 1970, end excluded, and the part of the query that names it (`words`)."""
+    """An interval in milliseconds since 1970, end excluded, and the part of the query that names it (`words`).
+
+    `coming`: the second reading of words that do not say whether they mean the time before or after now. In "What is
+    on Friday?" the interval is the Friday before now and `coming` is the next one. `empty`: once it is settled, True if
+    no memory is from this time.
+    """
 
     start: int
     end: int
     words: str
+    coming: tuple[int, int] | None = None
+    empty: bool = False
+
+    def settled(self, times: Ints, matched: Bools) -> "TimeInterval":
+        """Returns the one reading that counts for memories of these times (milliseconds, shape (n,)).
+
+        It is the earlier one, unless no memory is from then and one is from the coming time.
+        """
+        if _any_within(times, matched, self.start, self.end):
+            return replace(self, coming=None)
+        if self.coming is None or not _any_within(times, matched, *self.coming):
+            return replace(self, coming=None, empty=True)
+        start, end = self.coming
+        return replace(self, start=start, end=end, coming=None)
 
 
-_SOME_DAY = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def names_time(text: str) -> bool:
-    """Returns whether a text names a day or another time, such as "lunes" or "tomorrow"."""
-    return read_interval(text, _SOME_DAY) is not None
+def _any_within(times: Ints, matched: Bools, start: int, end: int) -> bool:
+    return bool((matched & (times >= start) & (times < end)).any())
 
 
 def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:
@@ -98,26 +115,48 @@ def prepare() -> None:
     may_hold_time("")
 
 
-@lru_cache(maxsize=2048)
-def asks_for_latest(query: str) -> bool:
-    """Returns whether the query asks for the present state, or for what has changed.
+@kept(8 << 20, longest=MAX_CHARS)
+def asked_order(query: str) -> TimeOrder | None:
+    """Returns which of contradicting or like statements the query asks for by their time; None if for none of them.
 
-    The latest of contradicting statements is then meant. In a text of several sentences only questions count: "I'm back
-    now. Where did we stop?" does not ask for the latest.
+    `present`: what holds now, or what has changed ("now", "currently"). `latest`: the newest ("recently", "last").
+    `earliest`: the oldest. A query that asks for the newest and the oldest asks for neither. In a text of several
+    sentences only questions count: "I'm back now. Where did we stop?" does not ask for the present.
     """
     text = fold(query[:MAX_CHARS])
     questions = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
-    return any(grammar.latest.search(one) for one in questions for grammar in likeliest(one))
+    pairs = [(one, grammar) for one in questions for grammar in likeliest(one)]
+    asked = [order for order in TIME_ORDERS if any(grammar.orders[order].search(one) for one, grammar in pairs)]
+    return None if not asked or ("earliest" in asked and len(asked) > 1) else asked[0]
 
 
-@lru_cache(maxsize=2048)
+@kept(8 << 20, longest=MAX_CHARS)
+def names_no_subject(query: str, words: str = "") -> bool:
+    """Returns whether the query asks for a time alone: "What happened yesterday?", "What did I do last?".
+
+    `words`: the part of the query that names a time (`TimeInterval.words`). Without a time, and without a word that
+    asks for the newest or the oldest, it is False.
+    """
+    if len(query) > MAX_CHARS or not (words or asked_order(query)):
+        return False
+    text = fold(query.replace(words, " ", 1) if words else query)
+    return any(grammar.names_no_subject(text) for grammar in likeliest(fold(query)))
+
+
+@kept(8 << 20, longest=MAX_CHARS)
 def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
     """Reads the interval. `now`: local time without a zone."""
     reading = _best(query, now)
     if reading is None:
         return None
-    start, end = (to_ms(moment.replace(tzinfo=zone)) for moment in reading.span)
-    return TimeInterval(start, max(end, start + 1), query[reading.start : reading.end].strip())
+    start, end = _milliseconds(reading.span, zone)
+    coming = None if reading.coming in (None, reading.span) else _milliseconds(reading.coming, zone)
+    return TimeInterval(start, end, query[reading.start : reading.end].strip(), coming)
+
+
+def _milliseconds(span: Span, zone: tzinfo) -> tuple[int, int]:
+    start, end = (to_ms(moment.replace(tzinfo=zone)) for moment in span)
+    return start, max(end, start + 1)
 
 
 # --- Readings ---------------------------------------------------------------------------------------------------------
@@ -130,13 +169,29 @@ def _best(query: str, now: datetime) -> Reading | None:
         tried.append(grammar)
         readings = [
             one
-            for one in grammar.read(query, text, now)
+            for one in (*grammar.read(query, text, now), *_numeric(text, grammar.code, now))
             if (likely or not _doubtful(text, one, grammar)) and not any(each.rejects(text, one) for each in tried)
         ]
         found = _one_of(_apart(readings), text, grammar, now)
         if found is not None:
-            return found
-    return _numeric(text, now) or _by_library(query, now)
+            return _meant(found, grammar.tense(_sentence(text, found)))
+    return next(iter(_numeric(text, "en", now)), None) or _by_library(query, now)
+
+
+def _sentence(text: str, reading: Reading) -> str:
+    """Returns the sentence that the reading stands in."""
+    before = max((match.end() for match in _SENTENCE_END.finditer(text, 0, reading.start)), default=0)
+    after = _SENTENCE_END.search(text, reading.end)
+    return text[before : after.end() if after else len(text)]
+
+
+def _meant(reading: Reading, tense: Literal["gone", "coming"] | None) -> Reading:
+    """Leaves one of two readings where the words around them say which."""
+    if tense == "coming" and reading.coming is not None:
+        return replace(reading, span=reading.coming, coming=None)
+    if tense == "gone":
+        return replace(reading, span=reading.gone or reading.span, coming=None)
+    return reading
 
 
 def _doubtful(text: str, reading: Reading, grammar: Grammar) -> bool:
@@ -159,10 +214,11 @@ def _one_of(readings: Sequence[Reading], text: str, grammar: Grammar, now: datet
         if found is not None:
             return found
     for one in readings:
-        found = _days_of_month(one, text, grammar)
+        found = _days_of_month(one, text, grammar) or _until_day(one, text, grammar)
         if found is not None:
             return found
-    certain = [_in_context(one, text, grammar, now) for one in readings if one.certain]
+    clear = any(one.certain and not one.vague for one in readings)
+    certain = [_in_context(one, text, grammar, now) for one in readings if one.certain and not (clear and one.vague)]
     return next((one for one in certain if one.span.start <= now), certain[0] if certain else None)
 
 
@@ -172,16 +228,20 @@ def _range(one: Reading, other: Reading, text: str, grammar: Grammar) -> Reading
     opened = grammar.between.search(text, 0, one.start)
     if not grammar.joins.fullmatch(gap) or (opened is None and _PLAIN_AND.match(gap)):
         return None
-    first = one.span
-    while one.every is not None and first.start > other.span.start:
-        first = (
-            first.moved(-1)
-            if one.every == "year"
-            else Span(first.start - 7 * calendar_spans.DAY, first.end - 7 * calendar_spans.DAY)
-        )
-    if first.start >= other.span.end:
+    span, coming = _joined(one, one.span, other.span), None
+    if one.coming is not None and other.coming is not None:
+        coming = _joined(one, one.coming, other.coming)
+    if span is None:
         return None
-    return Reading(opened.start() if opened else one.start, other.end, Span(first.start, other.span.end))
+    return Reading(opened.start() if opened else one.start, other.end, span, coming=coming)
+
+
+def _joined(one: Reading, first: Span, last: Span) -> Span | None:
+    """Returns the span from `first`, or from an earlier occurrence of `one`, to the end of `last`."""
+    while one.every is not None and first.start > last.start:
+        week = 7 * calendar_spans.DAY
+        first = first.moved(-1) if one.every == "year" else Span(first.start - week, first.end - week)
+    return Span(first.start, last.end) if first.start < last.end else None
 
 
 def _days_of_month(date: Reading, text: str, grammar: Grammar) -> Reading | None:
@@ -192,8 +252,32 @@ def _days_of_month(date: Reading, text: str, grammar: Grammar) -> Reading | None
     opened = grammar.between.search(text, 0, match.start())
     if opened is None and _PLAIN_AND.match(text, match.end(1)):
         return None
-    first = date.span.start.replace(day=int(match[1]))
-    return Reading(opened.start() if opened else match.start(), date.end, Span(first, date.span.end))
+    day = int(match[1])
+    coming = None if date.coming is None else Span(date.coming.start.replace(day=day), date.coming.end)
+    span = Span(date.span.start.replace(day=day), date.span.end)
+    return Reading(opened.start() if opened else match.start(), date.end, span, coming=coming)
+
+
+def _until_day(date: Reading, text: str, grammar: Grammar) -> Reading | None:
+    """Returns the range from this date to another day of the month: "November 3 to 10", 11月3日到10日."""
+    join = grammar.joins.match(text, date.end)
+    match = None if join is None else _DAY_AFTER.match(text, join.end())
+    opened = grammar.between.search(text, 0, date.start)
+    if match is None or (opened is None and _PLAIN_AND.match(text, date.end)):
+        return None
+    spans = [_until(span, int(match[1])) for span in (date.span, date.coming) if span is not None]
+    if spans[0] is None:
+        return None
+    start = opened.start() if opened else date.start
+    return Reading(start, match.end(), spans[0], coming=spans[1] if len(spans) > 1 else None)
+
+
+def _until(date: Span, day: int) -> Span | None:
+    """Returns the span from a date to a later day of its month; None if there is no such day."""
+    if date.end - date.start != calendar_spans.DAY or day <= date.start.day:
+        return None
+    last = calendar_spans.day_span(date.start, day - date.start.day)
+    return Span(date.start, last.end) if last.start.month == date.start.month else None
 
 
 def _in_context(reading: Reading, text: str, grammar: Grammar, now: datetime) -> Reading:
@@ -213,17 +297,24 @@ def _changed(reading: Reading, name: str, text: str, grammar: Grammar, now: date
     else:
         return reading
     parts = name in ("early", "mid", "late")
-    span = calendar_spans.part(reading.span, name) if parts else calendar_spans.open_span(reading.span, name, now)
-    return reading if span is None else Reading(start, end, span)
+
+    def changed(span: Span | None) -> Span | None:
+        if span is None:
+            return None
+        return calendar_spans.part(span, name) if parts else calendar_spans.open_span(span, name, now)
+
+    span = changed(reading.span)
+    if span is None:
+        return reading
+    return Reading(start, end, span, coming=changed(reading.coming), gone=changed(reading.gone))
 
 
-def _numeric(text: str, now: datetime) -> Reading | None:
-    match = NUMERIC_DATE.search(text)
-    if match is None:
-        return None
-    language = next((grammar.code for grammar, _ in languages(text)), "en")
-    span = read_date(match[0], "en" if match[0][:4].isdigit() else language, now)
-    return None if span is None else Reading(match.start(), match.end(), span)
+def _numeric(text: str, language: str, now: datetime) -> Iterator[Reading]:
+    """Yields dates in digits. The year comes first, or day and month stand in the order of the language."""
+    for match in NUMERIC_DATE.finditer(text):
+        span = read_date(match[0], "en" if match[0][:4].isdigit() else language, now)
+        if span is not None:
+            yield Reading(match.start(), match.end(), span)
 
 
 def _by_library(query: str, now: datetime) -> Reading | None:

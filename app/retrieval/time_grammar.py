@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from app.retrieval import calendar_spans
 from app.retrieval.calendar_spans import Holidays, Span, long_weekend
 
 _TABLES = Path(__file__).parent / "data" / "time_words.toml"
+WORD = re.compile(r"[^\W\d_]+")
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
 _DAY_OF_MONTH = r"(?:0?[1-9]|[12]\d|3[01])(?!\d)"
 _HAN_DAY = "(?:[二三]?十[一二三四五六七八九]?|[一二三四五六七八九])"
@@ -23,13 +24,10 @@ _RECURS: Mapping[str, Literal["year", "week"]] = {
     "season": "year",
     "weekday": "week",
     "bare_weekday": "week",
+    "nth": "year",
 }
-_QUARTERS = (
-    "1 first erste primer premier primo primeiro 1er 一",
-    "2 second zweite segundo deuxieme secondo segundo 2e 二",
-    "3 third dritte tercer troisieme terzo terceiro 3e 三",
-    "4 fourth vierte cuarto quatrieme quarto quarto 4e 四",
-)
+TimeOrder: TypeAlias = Literal["present", "latest", "earliest"]
+TIME_ORDERS: tuple[TimeOrder, ...] = ("present", "latest", "earliest")
 
 ReadDate = Callable[[str, str, datetime], Span | None]
 """Reads a date as it is written in a language. Takes the text, the language and the current local time."""
@@ -37,14 +35,23 @@ ReadDate = Callable[[str, str, datetime], Span | None]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An expression at text[start:end]. `every`: the period in which it recurs, if the occurrence was guessed.
-    `certain`: False for a word that may mean something else; such a word counts only as part of a range."""
+    """An expression at text[start:end].
+
+    `every`: the period in which it recurs, if the occurrence was guessed. `certain`: False for a word that may mean
+    something else; such a word counts only as part of a range. Words that do not say which occurrence they mean have
+    two readings: "on Friday" has the Friday before now as `span` and the one to come as `coming`. `gone` is the
+    occurrence before now, if `span` is not: "this weekend" on a Monday.
+    """
 
     start: int
     end: int
     span: Span
     every: Literal["year", "week"] | None = None
     certain: bool = True
+    coming: Span | None = None
+    gone: Span | None = None
+    vague: bool = False
+    """True for "upcoming" and the like, which count only where no other time is named."""
 
 
 class Grammar:
@@ -64,30 +71,41 @@ class Grammar:
         self._seasons: dict[str, str] = _by_word(table["seasons"], str)
         self._holidays: dict[str, str] = _by_word(table["holidays"], str)
         self._years: dict[str, int] = _by_word(table["years"], int)
+        self._nths: dict[str, int] = _by_word(table["nth"], int)
         self._doubtful_months = frozenset(table["doubtful_months"].split())
         self._kinds: dict[str, Callable[[re.Match[str], datetime], Span | None]] = {
             "day": self._day,
             "recent": lambda match, now: Span(
                 calendar_spans.midnight(now) - 7 * calendar_spans.DAY, calendar_spans.midnight(now)
             ),
+            "soon": lambda match, now: Span(
+                calendar_spans.midnight(now), calendar_spans.midnight(now) + 30 * calendar_spans.DAY
+            ),
             "ago": lambda match, now: calendar_spans.ago(self._unit(match), self._number(match), now),
             "half": self._half,
             "ahead": lambda match, now: calendar_spans.ahead(self._unit(match), self._number(match), now),
             "rolling": self._rolling,
             "shift": self._shifted,
+            "year": self._year,
+            "bare_year": self._year,
+            "halves": self._half_year,
+            "decade": _decade,
+        }
+        self._recurring: dict[str, Callable[[re.Match[str], datetime, int | None], Span | None]] = {
             "weekday": self._weekday,
             "bare_weekday": self._weekday,
             "month": self._month,
             "bare_month": self._month,
             "season": self._season,
             "holiday": self._holiday,
-            "year": self._year,
-            "bare_year": self._year,
-            "halves": self._half_year,
             "quarter": self._quarter,
             "monthday": _day_of_month,
-            "decade": _decade,
+            "daymonth": _day_and_month,
+            "week": self._week,
+            "nth": self._nth,
         }
+        """Times that come again. The number is the shift if the words name none: None is the last one that has begun,
+        1 the first one to come."""
 
     @cached_property
     def anchors(self) -> frozenset[str]:
@@ -101,9 +119,35 @@ class Grammar:
         return frozenset(longest).union(evenings, self._table["anchors"].split())
 
     @cached_property
-    def latest(self) -> re.Pattern[str]:
-        """Matches words that ask for the present state."""
-        return self._compiled(f"(?:{self._table['latest']})")
+    def orders(self) -> dict[TimeOrder, re.Pattern[str]]:
+        """Patterns of words that ask for the one or the other end of the time of what answers."""
+        return {order: self._compiled(f"(?:{self._table[order]})") for order in TIME_ORDERS}
+
+    def names_no_subject(self, text: str) -> bool:
+        """Returns whether a folded text holds only words such as "what", "did", "happen", "recently", or none."""
+        for pattern in self.orders.values():
+            text = pattern.sub(" ", text)
+        if self.spaced:
+            return self._general.issuperset(WORD.findall(text))
+        longest = sorted(map(re.escape, self._general), key=len, reverse=True)
+        return re.fullmatch(rf"(?:[\W_]|{'|'.join(longest)})*", text) is not None
+
+    @cached_property
+    def _general(self) -> frozenset[str]:
+        return self.function_words.union(self._table["general"].split())
+
+    @cached_property
+    def _coming(self) -> re.Pattern[str]:
+        return self._compiled(f"(?:{self._table['coming']})")
+
+    @cached_property
+    def _gone(self) -> re.Pattern[str]:
+        return self._compiled(f"(?:{self._table['gone']})")
+
+    def tense(self, text: str) -> Literal["gone", "coming"] | None:
+        """Returns whether a text speaks of the past or of what is to come; None if of neither or of both."""
+        coming, gone = self._coming.search(text) is not None, self._gone.search(text) is not None
+        return None if coming == gone else "coming" if coming else "gone"
 
     @cached_property
     def rejected_after(self) -> re.Pattern[str]:
@@ -182,8 +226,8 @@ class Grammar:
         slots = {
             "day": _group("day", self._days),
             "part": _group("part", self._parts),
-            "one": _group("one", _by_word(self._table["one"], str)),
-            "many": _group("many", _by_word(self._table["many"], str)),
+            "one": _group("one", _without_minutes(self._table["one"])),
+            "many": _group("many", _without_minutes(self._table["many"])),
             "unit": _group("unit", self._units),
             "n": rf"(?:(?P<digits>\d{{1,4}}){'' if self.spaced else ' ?'}|{_group('n', self._numbers)})",
             "month": _group("month", self._months),
@@ -191,8 +235,10 @@ class Grammar:
             "season": _group("season", self._seasons),
             "holiday": _group("holiday", self._holidays),
             "years": _group("years", self._years),
+            "nth": _group("nth", self._nths),
             "year": _YEAR,
             "on": r"(?P<on>[12]\d|3[01]|0?[1-9])(?!\d)",
+            "m": r"(?P<m>1[0-2]|0?[1-9])",
             "dd": _DAY_OF_MONTH if self.spaced else rf"(?:{_DAY_OF_MONTH}|{_HAN_DAY})",
             "lead": rf"(?P<head>(?:{lead})(?:{gap}(?:{self._table['articles']}))?)",
             "shift": "(?:" + "|".join(f"(?P<{name}>{words})" for name, words in shifts) + ")",
@@ -213,18 +259,30 @@ class Grammar:
         if groups.get("head") is not None:
             start = match.end("head")
             start += len(match.string[start : match.end()]) - len(match.string[start : match.end()].lstrip(" -"))
-        span = self._kinds[kind](match, now)
+        recurs = self._recurring.get(kind)
+        span = self._kinds[kind](match, now) if recurs is None else recurs(match, now, None)
         if span is None:
             return None
         certain = kind not in ("bare_year", "bare_weekday") and (
             kind != "bare_month" or groups["month"] not in self._doubtful_months
         )
-        every = None if any(groups.get(name) for name in ("year", "years", *_SHIFTS)) else _RECURS.get(kind)
-        return Reading(start, match.end(), span, every, certain)
+        if any(groups.get(name) for name in ("year", "years", "of", *_SHIFTS)):
+            this_weekend = groups.get("this") is not None and kind == "shift" and self._unit(match) == "weekend"
+            gone = calendar_spans.latest_weekend(now) if this_weekend else None
+            return Reading(start, match.end(), span, None, certain, gone=gone)
+        coming = None if recurs is None else span if span.end > now else recurs(match, now, 1)
+        if kind == "shift" and self._unit(match) == "weekend":
+            coming = calendar_spans.unit_span("weekend", now)
+        return Reading(start, match.end(), span, _RECURS.get(kind), certain, coming, vague=kind == "soon")
 
     def _date(self, query: str, match: re.Match[str], now: datetime) -> Reading | None:
         span = self._read_date(query[match.start() : match.end()], self.code, now)
-        return None if span is None else Reading(match.start(), match.end(), span)
+        if span is None:
+            return None
+        named = any(match.groupdict().get(name) for name in ("year", "years"))
+        return Reading(
+            match.start(), match.end(), span, coming=None if named else span if span.end > now else span.moved(1)
+        )
 
     def _unit(self, match: re.Match[str]) -> str:
         groups = match.groupdict()
@@ -242,6 +300,8 @@ class Grammar:
         return None if part is None else self._parts[_phrase(part)]
 
     def _half(self, match: re.Match[str], now: datetime) -> Span:
+        if match.groupdict().get("one") and self._unit(match) == "hour":
+            return calendar_spans.ago("minute", 30, now)
         months = 18 if match.groupdict().get("whole") else 6
         return calendar_spans.unit_span("month", calendar_spans.back("month", months, now))
 
@@ -257,28 +317,46 @@ class Grammar:
             return calendar_spans.latest_weekend(now)
         return calendar_spans.unit_span(unit, now, shift or 0)
 
-    def _weekday(self, match: re.Match[str], now: datetime) -> Span:
+    def _weekday(self, match: re.Match[str], now: datetime, shift: int | None) -> Span:
         of_week = match.groupdict().get("week") is not None
         day = calendar_spans.weekday_span(
-            now, self._weekdays[_phrase(match["weekday"])], _shift(match), of_week=of_week
+            now, self._weekdays[_phrase(match["weekday"])], _shift(match, shift), of_week=of_week
         )
         return calendar_spans.day_part(day, self._part(match))
 
-    def _month(self, match: re.Match[str], now: datetime) -> Span | None:
+    def _month(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
         return calendar_spans.month_span(
-            now, self._months[_phrase(match["month"])], _shift(match), self._named_year(match, now)
+            now, self._months[_phrase(match["month"])], _shift(match, shift), self._named_year(match, now)
         )
 
-    def _season(self, match: re.Match[str], now: datetime) -> Span | None:
+    def _season(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
         season = self._seasons[_phrase(match["season"])]
-        return calendar_spans.season_span(now, season, _shift(match), self._named_year(match, now))
+        return calendar_spans.season_span(now, season, _shift(match, shift), self._named_year(match, now))
 
-    def _holiday(self, match: re.Match[str], now: datetime) -> Span | None:
+    def _week(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
+        return calendar_spans.week_of_year(now, int(match["number"]), shift, self._named_year(match, now))
+
+    def _nth(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
+        """Reads a unit of a period: "the last week of October", "the second half of 2025"."""
+        groups, nth = match.groupdict(), self._nths[_phrase(match["nth"])]
+        if groups.get("of"):
+            period: Span | None = calendar_spans.unit_span(self._units[_phrase(match["of"])], now, _shift(match) or 0)
+        else:
+            period = self._month(match, now, shift) if groups.get("month") else self._year(match, now)
+        if period is None:
+            return None
+        if groups.get("half"):
+            return calendar_spans.half(period, nth)
+        if groups.get("weekday"):
+            return calendar_spans.nth_weekday(period, self._weekdays[_phrase(match["weekday"])], nth)
+        return calendar_spans.nth_unit(period, self._unit(match), nth)
+
+    def _holiday(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
         holiday, year = self._holidays[_phrase(match["holiday"])], self._named_year(match, now)
         if year is not None:
             span = self._feasts.span(holiday, year)
         else:
-            span = calendar_spans.yearly(lambda each: self._feasts.span(holiday, each), now, _shift(match))
+            span = calendar_spans.yearly(lambda each: self._feasts.span(holiday, each), now, _shift(match, shift))
         return long_weekend(span) if span is not None and match.groupdict().get("long") else span
 
     def _named_year(self, match: re.Match[str], now: datetime) -> int | None:
@@ -293,20 +371,39 @@ class Grammar:
 
     def _half_year(self, match: re.Match[str], now: datetime) -> Span:
         year = self._named_year(match, now)
-        start = calendar_spans.unit_span("year", now if year is None else now.replace(year=year, month=1, day=1)).start
-        first = start if match.groupdict().get("first") else calendar_spans.add_months(start, 6)
-        return Span(first, calendar_spans.add_months(first, 6))
+        whole = calendar_spans.unit_span("year", now if year is None else now.replace(year=year, month=1, day=1))
+        return calendar_spans.half(whole, 1 if match.groupdict().get("first") else 2)
 
-    def _quarter(self, match: re.Match[str], now: datetime) -> Span | None:
-        quarter = next(at for at, words in enumerate(_QUARTERS) if match["q"].rstrip("sn") in words.split())
-        year = self._named_year(match, now)
-        first = calendar_spans.month_span(now, 3 * quarter + 1, None, year)
+    def _quarter(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
+        quarter = match["q"]
+        month = 3 * (int(quarter) if quarter.isdecimal() else self._nths.get(quarter) or self._numbers[quarter]) - 2
+        first = calendar_spans.month_span(now, month, shift, self._named_year(match, now))
         return None if first is None else Span(first.start, calendar_spans.add_months(first.start, 3))
 
 
-def _day_of_month(match: re.Match[str], now: datetime) -> Span:
-    month = calendar_spans.unit_span("month", now, _shift(match) or 0)
-    return calendar_spans.day_span(month.start.replace(day=int(match["on"])))
+def _day_of_month(match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
+    """Returns "the 19th of last month", or the last or, for a shift of 1, the next 19th."""
+    day, months = int(match["on"]), _shift(match)
+    if months is not None:
+        return calendar_spans.day_span(calendar_spans.unit_span("month", now, months).start.replace(day=day))
+    for offset in (0, 1, 2) if shift == 1 else (0, -1, -2):
+        month = calendar_spans.unit_span("month", now, offset)
+        found = calendar_spans.day_span(month.start + (day - 1) * calendar_spans.DAY)
+        if found.end <= month.end and (found.start > now if shift == 1 else found.start <= now):
+            return found
+    return None
+
+
+def _day_and_month(match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
+    """Returns a day that is written as 11/19, or as 19.11., in the order of the language."""
+
+    def of(year: int) -> Span | None:
+        try:
+            return calendar_spans.day_span(datetime(year, int(match["m"]), int(match["on"])))  # noqa: DTZ001 (local time)
+        except ValueError:  # 29 February
+            return None
+
+    return calendar_spans.yearly(of, now, shift)
 
 
 def _decade(match: re.Match[str], now: datetime) -> Span:
@@ -317,9 +414,14 @@ def _decade(match: re.Match[str], now: datetime) -> Span:
     return calendar_spans.unit_span("decade", now.replace(year=decade, month=1, day=1))
 
 
-def _shift(match: re.Match[str]) -> int | None:
+def _shift(match: re.Match[str], otherwise: int | None = None) -> int | None:
     groups = match.groupdict()
-    return next((shift for name, shift in _SHIFTS.items() if groups.get(name) is not None), None)
+    return next((shift for name, shift in _SHIFTS.items() if groups.get(name) is not None), otherwise)
+
+
+def _without_minutes(table: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the words of units but minutes, which count only behind a number: a "last minute" booking."""
+    return _by_word({unit: words for unit, words in table.items() if unit != "minute"}, str)
 
 
 def _day_and_part(key: str) -> tuple[int, str | None]:

@@ -14,7 +14,7 @@ from app.core.work import off_loop
 from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.models import MEMORIES, SMALL_TALK, Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession
@@ -25,6 +25,7 @@ from app.settings import Settings
 from app.storage.changes import Change
 from app.storage.repository import pages
 from app.storage.schema import Doc, Eq, Filter, both
+from app.validation_words import in_words
 from app.writes.executor import IfMatch, WriteResult
 
 PAGE = 500
@@ -87,7 +88,7 @@ class MessageEdits:
         precondition.check(session)
         found = await self._sessions.messages.find(both(self._sessions.said_in(session), Eq("seq", seq)), limit=1)
         if not found:
-            raise NotFound("The session has no such message.")
+            raise NotFound(f"The session has no message {seq}.")
         return session, found[0]
 
     def _merged(self, old: Doc, body: MessagePatch) -> MessageIn:
@@ -96,7 +97,9 @@ class MessageEdits:
         try:
             message = MessageIn.model_validate(kept | body.model_dump(exclude_unset=True))
         except ValidationError as error:
-            raise invalid("", str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from error
+            fault = error.errors()[0]
+            place = "/content" if fault["loc"] == ("content",) else ""
+            raise invalid(place, in_words(fault)) from error
         if (size := len(message.text())) > self._limits.text_chars:
             raise invalid("/content", f"its parts have {size} characters: at most {self._limits.text_chars}")
         return message
@@ -174,7 +177,8 @@ class MessageEdits:
 def _follows(memory: Doc, old: Doc, new: Doc, fresh: Doc, now: str) -> Doc:
     """Returns the fields of a message's memory that change with the message. What a caller changed stays."""
     fields = {"content": fresh["content"]} if new["text"] != old["text"] else {}
-    if fields and memory["base_importance"] == importance_of(memory["content"]):
+    by_rule = memory["base_importance"] == importance_of(memory["content"]) or memory.get("standing") == SMALL_TALK
+    if fields and by_rule:
         fields["importance"] = fresh["importance"]
     fields |= {"event_at": fresh["event_at"]} if new["timestamp"] != old["timestamp"] else {}
     fields |= {"metadata": fresh["metadata"]} if not same(new["metadata"], old["metadata"]) else {}

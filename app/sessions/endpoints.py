@@ -61,7 +61,7 @@ Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
 
-@router.post("", status_code=201, response_model=schemas.Session, responses=problems(409, 412, *BODY))
+@router.post("", status_code=201, response_model=schemas.Session, responses=problems(404, 409, 412, *BODY))
 async def create_session(
     body: schemas.SessionCreate, sessions: Sessions, write: Writer, if_match: InPrecondition
 ) -> Response:
@@ -110,7 +110,7 @@ async def delete_session(
     "/{session_id}/messages",
     status_code=201,
     response_model=schemas.Appended,
-    responses=problems(409, 412, *BODY),
+    responses=problems(404, 409, 412, *BODY),
 )
 async def append_messages(
     session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: Writer, if_match: InPrecondition

@@ -12,17 +12,19 @@ from typing import Any
 import orjson
 
 from app.core import prompt_text
-from app.core.characters import is_small_talk
+from app.core.characters import says_nothing
 from app.core.clock import new_id
+from app.core.metadata_filter import condition_of, matches
 from app.core.served_text import strip_served
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.models import EXTRACT, MEMORIES, Embeddings
+from app.memories.narrowing import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
-from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
+from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
 from app.storage.search import Scope
 
 AS_GIVEN = ("refusal", "annotations", "audio", "function_call")
@@ -147,7 +149,7 @@ def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now:
 
 def importance_of(text: str) -> float:
     """Returns the importance of a message's memory, 0 to 1."""
-    return SMALL_TALK_IMPORTANCE if is_small_talk(text) else MESSAGE_IMPORTANCE
+    return SMALL_TALK_IMPORTANCE if says_nothing(text) else MESSAGE_IMPORTANCE
 
 
 def was_said_in(session: Doc, memory: Doc) -> bool:
@@ -178,19 +180,18 @@ class SessionRepository(Repository):
         return await self.messages.count(both(self.said_in(session), Eq("role", role)))
 
     async def page_with(self, where: Filter, entries: Doc, listing: Listing, mark: str) -> tuple[list[Doc], str | None]:
-        """Returns a page of the sessions whose metadata has all entries, and the cursor of the next page.
+        """Returns a page of the sessions whose metadata matches, and the cursor of the next page.
 
         Sessions of earlier versions store no terms of their metadata, so they are compared one by one.
         """
         if not entries:
             return await self.page(where, listing, mark=mark)
-        wanted = metadata_terms(entries)
-        stored = And(tuple(Has("metadata_terms", term) for term in wanted))
+        condition = condition_of(entries)
         return await self.page(
-            both(where, Or((stored, Absent("metadata_terms")))),
+            both(where, Or((by_metadata(entries).where, Absent("metadata_terms")))),
             listing,
             mark=mark,
-            keep=lambda session: {*wanted} <= {*metadata_terms(session["metadata"])},
+            keep=lambda session: matches(condition, session["metadata"]),
         )
 
     async def count_memories(self, session: Doc) -> int:
@@ -234,8 +235,6 @@ class SessionRepository(Repository):
 
 IMPORTANCE = 0.5
 """Importance of summaries, above that of single messages."""
-EXTRACT = "(extract) "
-"""Prefix of a summary that quotes the conversation, because no language model was configured."""
 GUARDED = ("created_at", "agent_id", "user_id", "summary_id", "summary_seq")
 """Fields of the session that may not change between the read and the write of its summary.
 

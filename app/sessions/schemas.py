@@ -1,8 +1,9 @@
 """Sessions and messages as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
@@ -112,7 +113,7 @@ class Session(Schema):
     user_id: str
     status: SessionStatus
     summary: str | None = Field(
-        description="Begins with `(extract)` where it quotes the conversation. A `summary` memory holds it, too."
+        description="As the language model or a caller wrote it. A `summary` memory holds it, too."
     )
     metadata: Object
     memorize: Memorize
@@ -144,7 +145,8 @@ class ToolCall(Schema):
 
 
 class ContentPart(Schema):
-    """`{"type": "text", "text": …}` is read; parts of other types are kept as they are."""
+    """The text of `{"type": "text", "text": …}`, and of any other part whose type ends in `text` (`input_text`,
+    `output_text`), is the message's; all else is kept as it is."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -156,6 +158,12 @@ class ContentPart(Schema):
         if self.type == "text" and self.text is None:
             raise ValueError("a part of type text needs a text")
         return self
+
+
+def is_text_part(kind: str) -> bool:
+    """Returns whether the text of a content part of this type is said in the conversation. What a model thinks is
+    not."""
+    return kind.endswith("text") and not kind.startswith(("reasoning", "thinking"))
 
 
 MessageContent = TypeAliasType("MessageContent", str | Annotated[list[ContentPart], Field(min_length=1)])
@@ -179,25 +187,47 @@ class _MessageFields(Schema):
     function_call: JsonValue = None
 
 
-class MessageIn(_MessageFields):
-    """A message as OpenAI's clients hold it, `model_dump()` included."""
+SPEAKING = ("user", "assistant")
+"""Roles whose messages say something. A tool may return nothing, and a prompt may be empty."""
+
+
+class StoredMessage(_MessageFields):
+    """A message as one may be stored: earlier versions took messages that say nothing."""
 
     role: MessageRole
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        others = (self.tool_calls, self.result, self.refusal, self.audio, self.function_call)
-        if self.content is None and all(other is None for other in others):
-            raise ValueError("content is required, unless there are tool_calls, a result or a refusal")
-        if self.tool_calls is not None and self.role != "assistant":
-            raise ValueError("tool_calls belong to the role assistant")
-        return self
 
     def text(self) -> str:
         """Returns the text of the message; of text parts, one a line."""
         if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content if part.type == "text" and part.text)
+            texts = (part.text for part in self.content if part.text and is_text_part(part.type))
+            return "\n".join(texts)
         return self.content or ""
+
+
+class MessageIn(StoredMessage):
+    """A message as OpenAI's clients hold it, `model_dump()` included."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        others = (self.tool_calls, self.result, self.refusal, self.audio, self.function_call)
+        if all(other is None for other in others):
+            if self.content is None:
+                raise _without("content is required, unless there are tool_calls, a result or a refusal")
+            if self.role in SPEAKING and not self._has_content():
+                raise _without("is empty: a message of a user or assistant has a text, another part or tool_calls")
+        if self.tool_calls is not None and self.role != "assistant":
+            raise ValueError("tool_calls belong to the role assistant")
+        return self
+
+    def _has_content(self) -> bool:
+        parts = self.content if isinstance(self.content, list) else []
+        return any(not is_text_part(part.type) for part in parts) or bool(self.text().strip())
+
+
+def _without(detail: str) -> ValidationError:
+    """Returns the error of a message that says nothing. It points to its content."""
+    fault = InitErrorDetails(type=PydanticCustomError("value_error", detail), loc=("content",), input=None)
+    return ValidationError.from_exception_data("MessageIn", [fault])
 
 
 class MessagePatch(_MessageFields):
@@ -216,6 +246,8 @@ class MessagesAppend(Schema):
             "messages": [{"role": "user", "name": "Ada", "content": "I moved to Boston last week."}],
         }
     )
+
+    LONG_TEXTS: ClassVar = frozenset({"messages"})
 
     messages: Annotated[list[MessageIn], Field(min_length=1, description="At most 500.")]
     agent_id: Identifier | None = Field(None, description="Required where the session is new.")
@@ -246,10 +278,22 @@ class Message(Schema):
     created_at: str
 
 
+class MessageWarning(Schema):
+    """What of a message was not kept."""
+
+    code: str = Field(
+        description="`text_shortened`: a text over the limit is kept by its beginning and end. `file_not_kept`: the "
+        "data of an image or file over the limit became `{type, size, sha256}`."
+    )
+    pointer: str = Field(description="Where in the request, such as `/messages/3/content`.")
+    detail: str
+
+
 class Appended(Schema):
     session_id: str
     items: list[Message]
     memory_ids: list[str] = Field(description="Long-term memories made from these messages.")
+    warnings: list[MessageWarning] = Field([], description="What was over the limit of a text, and is kept short.")
 
 
 class ContextMessage(Schema):

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import same
 from app.core.work import off_loop
-from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded, invalid
+from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
@@ -16,10 +17,13 @@ from app.memories.models import Embeddings
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository
+from app.sessions.long_messages import within_limit
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import (
+    SESSIONS,
     SUMMARY_INTERNAL,
     MessagesAppend,
+    Session,
     SessionCreate,
     SessionPatch,
     counter,
@@ -28,7 +32,7 @@ from app.sessions.schemas import (
 )
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, unexpired
+from app.storage.repository import Listing, expired, shown, unexpired
 from app.storage.schema import Doc, Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -61,7 +65,8 @@ class SessionService:
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult:
-        """Plans a new session. Raises AlreadyExists if its id is taken."""
+        """Plans a new session. Raises AlreadyExists if its id is taken, and NotFound if it is that of a session outside
+        the bindings."""
         now = self._now()
         doc = repository.new_session(body.model_dump(), now)
         self._sessions.scope.require_write(
@@ -84,7 +89,7 @@ class SessionService:
         named = [Eq(name, value) for name, value in sorted(filters.items()) if name != "metadata" and value is not None]
         where, mark = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
         docs, cursor = await self._sessions.page_with(where, entries, listing, mark)
-        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(SESSIONS, docs, render, Session), "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
@@ -137,14 +142,14 @@ class SessionService:
     def _learn_on_the_way(self, session: Doc, added: list[Doc]) -> list[Change]:
         """Returns the changes that queue the learning jobs that are due.
 
-        With a language model, learning is due every `LEARN_EVERY` messages, once the session is quiet, and a summary
-        every `SUMMARY_TOKENS` tokens. Without one only summaries are queued, also every `LEARN_EVERY` messages.
+        Learning is due every `LEARN_EVERY` messages, once the session is quiet, and a summary every `SUMMARY_TOKENS`
+        tokens. Without a language model nothing is.
         """
         count, size = session["message_count"], session["token_count"]
         by_count = count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY
         by_size = size // SUMMARY_TOKENS != (size + sum(doc["tokens"] for doc in added)) // SUMMARY_TOKENS
         reads = self._learns and session["memorize"] != "none"
-        due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size or (by_count and not self._learns))]
+        due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size and self._learns)]
         quiet, scope = self._clock.now() + QUIET, self._sessions.scope
         payload = self._to_learn(session["session_id"])
         return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
@@ -171,15 +176,16 @@ class SessionService:
     # --- Messages -----------------------------------------------------------------------------------------------------
 
     async def append(self, session_id: str, body: MessagesAppend, precondition: IfMatch) -> WriteResult:
-        """Appends messages in order, all or none. A new session is created first.
+        """Appends messages in order, all or none. A new session is created first. Texts over the limit are cut.
 
-        Raises SessionEnded if the session has ended, AlreadyExists if the id is another caller's, and Invalid.
+        Raises SessionEnded if the session has ended, NotFound if it is outside the bindings, AlreadyExists if it is of
+        other owners than those that the body names, and Invalid.
         """
         now = self._now()
-        self._check_texts(body)
         session, changes = await self._open(session_id, body, precondition, now)
-        long = sum(len(message.text()) for message in body.messages)
-        messages = await off_loop(long, repository.new_messages, session, body.messages, now)
+        kept = await within_limit(body.messages, self._limits.text_chars)
+        long = sum(len(message.text()) for message in kept.messages)
+        messages = await off_loop(long, repository.new_messages, session, kept.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(doc) for doc in messages]
         changes.append(self._sessions.count_in(session, messages))
@@ -191,15 +197,9 @@ class SessionService:
             "session_id": session_id,
             "items": [render_message(doc) for doc in messages],
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
+            "warnings": kept.warnings,
         }
         return WriteResult(answer, changes, 201)
-
-    def _check_texts(self, body: MessagesAppend) -> None:
-        """Raises Invalid if the text parts of a message are too long together. Each part was already checked."""
-        for at, message in enumerate(body.messages):
-            if isinstance(message.content, list) and (size := len(message.text())) > self._limits.text_chars:
-                most = self._limits.text_chars
-                raise invalid(f"/messages/{at}/content", f"its parts have {size} characters: at most {most}")
 
     async def _open(
         self, session_id: str, body: MessagesAppend, precondition: IfMatch, now: str
@@ -214,7 +214,8 @@ class SessionService:
             if getattr(body, field) not in (None, session[field]):
                 raise AlreadyExists("That session_id is taken.")
         if session["status"] == "ended":
-            raise SessionEnded("This session has ended: it takes no more messages.")
+            reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
+            raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")
         return session, []
 
     async def _begin(self, session_id: str, body: MessagesAppend, now: str) -> tuple[Doc, list[Change]]:
@@ -232,16 +233,11 @@ class SessionService:
     async def _make_room(self, session_id: str, now: str) -> list[Change]:
         """Returns the changes that free the id of an expired session.
 
-        Raises AlreadyExists, which names nobody, if the session is another caller's. A session of the same caller may
-        appear at any moment. The insert then conflicts and the plan is made again, so two first messages create one
-        session.
+        Raises NotFound if the session is outside the bindings. A session of the same caller may appear at any moment.
+        The insert then conflicts and the plan is made again, so two first messages create one session.
         """
-        old = await self._sessions.get_any_owner(session_id)
-        if old is None:
-            return []
-        if not self._sessions.scope.sees(old):
-            raise AlreadyExists("That session_id is taken.")
-        return self._sessions.remove(old) if expired(old, now) else []
+        old = await self._sessions.holder(session_id)
+        return [] if old is None or not expired(old, now) else self._sessions.remove(old)
 
     async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, IndexEntry]]:
         """Returns the memories of the messages and their index entries, if the session memorizes messages."""

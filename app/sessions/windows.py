@@ -1,15 +1,16 @@
 """Windows on a conversation: a number of last messages, or as many as fit into a number of tokens."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
-from app.core.prompt_text import entry, escape
+from app.core.prompt_text import entry, escape, plain_name
 from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
-from app.sessions.schemas import render_message
-from app.storage.repository import Listing
+from app.sessions.schemas import MESSAGES, Message, render_message
+from app.storage.repository import Listing, shown
 from app.storage.schema import Doc, both
 
 MAX_LAST = 1000
@@ -50,10 +51,10 @@ class Windows:
                 raise InvalidCursor()
             found = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
             kept = found if window.max_tokens is None else _within_tokens(found, window.max_tokens)
-            return {"items": [render_message(doc) for doc in reversed(kept)], "next_cursor": None}
+            return {"items": await shown(MESSAGES, reversed(kept), render_message, Message), "next_cursor": None}
         listing = Listing("asc", limit, cursor)
         docs, following = await self._sessions.messages.page(where, listing, mark=repr((session_id, window)))
-        return {"items": [render_message(doc) for doc in docs], "next_cursor": following}
+        return {"items": await shown(MESSAGES, docs, render_message, Message), "next_cursor": following}
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> Doc:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
@@ -65,18 +66,31 @@ class Windows:
 
 
 def _context(summary: str | None, newest_first: list[Doc], max_messages: int, max_tokens: int | None) -> Doc:
-    lines = [_line(doc["role"], content(doc)) for doc in reversed(newest_first[:max_messages])]
+    newest_lines = (_line(doc["role"], content(doc)) for doc in newest_first[:max_messages])
+    lines = [*as_many_as_could_fit(newest_lines, max_tokens)][::-1]
     kept = fit([_line("summary", summary)] if summary else [], lines, max_tokens)
     return {
         "text": kept.text,
         "messages": [
-            {"seq": doc["seq"], "role": doc["role"], "name": doc["name"], "content": escape(content(doc))}
+            {"seq": doc["seq"], "role": doc["role"], "name": plain_name(doc["name"]), "content": escape(content(doc))}
             for doc in reversed(newest_first[: kept.count])
         ],
         "summary": summary,
         "tokens": kept.tokens,
         "truncated": kept.count < len(newest_first) or not kept.whole_head,
     }
+
+
+def as_many_as_could_fit(lines: Iterable[str], max_tokens: int | None) -> Iterator[str]:
+    """Yields lines up to the first with which they have more than `max_tokens` tokens for certain: a seam takes away
+    one at most. What is behind it is not even made: a hundred messages may have three million characters."""
+    least = 0
+    for line in lines:
+        yield line
+        if max_tokens is not None:
+            least += prompt_text.count(line) - 1
+            if least > max_tokens:
+                return
 
 
 @dataclass(frozen=True, slots=True)

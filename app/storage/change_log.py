@@ -23,7 +23,7 @@ ChangeType: TypeAlias = Literal["created", "updated", "deleted", "erased"]
 CHANGES = Collection(
     name="changes",
     id_field="id",
-    fields={"kind": "text", "type": "text", "agent_id": "text", "user_id": "text", "at": "time"},
+    fields={"kind": "text", "type": "text", "agent_id": "text", "user_id": "text", "at": "time", "seq": "number"},
     order="seq",
     audited=False,
 )

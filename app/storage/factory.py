@@ -1,5 +1,6 @@
 """Opens the engine that the settings name. Only this module imports both engines."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from app.storage.sqlite.backup import prune as prune
 from app.storage.sqlite.backup import restore
 from app.storage.sqlite.pages import StoreKey
 from app.storage.sqlite.rewrite import add_checksums, rekey
-from app.storage.sqlite.salvage import salvage
+from app.storage.sqlite.salvage import refuse_if_used, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
@@ -62,14 +63,41 @@ class StoreLocation:
         """True if the store is embedded and its file does not exist."""
         return self.store == EMBEDDED and not (self.directory / FILE_NAME).exists()
 
+    def require_existing(self) -> None:
+        """Raises StoreUnavailable if the store is missing."""
+        if self.missing:
+            raise StoreUnavailable(
+                f"There is no store in {self.directory.absolute()}. RECALLD_DATA_DIR names the directory of a store; "
+                "`recalld serve` makes one there."
+            )
+
+    def require_usable(self) -> None:
+        """Raises StoreUnavailable if an embedded store can be neither opened nor made at its place, and says why."""
+        if self.store != EMBEDDED:
+            return
+        directory = self.directory.absolute()
+        named = f"RECALLD_DATA_DIR is {directory}"
+        try:
+            nearest = next(path for path in (directory, *directory.parents) if path.exists())
+        except PermissionError:
+            raise StoreUnavailable(f"{named}, which this user may not read.") from None
+        if not nearest.is_dir():
+            where = "which" if nearest == directory else f"and {nearest}"
+            raise StoreUnavailable(f"{named}, {where} is a file: name a directory.")
+        if not os.access(nearest, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            where = "which" if nearest == directory else f"and {nearest}"
+            raise StoreUnavailable(f"{named}, {where} cannot be written by this user.")
+
     def __repr__(self) -> str:
         return f"Where({'mongodb' if self.store != EMBEDDED else self.directory})"
 
 
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
-    """Returns the location of the store of the settings, or of `elsewhere`. Raises StoreUnavailable if the store's key
-    cannot be read."""
-    return StoreLocation(settings, elsewhere or settings.store.get_secret_value(), _key(settings))
+    """Returns the location of the store of the settings, or of `elsewhere`. Raises StoreUnavailable if there can be
+    no store at that place, or the store's key cannot be read."""
+    where = StoreLocation(settings, elsewhere or settings.store.get_secret_value(), _key(settings))
+    where.require_usable()
+    return where
 
 
 def _key(settings: Settings) -> StoreKey | None:
@@ -82,24 +110,26 @@ def _key(settings: Settings) -> StoreKey | None:
     return StoreKey.of_text(text, "RECALLD_STORE_KEY") if text else None
 
 
-async def open_store(
+async def open_store(  # noqa: PLR0913 (what a store is opened with)
     where: StoreLocation,
     collections: Sequence[Collection],
     *,
     dim: int,
     existing: bool = False,
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
+    observe_fallback: Callable[[str, str], None] = lambda collection, outcome: None,
     log: LogOptions | None = None,
 ) -> MovableStore:
     """Opens the store. Raises StoreUnavailable if it cannot be opened, and with `existing` also if it does not exist.
 
-    `observe_commit` is called after each group commit with the number of writes and the seconds that it took. `log`:
-    how changes are logged.
+    `observe_commit` is called after each group commit with the number of writes and the seconds that it took,
+    `observe_fallback` with a collection and `exact` or `refused` after each search whose index could not be used.
+    `log`: how changes are logged.
     """
     settings, log = where.settings, log or LogOptions()
     if where.store == EMBEDDED:
-        if existing and where.missing:
-            raise StoreUnavailable(f"There is no store in {where.directory}.")
+        if existing:
+            where.require_existing()
         embedded = EmbeddedOptions(
             cache_bytes=settings.cache_bytes,
             busy_timeout_ms=settings.busy_timeout_ms,
@@ -122,6 +152,7 @@ async def open_store(
         cache_bytes=settings.cache_bytes,
         exact_up_to=settings.mongodb.exact_up_to,
         observe_commit=observe_commit,
+        observe_fallback=observe_fallback,
         log=log,
     )
     return traced(await MongoStore.open(where.store, collections, options, dim=dim))
@@ -152,8 +183,9 @@ def make_room(where: StoreLocation) -> None:
 
 def _file_of(where: StoreLocation) -> Path:
     """Returns the file of an embedded store. Raises StoreUnavailable if there is none."""
-    if where.store != EMBEDDED or where.missing:
-        raise StoreUnavailable(f"There is no embedded store in {where.directory}.")
+    if where.store != EMBEDDED:
+        raise StoreUnavailable("RECALLD_STORE names a database: this is for embedded stores.")
+    where.require_existing()
     return where.directory / FILE_NAME
 
 
@@ -172,6 +204,11 @@ def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
     """
     new = StoreKey.of_file(new_key_file)
     rekey(_file_of(where), where.key, new, where.settings.busy_timeout_ms)
+
+
+def require_unused(where: StoreLocation) -> None:
+    """Raises StoreUnavailable if another process uses the embedded store, or if there is no such store."""
+    refuse_if_used(_file_of(where))
 
 
 async def salvage_store(

@@ -149,9 +149,10 @@ class Finding:
         return cls(name, not faults, f"{len(faults)} faults: {shown}" if faults else "ok")
 
 
-PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]
+PartitionSelector: TypeAlias = Literal["every", "unlike", "other", "only"]
 """Selects partitions that have documents. `every`: all; `unlike`: those not known to have only vectors of the given
-model; `other`: those known to have only vectors of another model."""
+model; `other`: those known to have only vectors of another model; `only`: those known to have only vectors of the given
+model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +280,8 @@ class Store(Protocol):
         ...
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        """Returns columns of the query's partitions, for ranking. Sees every commit acknowledged before the call."""
+        """Returns columns of the query's partitions, for ranking. Sees every commit acknowledged before the call, or
+        before `query.facts` were read."""
         ...
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
@@ -305,6 +307,13 @@ class Store(Protocol):
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
         """Returns whether `apply` would change anything now. Writes nothing."""
+        ...
+
+    async def undecayable(
+        self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> list[str]:
+        """Returns the ids of documents that match and that no rule can be applied to, because an importance is no
+        number or `anchored_at` no time. `apply` leaves them as they are."""
         ...
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:

@@ -5,15 +5,19 @@ from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
-from app.errors import InvalidCursor, NotFound
+from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store
+from app.storage.records import left_out
 from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
 from app.storage.search import Scope
+
+FILTERED_AT_ONCE = 500
+"""Documents that a list reads at once, where it has to look into them to know which it shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,59 @@ async def pages(
             break
 
 
+class ItemType(Protocol):
+    """The model of what callers see of a record: a pydantic class."""
+
+    def model_validate(self, item: Any, /) -> Any:
+        """Raises ValueError where an item does not fit."""
+        ...
+
+
+async def shown(
+    collection: Collection, docs: Iterable[Doc], render: Callable[[Doc], Doc | Awaitable[Doc]], shape: ItemType
+) -> list[Doc]:
+    """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong
+    type, is named in the log, counted, and left out.
+
+    Raises errors of the service that `render` raises: they are not about the document.
+    """
+    items: list[Doc] = []
+    for doc in docs:
+        if (fault := await fault_of(doc, render, shape, items)) is not None:
+            left_out(collection, doc[collection.id_field], fault)
+    return items
+
+
+async def fault_of(
+    doc: Doc, render: Callable[[Doc], Doc | Awaitable[Doc]], shape: ItemType, items: list[Doc]
+) -> str | None:
+    """Appends the rendered document to `items`, or returns the class of the error why it cannot be shown."""
+    try:
+        rendered = render(doc)
+        item = rendered if isinstance(rendered, dict) else await rendered
+        require_fit(item, shape)
+    except RecalldError:
+        raise
+    except Exception as error:  # noqa: BLE001 (whatever it is, it is about one document)
+        return type(error).__name__
+    items.append(item)
+    return None
+
+
+FORGIVEN = ("missing", "extra_forbidden")
+"""Faults that documents of other versions have."""
+
+
+def require_fit(item: Doc, shape: ItemType) -> None:
+    """Raises ValueError where a value of a rendered record has a wrong type."""
+    try:
+        shape.model_validate(item)
+    except ValueError as error:
+        faults: Any = getattr(error, "errors", None)
+        if faults is None or any(fault["type"] not in FORGIVEN for fault in faults()):
+            raise
+
+
 class Repository:
     """Reads and prepares changes of one collection within one scope. Changes are returned, not committed."""
 
@@ -86,19 +143,27 @@ class Repository:
         """Returns the document. Raises NotFound if it does not exist or is outside the scope."""
         doc = await self.find_one(doc_id)
         if doc is None:
-            raise NotFound()
+            raise no_such(self.collection.noun)
         return doc
 
     async def get_unexpired(self, doc_id: str, now: str) -> Doc:
         """Returns the document. Raises NotFound, also if it has expired but was not purged yet."""
         doc = await self.get(doc_id)
         if expired(doc, now):
-            raise NotFound()
+            raise no_such(self.collection.noun)
         return doc
 
     async def get_any_owner(self, doc_id: str) -> Doc | None:
         """Returns the tenant's document with that id, also outside the bindings: ids are unique within a tenant."""
         return await self.store.get(self.collection, self.scope.tenant, doc_id)
+
+    async def holder(self, doc_id: str) -> Doc | None:
+        """Returns the document that has an id which a caller has chosen, or None if the id is free. Raises NotFound, as
+        every other request for that id does, if the document is outside the bindings: a conflict would tell of it."""
+        doc = await self.get_any_owner(doc_id)
+        if doc is not None and not self.scope.sees(doc):
+            raise no_such(self.collection.noun)
+        return doc
 
     async def get_many(self, doc_ids: Sequence[str]) -> dict[str, Doc]:
         """Returns the documents of `doc_ids` that exist and are visible, by id."""
@@ -140,7 +205,7 @@ class Repository:
         where the filter cannot. Raises InvalidCursor.
         """
         mark = repr((self.scope.tenant, self.collection.name, listing.order, mark))
-        after = open_cursor(listing.cursor, mark) if listing.cursor is not None else None
+        after = open_cursor(listing.cursor, mark, self.collection.place) if listing.cursor is not None else None
         docs = await self._next(where, listing, after, keep)
         if len(docs) <= listing.limit:
             return docs, None
@@ -152,12 +217,13 @@ class Repository:
     ) -> list[Doc]:
         """Returns the documents of a page, and one more if there is one."""
         wanted = listing.limit + 1
-        found = await self.find(where, order=listing.order, after=after, limit=wanted)
+        step = wanted if keep is None else max(wanted, FILTERED_AT_ONCE)
+        found = await self.find(where, order=listing.order, after=after, limit=step)
         if keep is None:
             return found
         kept = list(filter(keep, found))
-        while len(kept) < wanted and len(found) == wanted:
-            found = await self.find(where, order=listing.order, after=self.collection.after(found[-1]), limit=wanted)
+        while len(kept) < wanted and len(found) == step:
+            found = await self.find(where, order=listing.order, after=self.collection.after(found[-1]), limit=step)
             kept += filter(keep, found)
         return kept[:wanted]
 
@@ -221,18 +287,21 @@ def seal_cursor(after: After, mark: str) -> str:
     return _spelled(_seal(place, mark) + place)
 
 
-def open_cursor(cursor: str, mark: str) -> After:
-    """Decodes a cursor. Raises InvalidCursor if it is malformed or was made for another `mark`."""
+def open_cursor(cursor: str, mark: str, place: type[str] | type[int]) -> After:
+    """Decodes a cursor whose position is of the type `place`. Raises InvalidCursor if it is malformed or was made for
+    another `mark`. The seal is no secret: whoever knows the mark can seal anything, so what it holds is checked."""
     try:
         raw = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        place: Any = orjson.loads(raw[8:])
+        content: Any = orjson.loads(raw[8:])
     except (Base64Error, UnicodeEncodeError, ValueError) as error:
         raise InvalidCursor() from error
     if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 has several spellings of the same bytes
         raise InvalidCursor()
-    if not (isinstance(place, list) and len(place) == 2 and type(place[0]) in (str, int) and type(place[1]) is str):
+    if not (isinstance(content, list) and len(content) == 2 and type(content[0]) is place and type(content[1]) is str):
         raise InvalidCursor()
-    return After(*place)
+    if isinstance(content[0], int) and not -(2**63) <= content[0] < 2**63:  # engines store 64 bits
+        raise InvalidCursor()
+    return After(*content)
 
 
 def _spelled(raw: bytes) -> str:

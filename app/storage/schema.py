@@ -180,6 +180,9 @@ class SearchSchema:
     content: tuple[str, ...] = ("content_hash",)
     """Fields with a content hash: of documents with equal hashes a search returns only one. The first field present is
     used."""
+    said_with: tuple[str, ...] = ()
+    """Fields that two documents must have alike to say the same where their texts are nearly equal. Without any
+    they are not compared."""
     importance: str = "base_importance"
     pinned: str = "pinned"
     session: str = "source.session_id"
@@ -193,6 +196,10 @@ class SearchSchema:
     """Returns the flag bits of the document itself, in addition to those of its text (`storage/text.py`)."""
     flag_fields: tuple[str, ...] = ()
     """Top-level fields that `flags` reads."""
+    left_out: Callable[[Mapping[str, Any]], bool] | None = None
+    """Returns whether no search finds a document, by what only the document itself says."""
+    may_be_left_out: int = 0
+    """The flag bits, all of them, of the documents that `left_out` is asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +241,25 @@ class Collection:
     """True if the audit trail names changes. False for internal records, and for children that change with their
     parent."""
     counted: bool = False
-    """True for records that callers made. They count towards their tenant's quotas."""
+    """True for what callers made. It counts towards their tenant's quotas."""
+    only_bytes: bool = False
+    """True if its documents count towards the bytes of a quota and not towards the records: stored answers and keys."""
+    payer: str = "tenant_id"
+    """The field with the tenant towards whose quotas a document counts."""
     kind: str | None = None
     """The name of its records in the change log (`storage/change_log.py`); None: their changes are not logged."""
     columns: tuple[str, ...] = field(init=False, compare=False, repr=False)
     """The declared fields and the order field, without duplicates."""
 
     def __post_init__(self) -> None:
+        if self.order not in self.fields and self.order != "created_at":
+            raise TypeError(f"{self.name} declares no kind for {self.order}, by which its lists are sorted")
         object.__setattr__(self, "columns", tuple(dict.fromkeys([*self.fields, self.order])))
+
+    @property
+    def noun(self) -> str:
+        """What one of its documents is called: `memory`."""
+        return self.id_field.removesuffix("_id")
 
     @property
     def spec(self) -> SearchSchema:
@@ -253,6 +271,11 @@ class Collection:
     def public(self, doc: Mapping[str, Any]) -> Doc:
         """Returns a document without its tenant and its internal fields."""
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
+
+    @property
+    def place(self) -> type[str] | type[int]:
+        """The type of the order field in a cursor: a time or text, or a number such as `seq`."""
+        return int if self.fields.get(self.order) == "number" else str
 
     def after(self, doc: Mapping[str, Any]) -> "After":
         """Returns the position of `doc` in lists."""

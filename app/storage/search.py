@@ -4,11 +4,12 @@ A scope is the tenant of a caller, the bindings of its key, and the partitions (
 have a bounded memo of values derived from them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import is_
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,17 @@ class Partition(NamedTuple):
 
     agent: str | None | _Any
     user: str | None
+
+
+class Viewpoint(NamedTuple):
+    """What a question is about, and the times (RFC 3339) that it is asked of: whose records, what was true at `as_of`,
+    as far as it was known at `known_at` (None: now), without what has expired at `now`."""
+
+    pairs: tuple[Partition, ...]
+    user_id: str | None
+    as_of: str
+    now: str
+    known_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +193,16 @@ class ScopeFacts:
     """Names of the speakers in the scope, as they were given."""
     agents: tuple[str | None, ...]
     """Agents that own the documents; None for documents without an agent."""
+    states: Sequence[Any] = field(default=(), compare=False, repr=False)
+    """What the engine read of the partitions, for a search of them (`SearchQuery.facts`)."""
+
+
+class NameSource(Protocol):
+    """Provides names that stand for the same person or thing."""
+
+    async def groups(self, scope: Scope, pairs: Sequence[Partition], known_at: str | None) -> Sequence[Sequence[str]]:
+        """Returns the names of each entity that has several in these partitions, as it was known then."""
+        ...
 
 
 @dataclass(slots=True)  # like `Columns`, not frozen: that takes five times as long to make, at each search
@@ -198,6 +220,16 @@ class SearchQuery:
     duplicates."""
     vectors: bool = False
     """True also returns the vectors of the documents."""
+    spelled: Mapping[int, str] = field(default_factory=dict)
+    """Some of the terms, by id. If no document has one, those close to it are returned (`Columns.close`)."""
+    least_importance: float = 0.0
+    """Documents of a lower importance before decay need not be returned. Decay only lowers it."""
+    depth: int = 0
+    """How often this search was made before and gave too few matches. An engine that returns candidates returns more
+    each time, and says when there are no more (`Columns.complete`)."""
+    facts: ScopeFacts | None = None
+    """The facts of the same partitions, read for the same request: an engine may take the partitions as they were
+    then."""
 
 
 @dataclass(slots=True)
@@ -243,6 +275,17 @@ class Columns:
     """64-bit hash of the normalised content. Of equal contents, results show one."""
     derived: Memo = field(default_factory=Memo, compare=False)
     """Memo of results computed from the columns. The same object as long as the engine's own columns are the same."""
+    complete: bool = True
+    """False if documents that match may be missing here, which a search with a greater `depth` returns."""
+    degraded: str | None = None
+    """What this search went without, as a sentence for the caller; None: nothing."""
+    close: Mapping[int, Mapping[int, int]] = field(default_factory=dict, compare=False)
+    """The terms of documents that are close to an unknown one of `SearchQuery.spelled`, by its id, each with the number
+    of documents. A partition that has the term itself returns none for it."""
+    emphasis: Floats | None = None
+    """(terms,): factor of each query term's weight; None: 1 for all. The ranking sets it, no engine does."""
+    repeated: Sequence[int] = ()
+    """Indices of the documents that stand for others that say the same. The retriever sets it, no engine does."""
     vectors: NDArray[np.int8] | None = field(default=None, compare=False)
     """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
     the query did not ask for vectors."""
@@ -268,7 +311,15 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         hits=np.concatenate([p.hits for p in parts], axis=1),
         df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
         vectors=np.concatenate(given) if given else None,
+        close=_all_close(parts),
     )
+
+
+def _all_close(parts: Sequence[Columns]) -> dict[int, Mapping[int, int]]:
+    counts: dict[int, Counter[int]] = {}
+    for term, found in (item for part in parts for item in part.close.items()):
+        counts.setdefault(term, Counter()).update(found)
+    return dict(counts)
 
 
 _PLAIN = ("rows", "length", "speaker", "time", "flags", "agent", "content")

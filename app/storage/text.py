@@ -3,25 +3,30 @@
 The functions are pure and the same for documents and queries. A word is treated by its script, never by a guessed
 language, so that both always agree. Word boundaries follow Unicode's categories (a letter keeps its combining marks).
 Scripts written without spaces become overlapping bigrams (Unicode UAX 29 leaves them to a dictionary; bigrams need
-none). Each emoji is a term; so is each part of a joined one.
+none). Each emoji is a term; so is each part of a joined one. An identifier of several words, as 10.0.4.117 or LH 1234,
+is a term beside its parts (`wholes`). The initials of neighbouring words are terms of a space of their own
+(`initials`).
 """
 
 import re
 import sys
 import threading
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TypeAlias
 from zlib import crc32
 
 import numpy as np
 import Stemmer
 from numpy.typing import NDArray
+
+from app.core.caches import kept, kept_by_digest
+from app.core.language import HAN, STOP_WORDS, UNSPACED, fold, marks
 
 TermIds: TypeAlias = NDArray[np.uint32]
 
@@ -45,19 +50,6 @@ MAX_MENTIONED = 1_000
 MAX_WORD = 64
 """Longer tokens are data (base64, hashes) and are identified by their beginning."""
 
-HAN = "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-KANA_HANGUL = "\u3041-\u3096\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3"
-THAI_LAO_MYANMAR_KHMER = "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
-UNSPACED = HAN + KANA_HANGUL + THAI_LAO_MYANMAR_KHMER
-"""Scripts indexed as bigrams. Korean has spaces, but attaches particles to words, which bigrams handle."""
-
-
-def _marks() -> str:
-    """Returns the combining marks outside `UNSPACED`, for a character class: Python's `\\w` omits them."""
-    spans = (range(0x300, 0x0E00), range(0x0F00, 0x2000), range(0xA600, 0xAC00))
-    return "".join(chr(c) for span in spans for c in span if unicodedata.category(chr(c)) in ("Mn", "Mc"))
-
-
 _LETTER = rf"[^\W_{UNSPACED}]"
 _PICTURE = (
     "\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u2775\u2794-\u27bf\u2b05-\u2b55\u3030\u303d"
@@ -70,18 +62,53 @@ none of them, so that a thumb of any colour is the same term."""
 _HAS_EMOJI = re.compile(_EMOJI)
 _PERSON = re.compile("\u200d[\u2640\u2642\U0001f9b0-\U0001f9b3]")
 """Sex and hair as they are joined to the picture of a person, which is the same term without them."""
-_TOKEN = re.compile(rf"[{UNSPACED}]+|{_LETTER}+(?:[{_marks()}]+{_LETTER}*)*|{_EMOJI}")
+_WORD = rf"{_LETTER}+(?:[{marks()}]+{_LETTER}*)*"
+_TOKEN = re.compile(rf"[{UNSPACED}]+|{_WORD}|{_EMOJI}")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _HAN = re.compile(f"[{HAN}]")
 _JOINERS = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
-
-STOP_WORDS = frozenset(
-    "a about am an and any are as at be been being but by can could d did do does doing don for from had has have "
-    "having he her here hers him his how i if in into is it its just ll m me my of off on or our ours re s she so "
-    "some such t than that the their theirs them then there these they this those to too up us ve very was we were "
-    "what when where which who whom whose why will with would you your yours".split()
-) | frozenset("的了是我你他她它们们在和吗呢么这那与")
+_JOINT = "[.:/_@+\u2010\u2011-]{1,3}"
+_JOINED = re.compile(rf"{_WORD}(?:{_JOINT}{_WORD})*")
+_JOINED_ASCII = re.compile(rf"[a-z0-9]+(?:{_JOINT}[a-z0-9]+)*")
+"""The same words in a text that is ASCII, found in a fifth of the time."""
+_MAY_BE_WHOLE = re.compile(rf"\d|{_LETTER}{_JOINT}{_LETTER}")
+_MAY_BE_WHOLE_ASCII = re.compile(rf"[0-9]|[a-z]{_JOINT}[a-z]")
+_ATOM = re.compile(_WORD)
+_MIXED = re.compile(r"([^\W\d_]+)(\d+)|(\d+)([^\W\d_]+)")
+_BETWEEN_NUMBERS = re.compile(r"(?<=\d) (?=\d)")
+LONG_WORD = 5
+"""Least letters of a word, and of its term, that may be mistyped: "cat" never becomes "car"."""
+LONGEST_MISTYPED = 24
+"""Most letters of such a term: a term has 53 close ones for each of its letters."""
+_ALPHABETS = tuple(
+    tuple(chr(code).encode() for code in range(ord(first), ord(last) + 1))
+    for first, last in ("az", "\u03b1\u03c9", "\u0430\u0451", "\u05d0\u05ea", "\u0621\u064a")
+)
+"""Latin, Greek, Cyrillic, Hebrew and Arabic letters. In other scripts letters are left out or exchanged, not added."""
+SHORT_PREFIX = 4
+"""Most letters of a word that is one identifier with the number after it: LH 1234, but not "chapter 12"."""
+MAX_INITIALS = 64
+"""Pairs of initials of a text that are terms. Of the pairs of a longer text nearly every acronym could be made."""
+MOST_PARTS = 3
+"""Most words of a query that are looked for as one identifier."""
+SHORT_QUERY_TEXT = 100
+"""Characters of a query whose words are looked for as identifiers. In a longer one nobody types an identifier."""
+MAX_ACRONYM = 4
+"""Most letters of an acronym."""
+LONG_QUERY_TEXT = 1_000
+"""Characters of a query in which acronyms are looked for."""
+INITIALS_TEXT = 2_000
+"""Characters of a text whose initials are read. They have more pairs than are kept."""
+LITTLE = 3
+"""Most letters of a word that an acronym may leave out: MFA of "Ministry of Foreign Affairs"."""
+_CLAUSE = re.compile(rf"{_WORD}(?:[\s'\u2019\u2010\u2011-]+{_WORD})+")
+_CASED = re.compile(r"[^\W\d_]{2,}")
+FEWEST_CAPITALS = 2
+"""Fewest capitals of an acronym, and of its beginning that takes an ending: NDA of NDAs, МИД of МИДа."""
+SQUASHED = 8
+"""Least characters of an identifier that is also a term without its inner marks, as the digits of an account are
+written in groups or in a row."""
 
 _STEMMERS = (
     ("\u024f", "english"),
@@ -124,7 +151,11 @@ _SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """The indexed terms of one document: distinct term ids, ascending, and how often each occurs (at most 255)."""
+    """The indexed terms of one document: distinct term ids, ascending, and how often each occurs (at most 255).
+
+    `length`: the number of terms of its words and its date. What `wholes` and `initials` add does not make a text
+    longer.
+    """
 
     ids: TermIds
     counts: NDArray[np.uint8]
@@ -154,6 +185,216 @@ def mentions(text: str) -> list[str]:
     spaced = [None if _UNSPACED.match(word) else word for word in words]
     pairs = [f"{one} {other}" for one, other in pairwise(spaced) if one and other]
     return list(dict.fromkeys([*words, *pairs]))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An identifier or joined word as one term, and the terms of its parts: "lh1234" of "lh" and "1234".
+
+    `one_word`: the text has the whole as a word, so that the parts are what it adds to the text's terms.
+    """
+
+    term: str
+    parts: tuple[str, ...]
+    one_word: bool = False
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The terms that a text has because of it, beside those of its words."""
+        return self.parts if self.one_word else (self.term,)
+
+
+def wholes(text: str) -> list[Whole]:
+    """Returns what is one term beside its parts: words joined by one of `. - : / _ @ +`, and letters and digits with or
+    without a space between them.
+
+    What stands between two numbers is a point, and nothing elsewhere, so that other ways to write the same are the same
+    term: `LH 1234` and `LH1234`, `B-XY 1234` and `BXY1234`, `e-mail` and `email`; but 12.3 and 1.23 are two terms.
+    An identifier that begins with letters is a term from its first number on, too: v3.12.1 and 3.12.1.
+    """
+    folded = _fold(text)
+    may_be = (_MAY_BE_WHOLE_ASCII if folded.isascii() else _MAY_BE_WHOLE).search
+    if not may_be(folded):
+        return _camel(text)
+    pieces = folded.split(" ")
+    wanted = [bool(may_be(piece)) for piece in pieces]
+    near = [here or after for here, after in pairwise([*wanted, False])]  # with the word before: LH 1234
+    regions = (
+        " ".join(piece for _, piece in group)
+        for is_near, group in groupby(zip(near, pieces, strict=True), itemgetter(0))
+        if is_near
+    )
+    return [
+        whole
+        for region in regions
+        for atoms in _runs(region)
+        for whole in (_of_one(*atoms) if len(atoms) == 1 else _of_several(atoms))
+    ] + _camel(text)
+
+
+def _camel(text: str) -> list[Whole]:
+    """Returns the words that have a capital behind a small letter, with the parts that begin there: "parseUserID" with
+    "parse", "user" and "id"."""
+    found: list[Whole] = []
+    for word in _CASED.findall(text):
+        if word.islower() or word.istitle() or word.isupper() or not MAX_ACRONYM < len(word) <= MAX_WORD:
+            continue
+        starts = [
+            at
+            for at, letter in enumerate(word)
+            if letter.isupper() and (word[at - 1 : at].islower() or word[at + 1 : at + 4].islower())
+        ]
+        pieces = (word[start:end] for start, end in pairwise([*dict.fromkeys([0, *starts]), len(word)]))
+        parts = [_fold(piece) for piece in pieces if len(piece) > 1]
+        terms_of = dict.fromkeys(_term(part) for part in parts if part not in STOP_WORDS)
+        if len(parts) > 1 and terms_of:
+            found.append(Whole(_term(_fold(word)), tuple(terms_of), one_word=True))
+    return found
+
+
+def written_apart(query: str) -> list[Whole]:
+    """Returns the identifiers that neighbouring words of a query may be: "parseuserid" of "parse user id function", as
+    a document has parse_user_id. Stop words and numbers are in none."""
+    if len(query) > SHORT_QUERY_TEXT:
+        return []
+    found: list[Whole] = []
+    for clause in _CLAUSE.findall(_fold(query)):
+        words = _ATOM.findall(clause)
+        usual = (list(group) for is_usual, group in groupby(words, _may_be_part) if is_usual)
+        found += [
+            Whole(_term("".join(run[start:end])), tuple(map(_term, run[start:end])))
+            for run in usual
+            for start in range(len(run))
+            for end in range(start + 2, min(start + MOST_PARTS, len(run)) + 1)
+        ]
+    return found
+
+
+def _may_be_part(word: str) -> bool:
+    return word.isalpha() and word not in STOP_WORDS and not _UNSPACED.match(word)
+
+
+def initials(text: str) -> list[str]:
+    """Returns the pairs of initials of neighbouring words, each once: `^nd` and `^da` of "non-disclosure agreement".
+
+    A text has an acronym if it has all its pairs (`acronyms`), which takes a third of the room of the acronyms
+    themselves. Between the words of a pair little ones may stand. No pair is made across a mark or of two stop words.
+    """
+    found: dict[str, None] = {}
+    for clause in _CLAUSE.findall(_fold(text[:INITIALS_TEXT])):
+        words = [word for word in _ATOM.findall(clause) if not word[0].isdecimal()]
+        last: str | None = None  # the last word that is not little, if little ones follow it
+        for one, other in pairwise(words):
+            if one not in STOP_WORDS or other not in STOP_WORDS:
+                found[_pair(one, other)] = None
+            is_little = len(one) <= LITTLE or one in STOP_WORDS
+            if is_little and last is not None and len(other) > LITTLE and other not in STOP_WORDS:
+                found[_pair(last, other)] = None
+            last = last if is_little else one
+        if len(found) >= MAX_INITIALS:
+            break
+    return list(found)[:MAX_INITIALS]
+
+
+def _pair(one: str, other: str) -> str:
+    return f"^{fold(one[0])}{fold(other[0])}"
+
+
+def acronyms(query: str) -> dict[str, tuple[str, ...]]:
+    """Returns the pairs of initials of each acronym in a query, by its word: a word of two to four letters with two
+    capitals, and the only word of a query. An acronym may have an ending: "NDAs"."""
+    words = _CASED.findall(query) if len(query) <= LONG_QUERY_TEXT else []
+    alone = len(words) == 1 and words[0] == query.strip()
+    found: dict[str, tuple[str, ...]] = {}
+    if not alone and query.isupper():
+        return found
+    for word in words:
+        first = next((at for at, letter in enumerate(word) if not letter.isupper()), len(word))
+        has_ending = first >= FEWEST_CAPITALS and len(word) - first <= LITTLE
+        form = word[:first] if has_ending else word
+        is_acronym = sum(map(str.isupper, form)) >= FEWEST_CAPITALS or (alone and word.islower())
+        if is_acronym and 2 <= len(form) <= MAX_ACRONYM and not _UNSPACED.search(form):
+            folded = _fold(form)
+            if folded not in STOP_WORDS:
+                found[word] = tuple(dict.fromkeys(_pair(one, other) for one, other in pairwise(folded)))
+    return found
+
+
+def _runs(folded: str) -> Iterator[list[str]]:
+    """Yields the words of each joined token. A number after a space continues a token (`_takes_number`)."""
+    run, end = list[str](), -1
+    for match in (_JOINED_ASCII if folded.isascii() else _JOINED).finditer(folded):
+        token, start = match[0], match.start()
+        atoms = [token] if token.isalnum() else _ATOM.findall(token)
+        if start == end + 1 and run and token[0].isdecimal() and folded[end] == " " and _takes_number(run, atoms):
+            run += atoms
+        else:
+            if run:
+                yield run
+            run = atoms
+        end = match.end()
+    if run:
+        yield run
+
+
+def _takes_number(run: Sequence[str], number: Sequence[str]) -> bool:
+    """Returns whether a number after the words belongs to them: after another number, or one without joints after a few
+    letters that are no stop word and no word of time ("May 8")."""
+    if any(map(str.isdecimal, run[-1])):
+        return True
+    short = len(number) == 1 and all(len(atom) <= SHORT_PREFIX for atom in run)
+    return short and run[-1] not in STOP_WORDS and not _TIME_WORD.fullmatch(run[-1])
+
+
+def _of_one(atom: str) -> list[Whole]:
+    """Returns a word of letters and then digits, or the reverse, with both as its parts."""
+    mixed = _MIXED.fullmatch(atom[:MAX_WORD])
+    if mixed is None or _ORDINAL.fullmatch(atom):
+        return []
+    parts = (part for part in mixed.groups() if part and part not in STOP_WORDS)
+    return [Whole(_term(atom), tuple(map(_term, parts)), one_word=True)]
+
+
+def _of_several(atoms: Sequence[str]) -> list[Whole]:
+    spaced = _BETWEEN_NUMBERS.sub(".", " ".join(atoms)).replace(" ", "")
+    forms = [spaced]
+    first = next((at for at, character in enumerate(spaced) if character.isdecimal()), 0)
+    if first and "." in spaced:
+        forms.append(spaced[first:])
+    if "." in spaced and len(squashed := spaced.replace(".", "")) >= SQUASHED:
+        forms.append(squashed)
+    parts = tuple(dict.fromkeys(map(_term, atoms)))
+    return [Whole(_term(form), parts) for form in forms]
+
+
+def spelled(text: str) -> dict[int, str]:
+    """Returns the terms in which a typing error is looked for, by their ids: words of `LONG_WORD` letters or more."""
+    found = (word for word in _tokens(_fold(text)) if len(word) >= LONG_WORD and word.isalpha())
+    stems = dict.fromkeys(_term(word) for word in found if word not in STOP_WORDS and not _UNSPACED.match(word))
+    long = [stem for stem in stems if LONG_WORD <= len(stem) <= LONGEST_MISTYPED]
+    return dict(zip(term_ids(long).tolist(), long, strict=True))
+
+
+@kept_by_digest(4 << 20, lambda ids: ids.nbytes)
+def close_ids(term: str) -> TermIds:
+    """Returns the ids of the terms of `LONG_WORD` letters or more at edit distance 1 that begin with the same letter,
+    ascending: a letter left out, added or replaced, or two letters exchanged (Damerau 1964)."""
+    letters = [letter.encode() for letter in term]
+    alphabet = next((known for known in _ALPHABETS if letters[0] in known), ())
+    begin, rest = letters[0], letters[1:]
+    found: set[int] = set()
+    for at in range(len(rest) + 1):
+        before, after = b"".join([begin, *rest[:at]]), b"".join(rest[at:])
+        found |= {crc32(before + letter + after) for letter in alphabet}
+        if at < len(rest):
+            left = b"".join(rest[at + 1 :])
+            if len(letters) > LONG_WORD:  # "given" is no mistyped "give"
+                found.add(crc32(before + left))
+            found |= {crc32(before + letter + left) for letter in alphabet}
+        if at + 1 < len(rest):
+            found.add(crc32(before + rest[at + 1] + rest[at] + b"".join(rest[at + 2 :])))
+    found.discard(crc32(term.encode()))
+    return np.sort(np.fromiter(found, np.uint32, len(found)))
 
 
 def term_ids(words: Sequence[str]) -> TermIds:
@@ -223,13 +464,17 @@ def index_text(
 ) -> IndexedText:
     """Indexes the terms of the content, its context, its tags and its date.
 
-    The date becomes three terms ("8", "may", "2023"), so that a query's "May 2023" matches it.
+    The date becomes three terms ("8", "may", "2023"), so that a query's "May 2023" matches it. Identifiers are terms
+    beside their parts (`wholes`), and pairs of initials of the content are terms (`initials`).
     """
-    parts = [text_ids(content), *([text_ids(context)] if context else []), *map(text_ids, tags)]
+    texts = [content, *([context] if context else []), *tags]
+    parts = [text_ids(text) for text in texts]
     parts += [term_ids(_date_terms(time))] if time else []
-    found = np.concatenate(parts)
+    length = sum(map(len, parts))
+    added = [term for text in texts for whole in wholes(text) for term in whole.added]
+    found = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
     ids, counts = np.unique(found, return_counts=True)
-    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), len(found), _flags(content))
+    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, _flags(content))
 
 
 def normalise_content(text: str) -> str:
@@ -278,7 +523,7 @@ def _bigrams(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] + _HAN.findall(run)
 
 
-@lru_cache(maxsize=1 << 16)
+@kept(32 << 20, longest=MAX_WORD)
 def _term(word: str) -> str:
     """Returns the index form of a word: numbers by value, Latin letters without accents, stemmed by script."""
     word = word[:MAX_WORD]
@@ -314,6 +559,11 @@ def _date_terms(time: datetime) -> list[str]:
 def _flags(content: str) -> int:
     folded = _fold(content)
     return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * _ends_in_question(folded)
+
+
+def is_question(text: str) -> bool:
+    """Returns whether a text ends in a question, as `IS_QUESTION` says of a document's."""
+    return _ends_in_question(_fold(text))
 
 
 def _ends_in_question(text: str) -> bool:

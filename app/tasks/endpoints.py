@@ -33,7 +33,7 @@ _NO_LABEL, _LATEST = schemas.CheckpointIn(), schemas.Restore()
 WRITES = problems(404, 409, 412, *BODY)
 
 
-@router.post("", status_code=201, response_model=schemas.Task, responses=problems(409, 412, *BODY))
+@router.post("", status_code=201, response_model=schemas.Task, responses=problems(404, 409, 412, *BODY))
 async def create_task(body: schemas.TaskCreate, tasks: Tasks, write: Writer, if_match: InPrecondition) -> Response:
     """Begin a task."""
     return await write(lambda: tasks.create(body, if_match))
@@ -60,11 +60,14 @@ async def get_task(task_id: TaskId, tasks: Tasks) -> Response:
     return answer(task, {"ETag": etag(task)})
 
 
-@router.patch("/{task_id}", response_model=schemas.Task, responses=WRITES)
+@router.patch("/{task_id}", response_model=schemas.TaskPatched, responses=WRITES)
 async def update_task(
     task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
 ) -> Response:
-    """Change a task. Status goes pending → in_progress → completed, failed or cancelled, and failed → in_progress."""
+    """Change a task. Status goes pending → in_progress → completed, failed or cancelled; pending → completed, failed or
+    cancelled; failed → in_progress. Any other move is 409 `illegal_transition`: `detail` names the allowed ones.
+
+    Where the end of a task starts learning from its session, `operation_id` is its operation."""
     return await write(lambda: tasks.patch(task_id, body, if_match))
 
 

@@ -9,12 +9,12 @@ import orjson
 from app.core import prompt_text
 from app.storage.schema import Doc
 
-MOVES: Mapping[str, frozenset[str]] = {
-    "pending": frozenset({"in_progress"}),
-    "in_progress": frozenset({"completed", "failed", "cancelled"}),
-    "failed": frozenset({"in_progress"}),
-    "completed": frozenset(),
-    "cancelled": frozenset(),
+MOVES: Mapping[str, tuple[str, ...]] = {
+    "pending": ("in_progress", "completed", "failed", "cancelled"),
+    "in_progress": ("completed", "failed", "cancelled"),
+    "failed": ("in_progress",),
+    "completed": (),
+    "cancelled": (),
 }
 ENDED = frozenset({"completed", "failed", "cancelled"})
 MAX_EVIDENCE = 500
@@ -173,12 +173,14 @@ def _steps(steps: Iterable[Numbered], group: EntryGroup) -> Iterator[Entry]:
 def _step(index: int, step: Mapping[str, Any], group: EntryGroup) -> Entry:
     params = " " + orjson.dumps(step["params"]).decode() if step["params"] else ""
     result = "" if step["result"] is None else f" → {cut_text(_plain(step['result']), LONG_VALUE)}"
-    return Entry("step", index, f"step {index} [{step['status']}]: {step['action']}{params}{result}", group)
+    return Entry("step", index, f"step {step['step']} [{step['status']}]: {step['action']}{params}{result}", group)
 
 
 def _completed_line(plan: Sequence[Numbered]) -> Iterator[Entry]:
-    """Yields a summary such as `completed: 12 of 40 steps: 0–11; skipped: 14`."""
-    done, skipped = ([at for at, step in plan if step["status"] == status] for status in ("completed", "skipped"))
+    """Yields a summary such as `completed: 12 of 40 steps: 1–12; skipped: 14`, by the numbers that the caller gave."""
+    done, skipped = (
+        [step["step"] for _, step in plan if step["status"] == status] for status in ("completed", "skipped")
+    )
     parts = []
     if done:
         parts.append(f"completed: {len(done)} of {len(plan)} steps: {_ranges(done)}")
@@ -188,14 +190,14 @@ def _completed_line(plan: Sequence[Numbered]) -> Iterator[Entry]:
         yield Entry("completed", None, "; ".join(parts), "completed")
 
 
-def _ranges(places: Sequence[int]) -> str:
-    """Returns ranges such as `0–11, 13`: the last `RANGES` ranges of ascending numbers."""
+def _ranges(numbers: Sequence[int]) -> str:
+    """Returns ranges such as `1–12, 14`, of which the last `RANGES` are shown."""
     found: list[tuple[int, int]] = []
-    for at in places:
-        if found and found[-1][1] == at - 1:
-            found[-1] = found[-1][0], at
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
         else:
-            found.append((at, at))
+            found.append((number, number))
     shown = [f"{start}" if start == end else f"{start}–{end}" for start, end in found[-RANGES:]]
     return ", ".join(shown if len(found) <= RANGES else ["…", *shown])
 

@@ -205,6 +205,13 @@ class Task(Schema):
     updated_at: str
 
 
+class TaskPatched(Task):
+    operation_id: str | None = Field(
+        description="The operation that learns from the task's session; null if this change starts none. It starts "
+        "where a task with a session completes or fails and a language model is configured."
+    )
+
+
 class EvidenceAdded(Task):
     evicted: list[Evidence] = Field(
         description="Pieces that left for good: past `max_tokens` the oldest, and one that is larger than that itself."

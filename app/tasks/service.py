@@ -11,13 +11,13 @@ from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.schemas import merge_patch, require_size, same
 from app.core.work import off_loop
-from app.errors import AlreadyExists, Conflict, NotFound, invalid
+from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, unexpired
+from app.storage.repository import Listing, Repository, expired, shown, unexpired
 from app.storage.schema import Doc, Eq, Filter, both
 from app.storage.search import Scope
 from app.tasks import entries, working_memory
@@ -26,11 +26,13 @@ from app.tasks.schemas import (
     CHECKPOINTS,
     STATE,
     TASKS,
+    Checkpoint,
     EvidenceIn,
     NoteIn,
     Restore,
     StepIn,
     StepPatch,
+    Task,
     TaskCreate,
     TaskPatch,
     counter,
@@ -56,7 +58,7 @@ class TaskRepository(Repository):
         where = self.within(task) if seq == -1 else both(self.within(task), Eq("seq", seq))
         found = await self.checkpoints.find(where, order="desc", limit=1)
         if not found:
-            raise NotFound("There is no such checkpoint.")
+            raise NotFound("The task has no checkpoint yet." if seq == -1 else f"The task has no checkpoint {seq}.")
         return found[0]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ class TaskService:
         self._learns = learns
 
     async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult:
-        """Creates a task. Raises AlreadyExists, Invalid or Forbidden."""
+        """Creates a task. Raises AlreadyExists, NotFound, Invalid or Forbidden."""
         precondition.check(None)
         require_size(body.context, self._limits.object_bytes, "context", "/context")
         now = self._now()
@@ -123,20 +125,20 @@ class TaskService:
             "created_at": now,
             "updated_at": now,
         }
-        # checked first, since AlreadyExists would reveal that the id is taken
+        # checked first, so that nobody learns which ids are taken
         self._tasks.scope.require_write(doc["agent_id"], doc["user_id"])
         room = await self._make_room(doc["task_id"], now)
         return WriteResult(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
 
     async def _make_room(self, task_id: str, now: str) -> list[Change]:
         """Returns the changes that remove an expired task with this id. Raises AlreadyExists, without naming an owner,
-        if the id is taken."""
-        old = await self._tasks.find_one(task_id)
-        if old is not None and expired(old, now):
-            return self._tasks.remove(old)
-        if await self._tasks.get_any_owner(task_id) is not None:
+        if the id is taken, and NotFound if it is the id of a task outside the bindings."""
+        old = await self._tasks.holder(task_id)
+        if old is None:
+            return []
+        if not expired(old, now):
             raise AlreadyExists("That task_id is taken.")
-        return []
+        return self._tasks.remove(old)
 
     async def get(self, task_id: str) -> Doc:
         """Returns a task. Raises NotFound."""
@@ -146,10 +148,10 @@ class TaskService:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
-        return {"items": [render(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(TASKS, docs, render, Task), "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
-        """Changes fields of a task. Raises Conflict if the status may not change like this."""
+        """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
         task = await self._read(task_id, precondition)
         fields = {
             name: value
@@ -163,23 +165,29 @@ class TaskService:
         if "max_tokens" in fields:
             fields |= await _bounded(task, fields["max_tokens"])
         outcome = self._changed(task, fields)
-        return replace(outcome, changes=[*outcome.changes, *self._learn_from(task | fields, fields.get("status"))])
+        operation_id, queued = self._learn_from(task | fields, fields.get("status"))
+        return replace(
+            outcome, body={**outcome.body, "operation_id": operation_id}, changes=[*outcome.changes, *queued]
+        )
 
-    def _learn_from(self, task: Doc, status: str | None) -> list[Change]:
-        """Returns the changes that queue learning from the task's session if the task completed or failed."""
+    def _learn_from(self, task: Doc, status: str | None) -> tuple[str | None, list[Change]]:
+        """Returns the operation that learns from the task's session if the task completed or failed, and the changes
+        that queue it."""
         if not self._learns or status not in ("completed", "failed") or task["session_id"] is None:
-            return []
+            return None, []
         scope = self._tasks.scope
         owner = {name: task[name] for name in ("agent_id", "user_id")}
         payload = {"session_id": task["session_id"], "of": owner, **scope.bindings()}
         named = {**owner, "session_id": task["session_id"]}
-        _, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **named)
-        return queued
+        operation, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **named)
+        return operation["operation_id"], queued
 
     def _moved(self, task: Doc, status: str) -> Doc:
-        """Returns the fields that change with the status. Raises Conflict if the status may not change like this."""
+        """Returns the fields that change with the status. Raises IllegalTransition if the status may not
+        change like this."""
         if not entries.may_move(task["status"], status):
-            raise Conflict(f"A task cannot go from {task['status']} to {status}.")
+            allowed = ", ".join(entries.MOVES[task["status"]]) or "none (a restore with `reopen: true` lets it go on)"
+            raise IllegalTransition(f"A task cannot go from {task['status']} to {status}. Allowed: {allowed}.")
         return self._term(task, status)
 
     def _term(self, task: Doc, status: str) -> Doc:
@@ -214,7 +222,7 @@ class TaskService:
         """Changes one step of the plan. Raises NotFound if there is no such step."""
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
-            raise NotFound("The plan has no such step.")
+            raise NotFound(f"The plan has no step {index}.")
         plan = [dict(step) for step in task["plan"]]
         plan[index] |= body.model_dump(exclude_unset=True)
         require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
@@ -265,7 +273,7 @@ class TaskService:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         docs, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
-        return {"items": [render_checkpoint(doc) for doc in docs], "next_cursor": cursor}
+        return {"items": await shown(CHECKPOINTS, docs, render_checkpoint, Checkpoint), "next_cursor": cursor}
 
     async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""

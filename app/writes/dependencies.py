@@ -35,15 +35,15 @@ class WriteExecutor:
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
         self._request, self._caller, self._resources, self._key = request, principal, resources, key
 
-    async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True) -> Response:
-        """Commits what `plan` returns. `keyed=False` ignores the idempotency key, as does any method but POST."""
+    async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True, frees: bool = False) -> Response:
+        """Commits what `plan` returns. `keyed=False` ignores the idempotency key, as does any method but POST.
+        `frees`: it is done whatever the quota says, as any DELETE, because it makes room or takes a right away."""
         keyed = keyed and self._key is not None and self._request.method == "POST"
         named = await self._named() if keyed else None
         actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
+        allowed = plan if frees else self._within_quota(plan, keyed=keyed)
         try:
-            answer = await path.write(
-                self._resources.store, self._resources.clock, named, self._within_quota(plan), actor
-            )
+            answer = await path.write(self._resources.store, self._resources.clock, named, allowed, actor)
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()
             raise
@@ -51,8 +51,9 @@ class WriteExecutor:
             return Response(None, answer.status, answer.headers)
         return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
 
-    def _within_quota(self, plan: path.WriteHandler) -> path.WriteHandler:
-        """Returns the handler with a check of the tenant's quotas. Deletions have none: they may store a note."""
+    def _within_quota(self, plan: path.WriteHandler, *, keyed: bool) -> path.WriteHandler:
+        """Returns the handler with a check of the tenant's quotas. Deletions have none: they may store a note. `keyed`:
+        the answer is stored, too, and may be large where nothing else changes."""
         quotas = self._resources.settings.quotas
         if self._request.method == "DELETE" or not (quotas.records or quotas.bytes):
             return plan
@@ -60,7 +61,8 @@ class WriteExecutor:
 
         async def checked() -> path.WriteResult:
             outcome = await plan()
-            return replace(outcome, changes=[*outcome.changes, check]) if outcome.changes else outcome
+            stores = outcome.changes or keyed
+            return replace(outcome, changes=[*outcome.changes, check]) if stores else outcome
 
         return checked
 

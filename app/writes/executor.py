@@ -35,6 +35,8 @@ IDEMPOTENCY = Collection(
     global_indexes=("expires_at",),
     opaque=("body",),
     audited=False,
+    counted=True,
+    only_bytes=True,
 )
 """Claims on idempotency keys, each with the answer once there is one. `users` lists the users that the
 answer is about."""

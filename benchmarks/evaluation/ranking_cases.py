@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.retrieval.features import base_score, bm25, features, scaled_text
-from app.retrieval.query_analysis import QueryText, analyse, read_by
-from app.retrieval.time_expressions import read_interval
+from app.retrieval.query_analysis import QueryText, analyse, read_by, settle
+from app.retrieval.time_expressions import names_no_subject, read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
 from benchmarks.evaluation.sets import Item, Question, World
@@ -157,14 +157,21 @@ def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int
         speakers = tuple({item.name or item.role for item in world.items if item.session is not None})
         embed.queries([analyse(question.query, speakers).stripped for question in world.questions])
         for question in world.questions:
-            yield _case(group, number % folds, scope, question, speakers, embed, world.now)
+            yield _case(group, number % folds, scope, question, speakers, embed, question.now or world.now)
 
 
 def _case(  # noqa: PLR0913 (a case's parts)
     group: str, fold: int, scope: Scope, question: Question, speakers: tuple[str, ...], embed: Embedder, now: str | None
 ) -> Case:
     known_items = scope.items[: question.after]
-    blank, query = _known(scope.blank, len(known_items)), read_by(embed.model, analyse(question.query, speakers))
+    last = max((item.time for item in known_items if item.time), default=datetime.now(UTC))
+    asked = datetime.fromisoformat(now) if now else last + timedelta(seconds=1)
+    read = read_interval(question.query, asked, asked.tzinfo or UTC)
+    blank = _known(scope.blank, len(known_items))
+    interval = None if read is None else read.settled(blank.time, blank.matched)
+    query = read_by(embed.model, analyse(question.query, speakers))
+    if interval is None or not interval.empty:
+        query = replace(query, subject=not names_no_subject(question.query, interval.words if interval else ""))
     n = len(known_items)
     nearest = np.maximum.reduceat(scope.vectors @ embed.queries([query.stripped])[0], scope.first)[:n]
     hits = np.zeros((len(query.terms), n), np.float32)
@@ -174,13 +181,11 @@ def _case(  # noqa: PLR0913 (a case's parts)
                 hits[row, at] = count
     df = np.count_nonzero(hits, axis=1).astype(np.float32)
     columns = replace(blank, cosine=nearest.astype(np.float32), hits=hits, df=df)
+    query = settle(columns, query)
     text = bm25(columns)
     known = features(columns, query, text, int(columns.time.max(initial=0)))
     base = base_score(known[0], scaled_text(text, float(text.max(initial=0))), columns)
     evidence = np.array([item.content in question.evidence for item in known_items], np.bool_)
-    last = max((item.time for item in known_items if item.time), default=datetime.now(UTC))
-    asked = datetime.fromisoformat(now) if now else last + timedelta(seconds=1)
-    interval = read_interval(question.query, asked, asked.tzinfo or UTC)
     span = None if interval is None else (interval.start, interval.end)
     return Case(group, fold, question, query, columns, known, base, evidence, span)
 

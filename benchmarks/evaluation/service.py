@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from app.sessions.service import LEARN_EVERY
 from app.storage.text import content_hash
 from benchmarks.evaluation import sets
 from benchmarks.evaluation.sets import Item, Question, World
@@ -26,7 +25,7 @@ ATTEMPTS = 3
 machine's load, not the service's answer."""
 REQUEST_SECONDS = 300
 PENDING_SECONDS = 300
-"""How long operations, the vectors of new memories and the summaries of their sessions are waited for."""
+"""How long operations and the vectors of new memories are waited for."""
 POLL_SECONDS = 0.05
 OVER = ("succeeded", "partial", "failed")
 """States in which an operation has ended."""
@@ -115,11 +114,10 @@ class Api:
 class Service(Api):
     """The calls of the API that the evaluations need, for one user at a time."""
 
-    def __init__(self, client: httpx.Client, *, summaries: bool = False, reflects: bool = False) -> None:
-        """With `summaries`, nothing is asked before every session that is long enough has its summary. With
-        `reflects`, the service reflects on what it knows before it is asked."""
+    def __init__(self, client: httpx.Client, *, reflects: bool = False) -> None:
+        """With `reflects`, the service reflects on what it knows before it is asked."""
         super().__init__(client)
-        self._summaries, self._reflects = summaries, reflects
+        self._reflects = reflects
         self._run = uuid.uuid4().hex[:8]
 
     def owner(self, world: World) -> Owner:
@@ -169,16 +167,7 @@ class Service(Api):
 
     def contents(self, owner: Owner) -> dict[str, str]:
         """The content of every memory of the user, by its id, once all that is waited for is there."""
-        deadline = time.monotonic() + PENDING_SECONDS
-        while True:
-            memories = self.embedded(owner)
-            sessions = self.pages("/v1/sessions", **owner) if self._summaries else ()
-            lacking = sum(not each["summary"] and each["message_count"] >= LEARN_EVERY for each in sessions)
-            if not lacking:
-                return {memory["memory_id"]: memory["content"] for memory in memories}
-            if time.monotonic() > deadline:
-                sys.exit(f"{owner['user_id']}: {lacking} sessions have no summary after {PENDING_SECONDS} s.")
-            time.sleep(1)
+        return {memory["memory_id"]: memory["content"] for memory in self.embedded(owner)}
 
     def search(self, body: dict[str, Any]) -> tuple[dict[str, Any], float]:
         """The answer, and the milliseconds that its caller waited for it."""

@@ -16,6 +16,9 @@
 - Stories in which a user asks again and again for what they once told, tests/data/echo_*.json: {"stories": [{"id",
   "language", "bot", "user_name", "told": {"role", "content"}, "told_reply", "distractors": [{"role", "content"}],
   "answer", "turns": [{"question", "reply"}]}]}. Each turn is a session of its own; messages that hold `answer` answer.
+- Lives, a folder of them, as benchmarks/data/lives describes: {"name", "turns": [{"id", "session", "time", "role",
+  "name", "text"}], "questions": [{"query", "kind", "time", "after": id of the last known turn, "best": [ids]}]}.
+  Questions of kinds `never` and `small` have no answer.
 - Stories of our own, tests/data/prompt_stories.json: {"worlds": [{"id", "language", "part": "dev" | "held_out",
   "memories", "procedures", "profile", "cases": [{"kind", "queries", "must": [texts that the prompt has to hold]}]}]};
   memories, procedures and profile are bodies of the API without their owner.
@@ -37,6 +40,7 @@ LOCOMO = "LoCoMo"
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
 ADVERSARIAL = 5
 PLAIN_FACTS = "plain facts"
+UNANSWERED = frozenset({"never", "small"})
 ECHO_BEGIN = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
@@ -61,6 +65,8 @@ class Question:
     group: str
     """Row of the table."""
     kind: str
+    now: str | None = None
+    """When it is asked; None: when the world's are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,8 @@ def load(path: Path, part: str = "dev") -> list[World]:
     """`part` (dev, held_out or all) selects worlds of stories; the other shapes have no parts.
 
     Raises ValueError for evidence that no item has."""
+    if path.is_dir():
+        return [_life(path.name, json.loads(file.read_text(encoding="utf-8"))) for file in sorted(path.glob("*.json"))]
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".jsonl":
         return _plain_facts([json.loads(line) for line in text.splitlines()])
@@ -195,6 +203,26 @@ def _facts(group: str, raw: dict[str, Any]) -> World:
     asked = [*raw["answerable"], *({"query": query, "evidence": ()} for query in raw["never_said"])]
     questions = (_asked(name, group, each, range(len(items)), items, raw["language"]) for each in asked)
     return World(name, items, tuple(questions))
+
+
+def _life(part: str, raw: dict[str, Any]) -> World:
+    items = tuple(_turn(turn) for turn in raw["turns"])
+    place = {turn["id"]: at for at, turn in enumerate(raw["turns"])}
+    questions = []
+    for asked in raw["questions"]:
+        best = () if asked["kind"] in UNANSWERED else (items[place[turn]].content for turn in asked["best"])
+        known = place[asked["after"]] + 1
+        group = f"lives/{part}"
+        questions.append(Question(asked["query"], tuple(best), known, group, asked["kind"], asked["time"]))
+    return World(raw["name"], items, tuple(questions))
+
+
+def _turn(raw: dict[str, Any]) -> Item:
+    """A note is a memory of no session."""
+    time = datetime.fromisoformat(raw["time"])
+    if raw["role"] == "note":
+        return Item(raw["text"], time)
+    return Item(raw["text"], time, raw["session"], raw["role"], raw.get("name"))
 
 
 def _timed(group: str, raw: dict[str, Any]) -> World:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from app.learning.words import fold, number_words, tokens
+from app.core.language import fold, tokens, values
 from benchmarks.learned.sets import PARTS, Conversation, Expected, says
 
 JUDGED = ("memory", "fact", "profile")
@@ -139,8 +139,7 @@ def invented(talk: Conversation, one: Derived) -> str | None:
 
 def _unsaid(talk: Conversation, one: Derived) -> str | None:
     said = f"{talk.text}\n{talk.user_id}"
-    there = {token.word for token in tokens(said)}
-    numbers = {*_NUMBER.findall(said), *_days(talk), *(number_words().get(word, "") for word in there)}
+    numbers = {*_NUMBER.findall(said), *_days(talk), *values(said)}
     if number := next((each for each in _NUMBER.findall(one.text) if not {each, each.lstrip("0")} & numbers), None):
         return f"number {number}"
     if talk.language in NAMED_BY_CAPITALS:

@@ -85,7 +85,7 @@ class Learner:
             if memory["memory_type"] not in ("message", "summary"):
                 condition = f" ({memory['context']})" if memory["context"] else ""
                 yield Derived("memory", memory["content"] + condition, memory["source"].get("quote"))
-        for fact in self._list("/v1/facts", {"user_id": talk.user_id}):  # those of the profile belong to no agent
+        for fact in self._list("/v1/facts", {"user_id": talk.user_id, "timeline": "true"}):  # of any agent and time
             subject = "user" if fact["subject"] == "@user" else fact["subject"]
             text = f"{subject} {fact['predicate'].replace('_', ' ')} {fact['object']}"
             yield Derived("fact", text, fact["source"].get("quote"), str(fact["object"]))

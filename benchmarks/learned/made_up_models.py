@@ -1,4 +1,5 @@
-"""Models that are made up: one that is right, one that lies, one that repeats every line, one that finds nothing.
+"""Models that are made up: one that is right, one that lies, one that repeats every line. Their second look objects to
+nothing.
 
 They are told which conversation is being read. What they quote are real words of it wherever they can.
 """
@@ -9,9 +10,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, TypeAlias, get_args
 
+from app.core.language import Token, fold, sentences, tokens
 from app.learning.prompts import ProfileItem
-from app.learning.quotes import sentences
-from app.learning.words import Token, fold, tokens
 from benchmarks.learned.meter import Json, completion
 from benchmarks.learned.sets import Conversation, Expected, Words, says
 
@@ -21,6 +21,8 @@ Say: TypeAlias = Callable[[Conversation], Parts]
 
 FIELDS: Sequence[str] = get_args(ProfileItem.model_fields["field"].annotation)
 SUMMARY = "summary"
+OF_USER: Json = {"about": "user", "whom": None, "certainty": "stated", "holds": "now"}
+"""What an item says of itself. The liar and the echo say it of everything."""
 INVENTED = ("Bartholomew Quexley", "Zanzibar", "48213", "4 July 1987")
 """Values that no conversation of a set contains."""
 
@@ -75,15 +77,15 @@ def _evidence(talk: Conversation, one: Expected) -> tuple[str, Words]:
 
 def _message(talk: Conversation, one: Expected) -> str:
     if one.quote_from is not None:
-        return talk.messages[one.quote_from]["content"]
+        return str(talk.messages[one.quote_from]["content"])
     return next(
-        (each["content"] for each in talk.messages if one.met_by(each["content"]) and each["role"] == "user"),
+        (str(each["content"]) for each in talk.messages if one.met_by(each["content"]) and each["role"] == "user"),
         _first(talk),
     )
 
 
 def _memory(quote: str, content: str) -> Json:
-    item = {"quote": quote, "content": content, "context": None, "memory_type": "fact"}
+    item = {"quote": quote, **OF_USER, "content": content, "context": None, "memory_type": "fact"}
     return {**item, "importance": 0.6, "superseded_ids": []}
 
 
@@ -96,7 +98,7 @@ def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:
     if not says(talk.text, (subject,)) and subject != talk.user_id:
         subject = words[0]  # the word of the conversation for a relation that the set names in English
     object_ = quote[said[start].start : said[end - 1].end] if said else quote
-    fact = {"quote": quote, "subject": subject, "predicate": "_".join(before) or "is", "object": object_}
+    fact = {"quote": quote, **OF_USER, "subject": subject, "predicate": "_".join(before) or "is", "object": object_}
     return {**fact, "cardinality": "many", "valid_from": None}
 
 
@@ -117,7 +119,7 @@ def _profile_item(one: Expected, quote: str, words: Words) -> Json:
     start, end = _place(said, words)
     value = quote[said[start].start : said[end - 1].end] if said else quote
     field = one.about if one.about in FIELDS else "preference"
-    return {"quote": quote, "field": field, "about": None, "value": value}
+    return {"quote": quote, **OF_USER, "field": field, "topic": None, "value": value}
 
 
 # --- Wrong answers ----------------------------------------------------------------------------------------------------
@@ -134,15 +136,17 @@ def liar(talk: Conversation) -> Parts:
         for quote in (_nearest(talk, claim), content):
             told["memories"].append({**_memory(quote, content), "context": "only at work"})
             told["facts"].append(_claimed(talk, quote, claim))
-            told["profile"].append({"quote": quote, "field": next(fields), "about": None, "value": claim})
-    told["lessons"] = [{"quote": _first(talk), "kind": "heuristics", "text": f"Remember {INVENTED[0]}."}]
+            told["profile"].append({"quote": quote, **OF_USER, "field": next(fields), "topic": None, "value": claim})
+    told["lessons"] = [
+        {"quote": _first(talk), **OF_USER, "about": "nobody", "kind": "heuristics", "text": f"Remember {INVENTED[0]}."}
+    ]
     return {**_capped(told), SUMMARY: " ".join(f"The user said that {claim}." for claim in claims)}
 
 
 def _claimed(talk: Conversation, quote: str, claim: str) -> Json:
     parts = claim.split()
     predicate, object_ = ("_".join(parts[:-1]), parts[-1]) if len(parts) > 1 else ("is", claim)
-    fact = {"quote": quote, "subject": talk.user_id, "predicate": predicate, "object": object_}
+    fact = {"quote": quote, **OF_USER, "subject": talk.user_id, "predicate": predicate, "object": object_}
     return {**fact, "cardinality": "one", "valid_from": "1987-07-04T00:00:00Z"}
 
 
@@ -161,16 +165,11 @@ def echo(talk: Conversation) -> Parts:
         said = message["content"]
         words = said.split()
         told["memories"].append(_memory(said, said))
-        told["profile"].append({"quote": said, "field": next(fields), "about": None, "value": said[:1000]})
-        fact = {"quote": said, "subject": talk.user_id, "predicate": "_".join(words[:2]) or "is"}
+        told["profile"].append({"quote": said, **OF_USER, "field": next(fields), "topic": None, "value": said[:1000]})
+        fact = {"quote": said, **OF_USER, "subject": talk.user_id, "predicate": "_".join(words[:2]) or "is"}
         object_ = " ".join(words[2:])[:1000] or said
         told["facts"].append({**fact, "object": object_, "cardinality": "many", "valid_from": None})
     return {**_capped(told), SUMMARY: talk.text[:4000]}
-
-
-def silent(talk: Conversation) -> Parts:
-    """Returns nothing but a summary of the user's first words: what is learned then is found by rules alone."""
-    return {"memories": [], "facts": [], "profile": [], "lessons": [], SUMMARY: _first(talk)}
 
 
 def _capped(told: Mapping[str, list[Json]]) -> Parts:
@@ -180,7 +179,7 @@ def _capped(told: Mapping[str, list[Json]]) -> Parts:
 
 
 def _first(talk: Conversation) -> str:
-    return next(message["content"] for message in talk.messages if message["role"] == "user")
+    return next(str(message["content"]) for message in talk.messages if message["role"] == "user")
 
 
-SAYS: Mapping[str, Say] = {"scripted": scripted, "silent": silent, "liar": liar, "echo": echo}
+SAYS: Mapping[str, Say] = {"scripted": scripted, "liar": liar, "echo": echo}

@@ -26,7 +26,7 @@ class ScriptedJudge:
                     story["sessions"][session]["messages"][turn]["content"]
                     for session, turn in (pair["earlier"], pair["later"])
                 )
-                self._relations[earlier, later] = "contradiction" if pair["relation"] == "unknown" else "changed"
+                self._relations[earlier, later] = "contradicts" if pair["relation"] == "unknown" else "replaces"
 
     def __call__(self, body: Json) -> Json:
         """Returns the answer to a request."""
@@ -37,10 +37,10 @@ class ScriptedJudge:
 
     def _judged(self, pair: Json) -> Json:
         texts = pair["earlier"]["text"], pair["later"]["text"]
-        relation = self._relations.get(texts, "both_hold")
+        relation = self._relations.get(texts, "unrelated")
         if self._noisy and blake2b(" ".join(texts).encode(), digest_size=4).digest()[0] % WRONG_IN == 0:
-            relation = "contradiction" if relation == "both_hold" else "both_hold"
-        if relation == "both_hold":
+            relation = "contradicts" if relation == "unrelated" else "unrelated"
+        if relation == "unrelated":
             return {"id": pair["id"], "verdict": relation, "earlier_words": "", "later_words": "", "reason": ""}
         words = dict(zip(("earlier_words", "later_words"), texts, strict=True))
         return {"id": pair["id"], "verdict": relation, **words, "reason": "Only one of them can be true."}

@@ -20,8 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.learning.words import fold
-from app.storage.text import UNSPACED
+from app.core.language import UNSPACED, fold
 
 Words: TypeAlias = tuple[str, ...]
 
@@ -76,7 +75,7 @@ class Conversation:
     language: str
     user_id: str
     started_at: datetime
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[Mapping[str, Any], ...]
     must: tuple[Expected, ...]
     may: tuple[Expected, ...]
     must_not: tuple[Forbidden, ...]
@@ -88,7 +87,7 @@ class Conversation:
 
     @property
     def text(self) -> str:
-        return "\n".join(message["content"] for message in self.messages)
+        return "\n".join(message["content"] or "" for message in self.messages)
 
 
 def says(text: str, words: Iterable[str]) -> bool:

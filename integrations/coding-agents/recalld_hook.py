@@ -11,21 +11,29 @@ nothing else. It never stops the agent: it always exits with 0, and says on stan
 | Stop             | afterAgentResponse | appends what the agent answered                            |
 | SessionEnd       | sessionEnd         | ends the session, so that Recalld learns from it           |
 
+    python3 recalld_hook.py install claude-code   # into ~/.claude/settings.json, beside what is there; or cursor
+    python3 recalld_hook.py remove claude-code    # takes out what `install` put in, and nothing else
+
+Both take another file of settings as a second argument, such as .claude/settings.json of a project.
+
 Environment: RECALLD_URL (http://127.0.0.1:8000), RECALLD_KEY, RECALLD_USER (the login name), RECALLD_AGENT (the name of
-the project's folder), RECALLD_BUDGET (1500 tokens), RECALLD_HOOK_SECONDS (5, for each request).
+the project's folder with a sum of its path: shop-1f8a62c0), RECALLD_BUDGET (1500 tokens), RECALLD_HOOK_SECONDS (5, for
+each request).
 """
 
 from __future__ import annotations  # for Python 3.9
 
 import getpass
+import hashlib
 import http.client
 import json
 import os
 import sys
+import tempfile
 import urllib.error
 import urllib.parse
 import urllib.request
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 Json = dict[str, Any]
@@ -41,6 +49,19 @@ class Refused(Exception):
         super().__init__(f"{status} {self.code}: {problem.get('detail', 'no detail')}")
 
 
+class SameHost(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect on one host only, and none from https to http: the key and what was said are for that host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        same = (old.scheme, old.netloc) == (new.scheme, new.netloc)
+        if not same and (old.hostname != new.hostname or new.scheme != "https"):
+            raise OSError(f"it redirects to {new.scheme}://{new.hostname}, which is not followed; correct RECALLD_URL")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def number(name: str, default: int) -> int:
     """A setting that is a whole number above 0. Raises ValueError, which names it."""
     given = os.environ.get(name) or str(default)
@@ -52,8 +73,11 @@ def number(name: str, default: int) -> int:
 def call(method: str, path: str, body: Json | None = None, key: str | None = None) -> Json:
     """One request of the API. `key` is its idempotency key. Raises Refused, or OSError when no answer comes."""
     base = os.environ.get("RECALLD_URL") or "http://127.0.0.1:8000"
+    shown = base.rpartition("@")[2].partition("?")[0]  # before and behind may be secrets
     if not base.startswith(("http://", "https://")):
-        raise ValueError(f"RECALLD_URL must begin with http:// or https://, not {base!r}")
+        raise ValueError(f"RECALLD_URL must begin with http:// or https://, not {shown!r}")
+    if "@" in urllib.parse.urlsplit(base).netloc:
+        raise ValueError("RECALLD_URL must hold no user and password: the key is RECALLD_KEY")
     headers = {"content-type": "application/json"}
     if os.environ.get("RECALLD_KEY"):
         headers["authorization"] = f"Bearer {os.environ['RECALLD_KEY']}"
@@ -62,7 +86,8 @@ def call(method: str, path: str, body: Json | None = None, key: str | None = Non
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(base.rstrip("/") + path, data, headers, method=method)  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=number("RECALLD_HOOK_SECONDS", 5)) as answer:  # noqa: S310
+        opener = urllib.request.build_opener(SameHost)
+        with opener.open(request, timeout=number("RECALLD_HOOK_SECONDS", 5)) as answer:
             read: Json = json.loads(answer.read() or b"{}")
             return read
     except urllib.error.HTTPError as error:
@@ -72,7 +97,13 @@ def call(method: str, path: str, body: Json | None = None, key: str | None = Non
             problem = {}
         raise Refused(error.code, problem) from error
     except (OSError, http.client.HTTPException) as error:
-        raise OSError(f"cannot reach Recalld at {base}: {getattr(error, 'reason', error)}") from error
+        raise OSError(f"cannot reach Recalld at {shown}: {getattr(error, 'reason', error)}") from error
+
+
+def agent_of(folder: str) -> str:
+    """The agent of a project: /src/shop and /old/shop have one name and are two projects."""
+    name = PurePath(folder).name or "project"
+    return f"{name}-{hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:8]}" if folder else name
 
 
 class Conversation:
@@ -84,9 +115,9 @@ class Conversation:
         if not self.session:
             raise ValueError("the event names neither session_id nor conversation_id")
         folders = [*(event.get("workspace_roots") or []), event.get("cwd"), os.environ.get("CLAUDE_PROJECT_DIR")]
-        project = next((PurePath(str(folder)).name for folder in folders if folder), "")
-        self.project = project or "project"
-        agent = os.environ.get("RECALLD_AGENT") or self.project
+        folder = next((str(folder) for folder in folders if folder), "")
+        self.project = PurePath(folder).name or "project"
+        agent = os.environ.get("RECALLD_AGENT") or agent_of(folder)
         self.owner = {"agent_id": agent, "user_id": os.environ.get("RECALLD_USER") or getpass.getuser()}
         self.path = f"/v1/sessions/{urllib.parse.quote(self.session, safe='')}"
 
@@ -140,7 +171,115 @@ def handle(event: Json) -> Json:
     return {}
 
 
+COMMAND = "python3 ~/.recalld/recalld_hook.py"
+HOOKS: Json = {
+    "claude-code": {
+        "hooks": {
+            event: [{"hooks": [{"type": "command", "command": COMMAND, "timeout": 10}]}]
+            for event in ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd")
+        }
+    },
+    "cursor": {
+        "version": 1,
+        "hooks": {
+            event: [{"command": COMMAND}]
+            for event in ("sessionStart", "beforeSubmitPrompt", "afterAgentResponse", "sessionEnd")
+        },
+    },
+}
+"""What `install` adds to the settings of an agent."""
+FILES = {"claude-code": "~/.claude/settings.json", "cursor": "~/.cursor/hooks.json"}
+
+
+def installed(settings: Json, agent: str) -> Json:
+    """The settings with the hook behind what is there. Installing again adds nothing."""
+    ours = HOOKS[agent]
+    kept = removed(settings)
+    hooks = {**kept.get("hooks", {})}
+    for event, entries in ours["hooks"].items():
+        hooks[event] = [*hooks.get(event, []), *entries]
+    return {**{name: value for name, value in ours.items() if name not in kept}, **kept, "hooks": hooks}
+
+
+def removed(settings: Json) -> Json:
+    """The settings without the hook. All else stays as it is: other hooks, also those in one entry with ours."""
+    hooks: Json = {}
+    for event, entries in settings.get("hooks", {}).items():
+        kept = [entry for entry in map(without_ours, entries) if entry is not None]
+        if kept or not entries:
+            hooks[event] = kept
+    if hooks or settings.get("hooks") == {}:
+        return {name: hooks if name == "hooks" else value for name, value in settings.items()}
+    return {name: value for name, value in settings.items() if name != "hooks"}
+
+
+def without_ours(entry: Json) -> Json | None:
+    """An entry of an event without our command; None if it held nothing else."""
+    if "hooks" not in entry:
+        return None if is_ours(entry) else entry
+    kept = [hook for hook in entry["hooks"] if not is_ours(hook)]
+    return {**entry, "hooks": kept} if kept or not entry["hooks"] else None
+
+
+def is_ours(hook: Json) -> bool:
+    return "recalld_hook.py" in str(hook.get("command", ""))
+
+
+def change_settings(action: str, agent: str, file: str | None) -> str:
+    """Installs or removes the hook. Returns what was done. Raises ValueError and changes nothing if the file is not
+    what such settings are; OSError if it cannot be read or written."""
+    path = Path(os.path.realpath(Path(file or FILES[agent]).expanduser()))  # a link to a file stays a link
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    try:
+        settings = json.loads(text or "{}")
+        after = installed(settings, agent) if action == "install" else removed(settings)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is no JSON of settings, so nothing was changed: {error}") from error
+    if action == "install":
+        own = Path("~/.recalld/recalld_hook.py").expanduser()
+        if not own.exists() or not own.samefile(__file__):
+            write(own, Path(__file__).read_text(encoding="utf-8"))
+    if after == settings:
+        return f"{path} is as it was."
+    if action == "remove" and after in ({}, {"version": 1}):
+        path.unlink()
+        return f"{path} held nothing else and was removed."
+    write(path, json.dumps(after, indent=2, ensure_ascii=False) + "\n")
+    return f"{path}: the hook was {'added' if action == 'install' else 'removed'}, and all else is as it was."
+
+
+def write(path: Path, text: str) -> None:
+    """Replaces a file in one step, so that a full disk leaves the old one whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
+    made, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    part = Path(name)
+    try:
+        with os.fdopen(made, "w", encoding="utf-8") as file:
+            file.write(text)
+        part.chmod(mode)
+        part.replace(path)
+    except BaseException:
+        part.unlink()
+        raise
+
+
+def manage(arguments: list[str]) -> int:
+    """`install` and `remove`. Returns the exit code."""
+    if not 2 <= len(arguments) <= 3 or arguments[0] not in ("install", "remove") or arguments[1] not in FILES:
+        sys.stderr.write("usage: recalld_hook.py install|remove claude-code|cursor [FILE]\n")
+        return 2
+    try:
+        sys.stdout.write(change_settings(arguments[0], arguments[1], *(arguments[2:] or [None])) + "\n")
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"recalld hook: {error}\n")
+        return 1
+    return 0
+
+
 def main() -> None:
+    if sys.argv[1:]:
+        sys.exit(manage(sys.argv[1:]))
     answer: Json = {}
     try:
         event = json.load(sys.stdin)

@@ -1,5 +1,7 @@
 """What a key may do, and the settings in force."""
 
+from pathlib import Path
+
 import httpx
 import pytest
 from pydantic import SecretStr
@@ -7,6 +9,7 @@ from pydantic import SecretStr
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.memories import problem
+from tests.support.server import recalld, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -42,3 +45,30 @@ async def test_an_admin_reads_the_settings_without_the_secrets(start: Starter, s
         assert (rows["RECALLD_LIMITS_BATCH_ITEMS"]["value"], rows["RECALLD_LLM_API_KEY"]["value"]) == ("500", "")
         bound = await service.key(verbs="read,admin", users=["ada"])
         problem(await service.client.get("/v1/settings", headers=bound), 403, "forbidden")
+
+
+def test_the_admin_of_a_tenant_reads_no_address_or_path_of_the_operators(tmp_path: Path) -> None:
+    """Tried against the port of a service."""
+    data = tmp_path / "zanzibar"
+    (tmp_path / "key").write_text("zanzibar")
+    given = {
+        "RECALLD_LLM_BASE_URL": "http://zanzibar.internal:8080/v1?key=zanzibar",
+        "RECALLD_EMBEDDING_BASE_URL": "http://zanzibar.internal/v1",
+        "RECALLD_RERANKER": "http://zanzibar.internal/rerank?key=zanzibar",
+        "RECALLD_TRUSTED_PROXIES": "10.77.0.0/16",
+        "RECALLD_ALLOWED_HOSTS": "zanzibar.internal",
+        "RECALLD_MONGODB_DATABASE": "zanzibar",
+        "RECALLD_LIMITS_BATCH_ITEMS": "77",
+    }
+    made = recalld(data, "keys", "create", "--tenant", "acme", "--name", "a", "--verbs", "read,write,admin")
+    key = next(word for word in made.stdout.split() if word.startswith("rk_"))
+    with serving(data, **given) as server:
+        answer = server.client.get("/v1/settings", headers={"X-API-Key": key})
+        assert answer.status_code == 200
+        assert "zanzibar" not in answer.text
+        assert "10.77.0.0" not in answer.text
+        rows = {row["name"]: row for row in answer.json()["items"]}
+        for name in given.keys() - {"RECALLD_LIMITS_BATCH_ITEMS"}:
+            assert (rows[name]["value"], rows[name]["secret"], rows[name]["changed"]) == ("set", True, True)
+        assert rows["RECALLD_DATA_DIR"]["value"] == "set"
+        assert (rows["RECALLD_LIMITS_BATCH_ITEMS"]["value"], rows["RECALLD_DOCS"]["value"]) == ("77", "open")

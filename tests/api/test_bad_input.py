@@ -45,6 +45,8 @@ async def fault_of(service: Service, contract: Contract, case: Case) -> str | No
     fault = contract.problem(response)
     if fault is None and response.status_code not in ANY_ROUTE:
         fault = contract.check(case.operation, response)
+    if fault is None and (foreign := bad_input.foreign_words(response.json())) is not None:
+        fault = f"is told in a library's words: {foreign}"
     pointers = [error["pointer"] for error in response.json()["errors"]]
     if fault is None and case.pointer is not None and not any(p.startswith(case.pointer) for p in pointers):
         fault = f"{pointers} instead of {case.pointer}"

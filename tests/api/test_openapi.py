@@ -3,8 +3,11 @@
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openapi_spec_validator import validate
 
@@ -12,6 +15,7 @@ from app.main import create_app
 from app.settings import Settings
 from scripts.export_openapi import TARGET, rendered
 from tests.support.contract import Contract, Operation
+from tests.support.server import serving
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +216,17 @@ def test_bodies_and_answers_have_examples_that_are_true(contract: Contract, oper
     for what, schema, example in examples(contract, operations):
         assert example is not None, f"{what} has no example"
         assert contract.fits(schema, example) is None, f"{what}: {contract.fits(schema, example)}"
+
+
+def test_the_document_is_built_off_the_loop_and_once(tmp_path: Path) -> None:
+    """While it is built, which takes half a second, others are answered: many times, not once."""
+    with serving(tmp_path / "data") as server, ThreadPoolExecutor(4) as clients:
+        asked = [clients.submit(httpx.get, f"{server.client.base_url}/openapi.json", timeout=60) for _ in range(3)]
+        answered = 0
+        while not all(answer.done() for answer in asked):
+            assert server.client.get("/livez").status_code == 200
+            answered += 1
+        contents = {answer.result().content for answer in asked}
+        assert answered > 10
+        assert len(contents) == 1
+        assert json.loads(contents.pop())["openapi"].startswith("3.")

@@ -202,3 +202,14 @@ async def test_a_key_that_was_made_over_http_is_noted_before_the_answer(service:
     assert await service.resources.store.find(API_KEYS, SYSTEM)
     problem(await service.client.get("/v1/memories"), 401, "unauthorized")
     assert (await service.client.get("/v1/memories", headers=headers)).status_code == 200
+
+
+async def test_a_first_key_over_http_must_administer_unless_none_shall(api: httpx.AsyncClient) -> None:
+    for rights in ({"verbs": ["read", "write"]}, {"verbs": ["read", "write", "admin"], "agents": ["a"]}):
+        (error,) = problem(await api.post("/v1/keys", json={"name": "first", **rights}), 422)["errors"]
+        assert error["pointer"] == "/verbs"
+        assert "--verbs read,write,admin" in error["detail"]
+        assert "no_admin" in error["detail"]
+    assert (await api.get("/v1/keys")).json()["items"] == []  # and the door is still open
+    made = await api.post("/v1/keys", json={"name": "first", "verbs": ["read"], "no_admin": True})
+    assert made.status_code == 201

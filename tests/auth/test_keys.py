@@ -217,8 +217,9 @@ async def test_an_open_address_is_not_served_without_a_key(start: Starter, setti
 
 
 async def test_authentication_can_be_switched_off_on_purpose(start: Starter, settings: Settings) -> None:
+    open_to_all = {"host": "0.0.0.0", "auth": "off", "allowed_hosts": "memory.example"}
     async with (
-        start(settings.model_copy(update={"host": "0.0.0.0", "auth": "off"})) as service,
+        start(settings.model_copy(update=open_to_all)) as service,
         elsewhere(service, "10.0.0.9", "http://memory.example") as stranger,
     ):
         assert (await stranger.post("/v1/memories", json=FACT)).status_code == 201

@@ -52,7 +52,8 @@ async def test_clients_and_pages_of_this_machine_are_served(api: httpx.AsyncClie
 async def test_a_page_of_this_service_is_its_own_under_whatever_name(start: Starter, settings: Settings) -> None:
     named = {"Host": "memory.example:8000", "Origin": "http://memory.example:8000"}
     other = {**named, "Origin": "http://memory.example:9000"}
-    async with start(settings.model_copy(update={"auth": "off"})) as service:
+    given = {"auth": "off", "allowed_hosts": "memory.example"}
+    async with start(settings.model_copy(update=given)) as service:
         assert (await service.client.get("/v1/memories", headers=named)).status_code == 200
         problem(await service.client.get("/v1/memories", headers=other), 403, "forbidden")
 

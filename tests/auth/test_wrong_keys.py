@@ -109,13 +109,13 @@ def asked(server: Server, forwarded: str) -> int:
 
 @pytest.mark.parametrize("proxies", ["", "10.0.0.7, 192.168.0.0/16"])
 def test_forwarded_addresses_are_not_believed_from_anybody(data: Path, run: Run, proxies: str) -> None:
-    run("keys", "create", "--tenant", "t", "--name", "n")
+    run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n")
     with serving(data, RECALLD_LIMITS_WRONG_KEYS="2", RECALLD_TRUSTED_PROXIES=proxies) as server:
         assert [asked(server, f"203.0.113.{number}") for number in range(3)] == [401, 401, 429]
 
 
 def test_forwarded_addresses_are_believed_from_named_proxies(data: Path, run: Run) -> None:
-    run("keys", "create", "--tenant", "t", "--name", "n")
+    run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n")
     named = {"RECALLD_LIMITS_WRONG_KEYS": "2", "RECALLD_TRUSTED_PROXIES": "127.0.0.0/8, 10.0.0.7"}
     with serving(data, **named) as server:
         assert [asked(server, f"203.0.113.{number}") for number in range(3)] == [401, 401, 401]

@@ -30,7 +30,7 @@ def llm() -> Iterator[ScriptedServer]:
 
 
 @pytest.fixture
-def chat(run: Run, llm: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Chat:
+def chat(run: Run, new_store: Path, llm: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> Chat:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def talk(said: str, *arguments: str, **settings: str) -> Ended:
@@ -74,6 +74,15 @@ def test_a_model_that_fails_loses_nothing(chat: Chat, run: Run, llm: ScriptedSer
     kept = messages(run, "s")
     assert kept[0] == ("user", "I keep bees")
     assert kept[-2:] == [("user", "What do I keep?"), ("assistant", "You live in Boston.")]
+
+
+def test_a_model_that_is_down_gives_its_reason(chat: Chat, run: Run) -> None:
+    ended = chat("I keep bees\n", "--session", "s", "--llm-url", "http://127.0.0.1:9/v1")
+    (line,) = (line for line in ended.stderr.splitlines() if "failed" in line)
+    assert line.startswith("The model at http://127.0.0.1:9/v1/ failed: ")
+    assert "onnect" in line, "not the name of a class alone"
+    assert "Traceback" not in ended.stderr
+    assert messages(run, "s") == [("user", "I keep bees")]
 
 
 def test_a_server_that_is_given_does_not_get_the_key_of_another(

@@ -59,6 +59,10 @@ async def test_the_story_fills_a_store_in_the_same_way_each_time(
     assert contents["Mira cannot take calls at work: please write to her."][2] > 0
     assert ("@user", "lives_in", "Altona", "superseded") in held["facts"]
     assert ("@user", "lives_in", "Bergedorf", "active") in held["facts"]
+    assert ("@user", "works_as", "nurse", "superseded") in held["facts"]
+    assert ("@user", "works_as", "teacher at the nursing school", "active") in held["facts"]
+    assert contents["Mira's Kestrel 28 squeals only when it is wet."][0] == "superseded"
+    assert not [content for content in contents if "actions (" in content], "a roll-up hides the story"
     assert ("Aero hub", "costs", "99 EUR", "disputed") in held["facts"]
     assert {user for user, *_ in held["users"]} == {"mira", "jonas", "priya"}
     assert all(status == "succeeded" for _, status in held["operations"])

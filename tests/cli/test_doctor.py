@@ -13,7 +13,7 @@ from tests.support.server import serving
 
 
 def test_a_sound_store_and_a_store_with_a_fault(run: Run, data: Path) -> None:
-    assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n").returncode == 0
     sound = run("doctor", "--json")
     assert sound.returncode == 0
     report = json.loads(sound.stdout)
@@ -68,7 +68,7 @@ def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:
 
 
 def test_a_reranker_that_is_set_is_asked(run: Run, tmp_path: Path) -> None:
-    assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n").returncode == 0
     assert "reranker" not in run("doctor", "--all").stdout
 
     folder = model_folder(tmp_path / "overlap", "overlap")
@@ -146,7 +146,7 @@ def test_a_store_of_an_earlier_version_gets_its_checksums_by_a_command(run: Run,
         connection.pragma("page_size", 8192)
         connection.pragma("user_version", 1)
     connection.close()
-    assert run("keys", "create", "--tenant", "t", "--name", "n").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n").returncode == 0
     sound = run("doctor", "--all")
     assert sound.returncode == 0
     assert "no page checksums" in sound.stdout

@@ -98,7 +98,9 @@ def test_a_service_on_an_encrypted_store(encrypting_python: str, tmp_path: Path)
 
 def test_a_start_with_another_key_none_or_no_extra_says_why(encrypting_python: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    made = recalld(data, "keys", "create", "--tenant", "acme", "--name", "ci", python=encrypting_python, STORE_KEY="")
+    made = recalld(
+        data, "keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci", python=encrypting_python, STORE_KEY=""
+    )
     assert made.returncode == 0, made.stderr
     right, other = tmp_path / "right", tmp_path / "other"
     right.write_text(f"{KEY}\n")
@@ -127,7 +129,9 @@ def test_a_start_with_another_key_none_or_no_extra_says_why(encrypting_python: s
 
 
 def test_a_new_store_needs_the_extra_for_a_key(tmp_path: Path) -> None:
-    refused = recalld(tmp_path / "data", "keys", "create", "--tenant", "a", "--name", "b", RECALLD_STORE_KEY=KEY)
+    refused = recalld(
+        tmp_path / "data", "keys", "create", "--no-admin", "--tenant", "a", "--name", "b", RECALLD_STORE_KEY=KEY
+    )
     assert refused.returncode == 1
     assert "encryption needs the package apsw-sqlite3mc in the place of apsw" in refused.stderr
 

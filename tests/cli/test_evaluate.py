@@ -74,7 +74,9 @@ def test_the_key_is_read_from_the_environment(
     file = tmp_path / "questions.jsonl"
     file.write_text('{"query": "x", "user_id": "u", "expected": ["a"]}\n')
     served = tmp_path / "served"
-    key = recalld(served, "keys", "create", "--tenant", "t", "--name", "k", "--verbs", "read").stdout.strip()
+    key = recalld(
+        served, "keys", "create", "--no-admin", "--tenant", "t", "--name", "k", "--verbs", "read"
+    ).stdout.strip()
     with serving(served) as server:
         monkeypatch.setenv("RECALLD_URL", str(server.client.base_url))
         refused = run("eval", "--queries", str(file))

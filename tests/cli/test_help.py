@@ -36,7 +36,7 @@ def test_it_says_its_version_and_completes_commands(run: Run) -> None:
         ("RECALLD_LIMITS_BODY_BYTES", "4MB", "RECALLD_LIMITS_BODY_BYTES is '4MB':"),
         ("RECALLD_AUTH", "no", "RECALLD_AUTH is 'no':"),
         ("RECALLD_LIMITS_BODYBYTES", "1", "RECALLD_LIMITS_BODYBYTES is no setting: did you mean RECALLD_LIMITS_BODY_"),
-        ("RECALLD_ERASURE_KEY", "hunter2", "RECALLD_ERASURE_KEY is a secret: Value error, It must have at least 32"),
+        ("RECALLD_ERASURE_KEY", "hunter2", "RECALLD_ERASURE_KEY is a secret: It must have at least 32"),
         ("RECALLD_LIMITS", "{", "error parsing value for field"),
     ],
 )
@@ -52,3 +52,14 @@ def test_a_wrong_setting_is_a_sentence(run: Run, name: str, value: str, says: st
 def test_options_win_over_the_environment(run: Run) -> None:
     ended = run("serve", "--port", "70000", RECALLD_PORT="1")
     assert "RECALLD_PORT is '70000'" in ended.stderr
+
+
+def test_a_password_in_an_address_is_not_printed(run: Run) -> None:
+    for ended in (
+        run("serve", RECALLD_LLM_BASE_URL="https://ada:hunter2@llm.example/v1"),
+        run("search", "tea", "--agent", "a", "--url", "http://ada:hunter2@127.0.0.1:9"),
+        run("doctor", RECALLD_STORE="mongodb://ada:hunter2@host:99999"),
+    ):
+        assert ended.returncode == 1
+        assert ended.stderr.startswith("recalld: ")
+        assert "hunter2" not in ended.stdout + ended.stderr

@@ -11,7 +11,7 @@ from tests.cli.conftest import Run
 from tests.support.identifiers import decomposed
 from tests.support.server import serving
 
-CREATE = ("keys", "create", "--tenant", "acme", "--name", "ci")
+CREATE = ("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci")
 
 
 def test_a_key_is_shown_once_and_listed_without_its_secret(run: Run, data: Path) -> None:
@@ -55,7 +55,7 @@ def test_lists_one_tenant(run: Run) -> None:
 
 
 def test_names_are_printed_as_they_are(run: Run) -> None:
-    run("keys", "create", "--tenant", "acme", "--name", "[red]a\nb[/red]")
+    run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "[red]a\nb[/red]")
     assert "[red]a b[/red]" in run("keys", "list").stdout
 
 
@@ -79,6 +79,7 @@ def test_a_key_is_bound_to_ids_of_any_kind_in_one_spelling(run: Run) -> None:
         (("keys", "revoke", "nope"), "There is no key nope."),
     ],
 )
+@pytest.mark.usefixtures("new_store")
 def test_mistakes_are_sentences(run: Run, arguments: tuple[str, ...], says: str) -> None:
     ended = run(*arguments)
     assert ended.returncode == 1
@@ -112,3 +113,20 @@ def test_keys_work_and_are_revoked_while_the_service_runs(run: Run, data: Path) 
         assert server.client.get("/v1/memories").status_code == 401, "a revoked key was once made"
         doctor = run("doctor")
         assert doctor.returncode == 0, doctor.stdout
+
+
+@pytest.mark.parametrize("rights", [(), ("--verbs", "read"), ("--verbs", "read,write,admin", "--user", "ada")])
+def test_a_first_key_that_cannot_administer_is_refused_without_a_question(run: Run, rights: tuple[str, ...]) -> None:
+    asked = ("keys", "create", "--tenant", "acme", "--name", "first", *rights)
+    refused = run(*asked)  # standard input is no terminal, and nothing reads it
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "--verbs read,write,admin" in refused.stderr
+    assert "--no-admin" in refused.stderr
+    assert json.loads(run("keys", "list", "--json").stdout) == {"items": []}
+    assert run(*asked, "--no-admin").returncode == 0
+    assert run(*asked).returncode == 0, "it is no first key any more"
+
+
+def test_a_first_key_that_administers_is_made(run: Run) -> None:
+    made = run("keys", "create", "--tenant", "acme", "--name", "first", "--verbs", "read,write,admin")
+    assert made.returncode == 0, made.stderr

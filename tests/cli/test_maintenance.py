@@ -50,7 +50,7 @@ def _restore(settings: Settings, file: Path) -> None:
 
 
 def test_a_backup_goes_beside_the_files_that_are_kept_apart_from_it(run: Run, tmp_path: Path, data: Path) -> None:
-    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci").returncode == 0
     file, target = tmp_path / "store.backup", tmp_path / "restored"
     assert run("backup", str(file)).returncode == 0
     target.mkdir()
@@ -61,7 +61,7 @@ def test_a_backup_goes_beside_the_files_that_are_kept_apart_from_it(run: Run, tm
 
 
 def test_a_damaged_file_and_an_occupied_directory_are_refused(run: Run, tmp_path: Path, data: Path) -> None:
-    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci").returncode == 0
     file, target = tmp_path / "store.backup", tmp_path / "restored"
     made = run("backup", str(file), "--json")
     assert json.loads(made.stdout) == {"file": str(file), "bytes": file.stat().st_size}
@@ -96,7 +96,7 @@ def test_a_damaged_file_and_an_occupied_directory_are_refused(run: Run, tmp_path
 
 def test_a_store_that_was_lost_is_restored_beside_the_files_that_stayed(run: Run, tmp_path: Path, data: Path) -> None:
     file = tmp_path / "store.backup"
-    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci").returncode == 0
     listed = run("keys", "list", "--json").stdout
     assert run("backup", str(file)).returncode == 0
     (data / "erasure.key").write_bytes(b"x")
@@ -111,7 +111,7 @@ def test_a_store_that_was_lost_is_restored_beside_the_files_that_stayed(run: Run
 
 
 def test_a_tenant_goes_out_and_in(run: Run, tmp_path: Path) -> None:
-    run("keys", "create", "--tenant", "acme", "--name", "ci")
+    run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci")
     file, target = tmp_path / "acme.jsonl", str(tmp_path / "other")
     out = json.loads(run("export", str(file), "--tenant", "acme", "--json").stdout)
     assert out["records"] == 1, "the trail of the key's making"
@@ -126,7 +126,7 @@ def test_a_tenant_goes_out_and_in(run: Run, tmp_path: Path) -> None:
 
 def test_the_newest_backups_of_a_folder_are_kept_and_nothing_else_is_touched(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
-    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci").returncode == 0
     first = json.loads(run("backup", str(folder), "--keep", "2", "--json").stdout)
     whole = Path(first["file"]).read_bytes()
     old = [folder / f"recalld-2026010{day}T000000Z.backup" for day in (1, 2, 3)]
@@ -154,7 +154,7 @@ def test_the_newest_backups_of_a_folder_are_kept_and_nothing_else_is_touched(run
 
 def test_no_backup_goes_before_the_new_one_is_whole(run: Run, tmp_path: Path, data: Path) -> None:
     folder = tmp_path / "backups"
-    assert run("keys", "create", "--tenant", "acme", "--name", "ci").returncode == 0
+    assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci").returncode == 0
     made = Path(json.loads(run("backup", str(folder), "--keep", "1", "--json").stdout)["file"])
     old = made.rename(folder / "recalld-20260101T000000Z.backup")
     with (data / "recalld.db").open("r+b") as file:
@@ -170,7 +170,7 @@ def test_a_moment_is_restored_from_the_newest_backup_before_it(run: Run, tmp_pat
     folder = tmp_path / "backups"
     names = {1: "one", 2: "two", 3: "three"}
     for day, name in names.items():
-        assert run("keys", "create", "--tenant", "acme", "--name", name).returncode == 0
+        assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", name).returncode == 0
         made = Path(json.loads(run("backup", str(folder), "--keep", "9", "--json").stdout)["file"])
         made.rename(folder / f"recalld-2026010{day}T120000Z.backup")
 

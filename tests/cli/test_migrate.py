@@ -105,6 +105,7 @@ def found(body: Any) -> Any:
         ("mongodb://u:s3cret@127.0.0.1:9/", "cannot be reached"),
     ],
 )
+@pytest.mark.usefixtures("new_store")
 def test_what_cannot_be_moved_to_is_a_sentence_without_a_password(run: Run, to: str, said: str) -> None:
     done = run("migrate", "--to", to, RECALLD_MONGODB_DEADLINE_SECONDS="0.5")
     assert done.returncode == 1

@@ -14,8 +14,9 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import new_id
-from app.embedding.onnx import MINILM_NAME, load_minilm
-from app.lifespan import open_store
+from app.embedding.embedder import Embedder
+from app.embedding.onnx import MINILM, TAUGHT, load_packaged
+from app.lifespan import RealParts, open_store, with_model
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.settings import Settings
@@ -165,15 +166,66 @@ def test_a_model_that_is_away_is_a_sentence(run: Run, settings: Settings, model:
 
 
 def test_an_empty_store_is_moved_at_once(run: Run, settings: Settings, model: ScriptedServer) -> None:
+    fill(settings, [])
     report: Any = json.loads(run("reembed", "--json", "--model", "openai:m", **given(settings, model)).stdout)
     assert report["ok"]
     assert report["embedded"] == 0
 
 
+class Opening(TestParts):
+    """Parts that open the model of the settings."""
+
+    async def embedder(self, settings: Settings) -> Embedder:
+        return await RealParts.embedder(self, settings)
+
+
+def test_a_store_of_an_older_release_keeps_its_model_until_it_is_moved(run: Run, settings: Settings) -> None:
+    parts = Opening(load_packaged(MINILM), TurnedClock())
+    by_default = with_model(settings, "auto")
+
+    def served(given: Settings, content: str = "") -> tuple[dict[str, Any], list[str]]:
+        """Returns what /readyz says, and what is found by meaning."""
+
+        async def ask() -> tuple[dict[str, Any], list[str]]:
+            async with running(given, parts) as service:
+                owner = {"agent_id": "a", "user_id": "u1"}
+                if content:
+                    await service.client.post("/v1/memories", json={**owner, "content": content})
+                asked = {**owner, "query": "a hot drink", "mode": "vector"}
+                found = await service.client.post("/v1/memories/search", json=asked)
+                ready = (await service.client.get("/readyz")).json()
+                return ready, [item["memory"]["content"] for item in found.json()["items"]]
+
+        return asyncio.run(ask())
+
+    def doctor() -> str:
+        ended = run("doctor", "--json", **store_of(settings))
+        assert ended.returncode == 0, ended.stdout
+        (finding,) = [each for each in json.loads(ended.stdout)["findings"] if each["name"] == "embedding model"]
+        return str(finding["detail"])
+
+    older = with_model(settings, "minilm-int8")
+    ready, found = served(older, "Ada drinks green tea")
+    assert (ready["model"], found) == (MINILM.name, ["Ada drinks green tea"])
+    assert "model" not in ready["checks"], "who names the older model wants it"
+
+    ready, found = served(by_default, "Ada drinks black coffee")
+    assert (ready["model"], sorted(found)) == (MINILM.name, ["Ada drinks black coffee", "Ada drinks green tea"])
+    assert "recalld reembed" in ready["checks"]["model"]
+    assert "recalld reembed" in doctor()
+
+    report = json.loads(run("reembed", "--json", **store_of(settings)).stdout)
+    assert (report["ok"], report["embedded"], report["model"]) == (True, 2, TAUGHT.name)
+    ready, found = served(by_default)
+    assert (ready["model"], len(found)) == (TAUGHT.name, 2)
+    assert "model" not in ready["checks"]
+    assert doctor() == TAUGHT.name
+
+
 def test_a_store_of_the_former_default_file_is_found_by_words_until_it_is_moved(
     run: Run, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    parts = TestParts(load_minilm(), TurnedClock())
+    parts = TestParts(load_packaged(TAUGHT), TurnedClock())
     on_store(settings, lambda store: store.commit([memory("Ada drinks green tea", 1, UNTIL_NOW, 384)]))
 
     def found(mode: str, query: str) -> list[str]:
@@ -196,7 +248,7 @@ def test_a_store_of_the_former_default_file_is_found_by_words_until_it_is_moved(
     assert "the store has vectors of another embedding model" in caplog.text
     assert found("vector", "a hot drink") == []
     code, detail = checked()
-    assert (code, detail.split(":")[0]) == (1, "1 records have a vector of another model than all-MiniLM-L6-v2")
+    assert (code, detail.split(":")[0]) == (1, "1 records have a vector of another model than recalld-minilm-1")
     assert "recalld reembed" in detail
 
     report = json.loads(run("reembed", "--json", **store_of(settings)).stdout)
@@ -204,4 +256,4 @@ def test_a_store_of_the_former_default_file_is_found_by_words_until_it_is_moved(
     caplog.clear()
     assert found("vector", "a hot drink") == ["Ada drinks green tea"]
     assert "another embedding model" not in caplog.text
-    assert checked() == (0, MINILM_NAME)
+    assert checked() == (0, TAUGHT.name)

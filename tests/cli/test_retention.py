@@ -52,12 +52,13 @@ def test_what_would_be_forgotten_is_shown_with_its_reasons(filled: Path, run: Ru
     assert "1 memories would be forgotten; --apply forgets them." in shown.stdout
     (bar,) = (line for line in shown.stdout.splitlines() if line.startswith("0.8–0.9"))
     assert "█" in bar
-    assert "recency 100" in shown.stdout
+    assert "recency 100 (0 days old)" in shown.stdout
+    assert shown.stdout.splitlines()[-1].endswith("  tea"), "the text is there"
     told = json.loads(run(*asked, "--json").stdout)
     assert (told["total"], told["items"][0]["content"]) == (1, "tea")
     assert told["importance"] == [0, 0, 0, 0, 0, 0, 0, 0, 1, 0]
     assert json.loads(run(*asked, "--max-score", "10", "--json").stdout)["total"] == 0
-    assert json.loads(run("forget", "--dry-run", "--user", "u", "--json").stdout)["total"] == 0
+    assert json.loads(run("forget", "--user", "u", "--older-than-days", "365", "--json").stdout)["total"] == 0
     other = run("forget", "--user", "u", "--older-than-days", "0", "--tenant", "other", "--apply", "--json")
     assert json.loads(other.stdout)["result"] == {"archived": 0}
     assert json.loads(run(*asked, "--json").stdout)["total"] == 1, "nothing has changed"
@@ -67,13 +68,16 @@ def test_what_would_be_forgotten_is_shown_with_its_reasons(filled: Path, run: Ru
     ("arguments", "says"),
     [
         (("--user", "u", "--apply", "--dry-run"), "--apply and --dry-run exclude each other"),
-        (("--dry-run",), "--agent"),
-        (("--apply",), "--agent"),
-        (("--user", "u", "--apply", "--tenant", "a b"), "--tenant: must be 1 to 128 characters"),
+        (("--older-than-days", "9"), "--agent"),
+        (("--apply", "--older-than-days", "9"), "--agent"),
+        (("--user", "u"), "name a policy, such as --older-than-days 90"),
+        (("--user", "u", "--apply"), "name a policy"),
+        (("--user", "u", "--apply", "--tenant", "a b", "--max-score", "9"), "--tenant: must be 1 to 128 characters"),
         (("--dry-run", "--user", "u", "--max-importance", "2"), "--max-importance"),
-        (("--dry-run", "--user", "a/b"), "--user: must be 1 to 255 printable characters"),
+        (("--dry-run", "--user", "a/b", "--max-score", "9"), "--user: must be 1 to 255 printable characters"),
     ],
 )
+@pytest.mark.usefixtures("new_store")
 def test_mistakes_are_told_by_the_names_of_the_options(run: Run, arguments: tuple[str, ...], says: str) -> None:
     ended = run("forget", *arguments)
     assert ended.returncode != 0

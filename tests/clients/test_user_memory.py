@@ -12,6 +12,7 @@ from recalld_client import (
     AsyncUserMemory,
     AsyncUserProfile,
     AsyncUserSession,
+    InvalidUser,
     Problem,
     Recalld,
     UserFacts,
@@ -41,6 +42,15 @@ async def test_a_text_is_stored_and_found(me: AsyncUserMemory) -> None:
     assert await me.search("What does she like to drink?", tags=["music"]) == []
 
 
+@pytest.mark.parametrize("nobody", ["", " ", None])
+async def test_a_user_without_an_id_is_an_error_of_its_own(me: AsyncUserMemory, nobody: str) -> None:
+    with pytest.raises(InvalidUser, match="A user needs an id"):
+        Recalld(url="http://127.0.0.1:9").user(nobody)
+    with pytest.raises(InvalidUser):
+        AsyncUserMemory(me.client, nobody, "support")
+    assert issubclass(InvalidUser, ValueError)
+
+
 async def test_another_user_and_another_agent_see_nothing(me: AsyncUserMemory) -> None:
     await me.add("Ada prefers tea")
     for other in (AsyncRecalld(http=me.client._http).user("bob", agent="support"), me.client.user("ada", agent="b")):  # type: ignore[attr-defined]
@@ -58,6 +68,13 @@ async def test_a_conversation_goes_into_a_session_of_its_own_that_has_ended(me: 
         await me.add(talk, tags=["x"])
     with pytest.raises(TypeError, match="Give a text or a list of messages, not dict"):
         await me.add({"role": "user", "content": "x"})  # type: ignore[call-overload]
+
+
+async def test_a_context_is_filled_if_the_caller_says_so(me: AsyncUserMemory) -> None:
+    for day in range(12):
+        await me.add(f"On day {day} of the trip it rained in Bergen")
+    assert "Bergen" not in (await me.context("thanks!"))["text"]
+    assert "Bergen" in (await me.context("thanks!", fill=True))["text"]
 
 
 async def test_a_session_from_the_first_word_to_the_end(me: AsyncUserMemory) -> None:

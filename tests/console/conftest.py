@@ -4,11 +4,12 @@ RECALLD_TEST_BROWSER=required."""
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, TimeoutError, sync_playwright
 
 from tests.support.server import Server, recalld, serving
 
@@ -71,25 +72,22 @@ class Visit:
             self.requests.append(f"{request.method} {request.url}")
 
     def open(self, address: str, ready: str) -> Page:
-        """Opens `#/address` anew and waits until the text `ready` is seen. A view asks at most ten things."""
+        """Opens `#/address` anew and waits until its page shows the text `ready`. A view asks at most ten things."""
         self.page.goto("about:blank")
         self.requests.clear()
         self.page.goto(f"{self.base}/console/#/{address}")
-        self.page.get_by_text(ready).first.wait_for()
-        self.page.wait_for_load_state("networkidle")
+        self.page.locator("main").get_by_text(ready).first.wait_for()
+        with suppress(TimeoutError):  # the stream of changes, once it is open, keeps the network busy
+            self.page.wait_for_load_state("networkidle", timeout=5_000)
         assert len(self.requests) <= MOST_REQUESTS, self.requests
         return self.page
 
     def check(self) -> None:
-        """Nothing failed, and axe finds no serious fault on the page as it is."""
+        """Nothing failed, and axe finds no fault on the page as it is."""
         self.page.evaluate(AXE.read_text(encoding="utf-8"))
         found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        serious = [
-            f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
-            for one in found["violations"]
-            if one["impact"] in ("serious", "critical")
-        ]
-        assert not serious, "\n".join(serious)
+        broken = [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
+        assert not broken, "\n".join(broken)
         assert self.faults == []
 
 
@@ -122,7 +120,7 @@ def story_with_key(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """The service on the story with API keys, and one that may only read."""
     data = tmp_path_factory.mktemp("keyed") / "data"
     shutil.copytree(story, data)
-    made = recalld(data, "keys", "create", "--tenant", "default", "--name", "reader", "--verbs", "read")
+    made = recalld(data, "keys", "create", "--no-admin", "--tenant", "default", "--name", "reader", "--verbs", "read")
     assert made.returncode == 0, made.stderr
     key = next(word for word in made.stdout.split() if word.startswith("rk_"))
     with serving(data) as server:

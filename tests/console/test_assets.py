@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import json
 import re
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,6 +15,7 @@ from app.console.endpoints import STATIC, TYPES, Folder
 from app.settings import Settings
 from tests.conftest import Starter
 from tests.support.memories import problem
+from tests.support.server import Server, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.before_store]
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,18 +60,45 @@ async def test_only_files_of_known_types_inside_the_folder_are_served(api: httpx
 
 
 async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
-    (tmp_path / "page.js").write_text("1")
-    folder = Folder(tmp_path)
+    root = tmp_path / "served"
+    root.mkdir()
+    (root / "page.js").write_text("1")
+    (tmp_path / "outside.js").write_text("secret")
+    (root / "link.js").symlink_to(tmp_path / "outside.js")
+    folder = Folder(root)
     first = await folder.get("page.js")
-    (tmp_path / "page.js").write_text("two")
+    (root / "page.js").write_text("two")
     second = await folder.get("page.js")
     assert first is not None
     assert second is not None
     assert (first.content, second.content, gzip.decompress(second.compressed)) == (b"1", b"two", b"two")
     assert first.etag != second.etag
-    (tmp_path.parent / "outside.js").write_text("secret")
-    (tmp_path / "link.js").symlink_to(tmp_path.parent / "outside.js")
     assert await folder.get("link.js") is None
+    (root / "page.js").unlink()
+    assert await folder.get("page.js") is None
+
+
+def test_each_file_has_one_name(port: Server) -> None:
+    """Asked by raw paths: clients and proxies may send them as they are."""
+    spellings = ["./console.js", "vendor/../console.js", "//console.js", "consol%65.js", "vendor//preact.mjs"]
+    spellings += ["vendor/./preact.mjs", "index.html", "./", "console.js/", "CONSOLE.JS", "console.js%00"]
+    asked = [f"/console/{name}" for name in spellings]
+    asked += ["//console/console.js", "/docs/", "/docs/index.html", "/docs/./swagger-ui.js"]
+    assert {path: status(port, path) for path in asked} == dict.fromkeys(asked, 404)
+    assert [status(port, path) for path in ("/console/", "/console/vendor/preact.mjs", "/docs")] == [200] * 3
+
+
+def status(server: Server, path: str) -> int:
+    address = server.client.base_url
+    with socket.create_connection((address.host, address.port or 80)) as client:
+        client.sendall(f"GET {path} HTTP/1.1\r\nhost: {address.host}\r\nconnection: close\r\n\r\n".encode())
+        return int(client.makefile("rb").readline().split()[1])
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("served") / "data") as server:
+        yield server
 
 
 async def test_settings_shut_the_pages(start: Starter, settings: Settings) -> None:
@@ -99,7 +129,7 @@ def test_vendored_files_are_those_of_the_record() -> None:
     named = set()
     for name, library in record.items():
         assert library["version"]
-        assert library["licence"] in {"MIT", "Apache-2.0", "BSD-3-Clause", "MPL-2.0"}, name
+        assert library["licence"] in {"MIT", "ISC", "Apache-2.0", "BSD-3-Clause", "MPL-2.0"}, name
         for file, digest in library["sha256"].items():
             path = ROOT / library["folder"] / file
             named.add(path)

@@ -9,25 +9,33 @@ from tests.support.server import Server
 pytestmark = pytest.mark.before_store
 
 
-def told(server: Server, user: str, *texts: str) -> list[str]:
-    """The ids of memories that the user said, the first one first."""
+def told(server: Server, user: str, predicate: str, *values: str) -> list[str]:
+    """The ids of two facts about the user that cannot both hold: the second one names the user by name."""
     made = [
         server.client.post(
-            "/v1/memories", json={"user_id": user, "content": text, "event_at": f"2026-0{month}-01T00:00:00Z"}
+            "/v1/facts",
+            json={
+                "user_id": user,
+                "subject": subject,
+                "predicate": predicate,
+                "object": value,
+                "cardinality": "one",
+                "valid_from": f"2026-0{month}-01T00:00:00Z",
+            },
         )
-        for month, text in enumerate(texts, start=1)
+        for month, (subject, value) in enumerate(zip(("@user", user), values, strict=True), start=1)
     ]
-    return [one.json()["memory_id"] for one in made]
+    return [one.json()["fact_id"] for one in made]
 
 
 def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> None:
-    rome, oslo = told(server, "nina", "I live in Rome.", "I now live in Oslo.")
-    page = visit.open("findings?user_id=nina", "Nothing waits to be settled here")
+    told(server, "nina", "lives_in", "Rome", "Oslo")
+    page = visit.open("findings?user_id=nina", "Look now")  # a scheduled reflection may have looked before
     visit.check()
     page.get_by_role("button", name="Look now").click()
-    finding = page.get_by_role("region", name="stale: They give different values (home).")
-    expect(finding.get_by_text("I live in Rome.")).to_be_visible()
-    expect(finding.get_by_text("I now live in Oslo.")).to_be_visible()
+    finding = page.get_by_role("region", name="contradiction: They give different values (home).")
+    expect(finding.get_by_text("The user lives in Rome")).to_be_visible()
+    expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
     evidence = finding.locator("ul > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
     expect(evidence.nth(0)).to_contain_text("trust 1.00")
@@ -37,18 +45,18 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     finding.get_by_role("button", name="Accept").click()
     page.get_by_text("Accepted.").wait_for()
     expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
-    assert server.client.get(f"/v1/memories/{rome}").json()["superseded_by"] == oslo
-    page.get_by_label("Status").select_option("accepted")
-    page.get_by_role("region", name="stale").get_by_role("button", name="Undo").click()
+    assert server.client.get("/v1/users/nina/profile").json()["home"] == "Oslo"
+    page.get_by_role("combobox", name="Status").select_option("accepted")
+    page.get_by_role("region", name="contradiction").get_by_role("button", name="Undo").click()
     page.get_by_text("Undone.").wait_for()
-    page.get_by_label("Status").select_option("open")
-    expect(page.get_by_role("region", name="stale").get_by_role("button", name="Accept")).to_be_visible()
-    assert server.client.get(f"/v1/memories/{rome}").json()["status"] == "active"
+    page.get_by_role("combobox", name="Status").select_option("open")
+    expect(page.get_by_role("region", name="contradiction").get_by_role("button", name="Accept")).to_be_visible()
+    assert server.client.get("/v1/users/nina/profile").json()["home"] == "Rome"
     visit.check()
 
 
 def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> None:
-    told(server, "otto", "I love sushi.", "I hate sushi.")
+    told(server, "otto", "works_as", "cook", "baker")
     page = visit.open("findings?user_id=otto", "Nothing waits to be settled here")
     page.get_by_role("button", name="Look now").click()
     page.get_by_role("button", name="Dismiss").click()
@@ -63,20 +71,21 @@ def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> No
 
 
 def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Server) -> None:
-    dry, _ = told(server, "pia", "I drink coffee.", "I don't drink coffee any more.")
-    page = visit.open(f"memories/{dry}", "Findings of the same agent and user")
+    told(server, "pia", "drinks", "coffee", "tea")
+    said = server.client.post("/v1/memories", json={"user_id": "pia", "content": "I drink coffee."}).json()["memory_id"]
+    page = visit.open(f"memories/{said}", "Findings of the same agent and user")
     page.get_by_role("link", name="Findings of the same agent and user").click()
-    expect(page.get_by_label("User")).to_have_value("pia")
+    expect(page.get_by_label("Person")).to_have_value("pia")
     page.get_by_role("button", name="Look now").click()
     expect(page.get_by_role("button", name="Accept")).to_have_count(1)
-    page.get_by_label("Kind").select_option("insight")
+    page.get_by_role("combobox", name="Kind").select_option("insight")
     expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
-    page.get_by_label("Kind").select_option("")
+    page.get_by_role("combobox", name="Kind").select_option("")
     page.get_by_role("link", name="link").click()
     expect(page.get_by_role("heading", name="Finding", exact=True)).to_be_visible()
     visit.check()
-    page.get_by_role("link", name="Open the memory").first.click()
-    expect(page.get_by_role("region", name="Memory", exact=True)).to_contain_text("I drink coffee.")
+    page.get_by_role("link", name="Open the fact").first.click()
+    expect(page.get_by_text("coffee").first).to_be_visible()
 
 
 def test_a_reading_key_sees_no_button(visitor: Visitor, story_with_key: tuple[Server, str]) -> None:
@@ -91,7 +100,7 @@ def test_a_reading_key_sees_no_button(visitor: Visitor, story_with_key: tuple[Se
 
 
 def test_a_narrow_dark_page(visitor: Visitor, server: Server) -> None:
-    told(server, "quin", "My favourite colour is blue.", "My favourite colour is green.")
+    told(server, "quin", "has_favourite_colour", "blue", "green")
     server.client.post("/v1/reflect", json={"user_id": "quin"})
     visit = visitor(color_scheme="dark", viewport={"width": 390, "height": 800})
     page = visit.open("findings?user_id=quin&status=any", "Findings")

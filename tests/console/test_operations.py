@@ -1,5 +1,6 @@
 """The page of operations: jobs, dry runs with histograms, undo, forgetting; keys, audit and settings for admins."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.before_store
 
 def test_a_dry_run_of_decay_shows_histograms_before_and_after(visit: Visit, server: Server) -> None:
     page = visit.open("operations", "Dry run")
+    expect(page.get_by_role("region", name="Jobs")).not_to_contain_text(re.compile(r"every \d+ s\b|_"))
     visit.check()
     page.get_by_role("button", name="Dry run of decay").click()
     page.get_by_text("Memories by importance, after").first.wait_for()
@@ -31,13 +33,13 @@ def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
     undoable = next(one for one in server.client.get("/v1/operations?limit=50").json()["items"] if one["can_undo"])
     page = visit.open("operations", "Dry run")
     row = page.locator("main .list > li", has=page.get_by_role("button", name="Undo")).first
-    expect(row).to_contain_text(undoable["kind"])
+    expect(row).to_contain_text(undoable["kind"].replace("_", " "))
     row.get_by_text("Result").click()
     row.get_by_role("button", name="Undo").click()
     dialog = page.get_by_role("dialog")
     visit.check()
     dialog.get_by_role("button", name="Undo").click()
-    page.get_by_text(f"Undoing {undoable['kind']}.").wait_for()
+    page.get_by_text(f"Undoing {undoable['kind'].replace('_', ' ')}.").wait_for()
     path = f"/v1/operations/{undoable['operation_id']}"
     page.wait_for_function(
         "path => fetch(path).then(answer => answer.json()).then(found => !found.can_undo)", arg=f"{visit.base}{path}"
@@ -77,6 +79,14 @@ def test_a_wrong_policy_names_the_field(visit: Visit) -> None:
 def test_settings_in_force_are_shown(visit: Visit) -> None:
     page = visit.open("operations/settings", "RECALLD_STORE")
     visit.check()
+    assert page.evaluate("document.documentElement.scrollHeight") < 4000
+    limit = page.get_by_text("RECALLD_LIMITS_BATCH_ITEMS", exact=True)
+    expect(limit).to_be_hidden()
+    page.keyboard.press("/")
+    page.keyboard.type("limits batch items")
+    expect(limit).to_be_visible()
+    visit.check()
+    page.get_by_role("searchbox").fill("")
     page.get_by_label("only those that differ").check()
     expect(page.get_by_text("RECALLD_LIMITS_BATCH_ITEMS")).to_have_count(0)
     expect(page.get_by_text("RECALLD_DATA_DIR")).to_be_visible()

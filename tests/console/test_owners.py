@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.conftest import Visit
+from tests.console.conftest import Visit, Visitor
 from tests.support.server import Server
 
 pytestmark = pytest.mark.before_store
@@ -24,13 +24,39 @@ def test_people_and_agents_are_listed(visit: Visit) -> None:
         expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
     visit.check()
     page.get_by_role("link", name="mira", exact=True).click()
-    expect(page.get_by_text("write to me")).to_be_visible()
+    expect(page.get_by_role("main").get_by_text("teacher at the nursing school", exact=True)).to_be_visible()
     expect(page.get_by_text("Error 26 on a cold start")).to_be_visible()
     visit.check()
 
 
+def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_source(
+    visit: Visit, server: Server
+) -> None:
+    fact = {"user_id": "jonas", "subject": "@user", "predicate": "works_as", "cardinality": "one"}
+    for trust, value in ((1.0, "carpenter"), (0.2, "pilot")):
+        answer = server.client.post("/v1/facts", json={**fact, "object": value, "trust": trust})
+        assert answer.status_code == 201
+    page = visit.open("owners/users/mira", "What holds now")
+    holds, changed = (page.get_by_role("region", name=name) for name in ("What holds now", "What changed lately"))
+    expect(page.get_by_role("region", name="Who")).to_contain_text("Bergedorf")
+    expect(holds).to_contain_text("Mira lives in Bergedorf")
+    expect(holds).not_to_contain_text("Altona")
+    expect(holds).not_to_contain_text("I moved to Bergedorf last week")  # a turn, which is the source and no knowledge
+    moved = changed.locator("li", has_text="Mira lives in Bergedorf")
+    expect(moved).to_contain_text("before: Mira lives in Altona")
+    expect(changed).to_contain_text("before: Mira commutes 14 km a day.")
+    expect(page.get_by_role("region", name="What is uncertain")).to_contain_text("Elbe Riders meets in Wandsbek")
+    visit.check()
+    moved.get_by_role("link", name="“I moved to Bergedorf”").click()
+    page.get_by_role("heading", name="mira-has-moved").wait_for()
+    page = visit.open("owners/users/jonas", "What is uncertain")
+    expect(page.get_by_role("region", name="What is uncertain")).to_contain_text("jonas works as pilot")
+    expect(page.get_by_role("region", name="What holds now")).to_contain_text("jonas works as carpenter")
+    visit.check()
+
+
 def test_facts_as_of_a_time(visit: Visit) -> None:
-    page = visit.open(f"owners/users/mira/facts?as_of={_date(40)}", "@user lives_in")
+    page = visit.open(f"owners/users/mira/facts?as_of={_date(40)}", "mira lives in")
     timeline = page.get_by_role("region", name="Timeline")
     expect(timeline.get_by_role("link", name="Altona")).to_be_visible()
     expect(timeline.get_by_role("link", name="Bergedorf")).to_have_count(0)
@@ -53,7 +79,7 @@ def test_facts_as_they_were_known(visit: Visit) -> None:
 
 
 def test_a_fact_is_looked_into_and_retracted(visit: Visit, server: Server) -> None:
-    page = visit.open("owners/users/jonas/facts", "@user allergic to")
+    page = visit.open("owners/users/jonas/facts", "jonas allergic to")
     page.get_by_role("link", name="latex").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("All that was stated of it")
@@ -66,12 +92,12 @@ def test_a_fact_is_looked_into_and_retracted(visit: Visit, server: Server) -> No
 
 
 def test_the_graph_is_walked_by_the_keyboard(visit: Visit) -> None:
-    page = visit.open("owners/users/mira/graph", "4 of at most 80 entities drawn")
+    page = visit.open("owners/users/mira/graph", "6 of at most 80 entities drawn")
     links = page.get_by_role("region", name="Links", exact=True)
     step = links.get_by_role("button", name="Halcyon E3")
     step.focus()
     page.keyboard.press("Enter")
-    page.get_by_text("5 of at most 80 entities drawn, 25 new ones a step.").wait_for()
+    page.get_by_text("7 of at most 80 entities drawn, 25 new ones a step.").wait_for()
     expect(links).to_contain_text("error 26")
     assert page.locator(".graph canvas").count() > 0
     page.get_by_label("Begins with").fill("el")
@@ -105,6 +131,25 @@ def test_an_entity_has_a_page_and_names_that_are_declared_and_undone(visit: Visi
     visit.check()
 
 
+def test_names_that_every_object_of_a_page_has_are_names_like_any_other(visit: Visit, server: Server) -> None:
+    pairs = (("__proto__", "constructor"), ("constructor", "toString"), ("toString", "hasOwnProperty"))
+    facts = [{"user_id": "odd", "subject": one, "predicate": "knows", "object": other} for one, other in pairs]
+    assert server.client.post("/v1/facts/batch", json={"items": facts}).status_code == 201
+    page = visit.open("owners/users/odd/graph", "constructor (2)")
+    page.get_by_role("button", name="constructor (2)").first.click()
+    page.get_by_text("3 of at most 80 entities drawn").wait_for()
+    links = page.get_by_role("region", name="Links", exact=True)
+    links.get_by_role("button", name="__proto__").first.click()
+    expect(page.get_by_role("main")).to_contain_text("All that is known of __proto__")
+    page.get_by_role("button", name="Clear the picture").click()
+    page.get_by_role("button", name="__proto__ (1)").click()
+    page.get_by_text("2 of at most 80 entities drawn").wait_for()
+    visit.check()
+    for kind in ("__proto__", "constructor"):
+        visit.open(f"owners/{kind}/odd", "People")
+        visit.check()
+
+
 def test_a_large_graph_is_bounded_and_says_so(visit: Visit, server: Server) -> None:
     stars = [
         {
@@ -119,6 +164,49 @@ def test_a_large_graph_is_bounded_and_says_so(visit: Visit, server: Server) -> N
     assert server.client.post("/v1/facts/batch", json={"items": stars}).status_code == 201
     page = visit.open("owners/users/stars/graph", "some neighbours were left out at this bound")
     expect(page.get_by_text("26 of at most 80 entities drawn")).to_be_visible()
+
+
+OVERLAPS = """box => {
+  const labels = box._cyreg.cy.nodes().filter(node => node.style("label")).map(node => {
+    const { x1, x2, y1, y2 } = node.boundingBox({ includeNodes: false, includeEdges: false, includeOverlays: false });
+    return { name: node.data("name"), x1: x1 + 2, x2: x2 - 2, y1: y1 + 2, y2: y2 - 2 };
+  });
+  const over = (one, other) => one.x1 < other.x2 && other.x1 < one.x2 && one.y1 < other.y2 && other.y1 < one.y2;
+  const pairs = labels.flatMap((one, at) => labels.slice(at + 1)
+    .filter(other => over(one, other)).map(other => [one.name, other.name]));
+  const { x1, x2, y1, y2 } = box._cyreg.cy.elements().renderedBoundingBox();
+  return { labels: labels.length, pairs, fits: x1 >= 0 && y1 >= 0 && x2 <= box.clientWidth && y2 <= box.clientHeight };
+}"""
+
+
+def knows(user: str, hub: str, people: int, *others: str) -> list[dict[str, str]]:
+    objects = [f"{hub}'s acquaintance {at}" for at in range(people)] + list(others)
+    of = {"user_id": user, "subject": hub, "predicate": "knows_well", "cardinality": "many"}
+    return [{**of, "object": name} for name in objects]
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("entities", [2, 12, 40])
+def test_a_graph_fits_its_box_and_no_label_lies_over_another(
+    visitor: Visitor, server: Server, entities: int, width: int
+) -> None:
+    user = f"graph-{entities}-{width}"
+    half = entities // 2 - 1
+    facts = (
+        knows(user, "Ada", entities - 1) if entities < 26 else knows(user, "Ada", half, "Bo") + knows(user, "Bo", half)
+    )
+    assert server.client.post("/v1/facts/batch", json={"items": facts}).status_code == 201
+    visit = visitor(viewport={"width": width, "height": 900})
+    page = visit.open(f"owners/users/{user}/graph?prefix=Ada", "of at most 80 entities drawn")
+    links = page.get_by_role("region", name="Links", exact=True)
+    if entities > 26:
+        links.get_by_role("button", name="Bo", exact=True).click()
+    page.get_by_text(f"{entities} of at most 80 entities drawn").wait_for()
+    found = page.locator(".graph").evaluate(OVERLAPS)
+    assert (found["labels"], found["pairs"], found["fits"]) == (entities, [], True)
+    shown = page.locator(".graph").evaluate("box => box._cyreg.cy.edges().map(edge => edge.style('target-label'))")
+    assert shown == ["knows well"] * (entities - 1)
+    visit.check()
 
 
 def test_procedures_show_success_with_its_interval(visit: Visit) -> None:
@@ -171,7 +259,8 @@ def test_a_user_is_exported_and_erased(visit: Visit, server: Server, tmp_path: P
 
 def test_what_is_unknown_says_how_to_begin(visit: Visit) -> None:
     for address, ready in (
-        ("owners/users/nobody", "No profile yet. Write one:"),
+        ("owners/users/nobody", "Nothing is known yet."),
+        ("owners/users/nobody/profile", "No profile yet. Write one:"),
         ("owners/users/nobody/facts", "No facts. Assert one:"),
         ("owners/users/nobody/graph", "No fact has an entity as its object here."),
         ("owners/users/nobody/procedures", "No procedures. Write one:"),

@@ -21,13 +21,18 @@ def test_a_prompt_is_made_of_what_was_typed(visit: Visit) -> None:
     visit.check()
     page.keyboard.press("/")
     page.keyboard.type("Which bike does Mira ride?")
-    page.get_by_label("Agent", exact=True).fill("front-desk")
-    page.get_by_label("User", exact=True).fill("mira")
+    page.wait_for_url("**query=Which**")
+    page.get_by_role("button", name="Front desk").click()
+    page.get_by_label("Person").select_option("mira")
     page.get_by_role("button", name="Make the prompt").click()
     prompt = page.locator(".wrapped pre")
     expect(prompt).to_contain_text("<recalld_context>")
     expect(prompt).to_contain_text("The user rides Halcyon E3")
-    expect(page.get_by_role("region", name="Kept").locator("tbody tr")).not_to_have_count(0)
+    kept = page.get_by_role("region", name="Kept")
+    entry = kept.locator("li", has_text="The user rides Halcyon E3").last
+    entry.get_by_role("button", name="Where from").click()
+    expect(entry.get_by_role("link", name="“The Halcyon E3 says error 26”")).to_be_visible()
+    expect(entry.get_by_role("link", name="open the record")).to_be_visible()
     visit.check()
 
 
@@ -37,12 +42,12 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
     slider.fill("300")
     page.get_by_text(re.compile(r"\d+ of 300 tokens")).wait_for()
     dropped = page.get_by_role("region", name="Dropped")
-    expect(dropped).to_contain_text("the budget was used up")
+    expect(dropped).to_contain_text("The budget was used up")
     body = {"query": "Which bike does Mira ride?", "agent_id": "front-desk", "user_id": "mira", "token_budget": 300}
     answer = server.client.post("/v1/context", json=body).json()
     expect(page.locator(".wrapped pre")).to_have_text(answer["text"])
-    expect(dropped.locator("tbody tr")).to_have_count(len(answer["dropped"]))
-    dropped.get_by_role("button", name="Show text").first.click()
+    expect(dropped.locator("li")).to_have_count(len(answer["dropped"]))
+    dropped.get_by_role("button", name="Where from").first.click()
     expect(dropped.locator(".text").first).not_to_be_empty()
     shown = page.get_by_role("group", name="Tokens of the budget by section").locator("li").all_inner_texts()
     assert shown == [f"{section['name']} {section['tokens']}" for section in answer["sections"]]
@@ -50,6 +55,7 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
 
 def test_the_keyboard_moves_a_slider_and_the_address_keeps_it(visit: Visit) -> None:
     page = visit.open(QUERY, "The request")
+    page.get_by_text("Limits: the least").click()
     page.get_by_label("Least score").focus()
     for _ in range(3):
         page.keyboard.press("ArrowRight")

@@ -7,7 +7,7 @@ from fractions import Fraction
 from random import Random
 
 from app.context.candidates import Candidate, Heading
-from app.context.packing import PackedPrompt, Packer, Section
+from app.context.packing import PackedPrompt, Packer, Section, StopRule
 
 FRAME = 5
 TITLE = 2
@@ -32,8 +32,8 @@ class Case:
     frame: int = FRAME
     floor: float = FLOOR
 
-    def packed(self) -> PackedPrompt:
-        return Packer(self.sections, self.budget, self.frame, self.floor).pack(price)
+    def packed(self, stop: StopRule | None = None) -> PackedPrompt:
+        return Packer(self.sections, self.budget, self.frame, self.floor, stop).pack(price)
 
     def named(self) -> Mapping[str, Section]:
         return {one.name: one for one in self.sections}

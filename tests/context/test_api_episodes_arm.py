@@ -29,6 +29,19 @@ async def test_an_action_shows_how_it_went_and_what_the_user_said_of_it(api: htt
     }
 
 
+async def test_an_action_says_its_type_once(api: httpx.AsyncClient) -> None:
+    at = {"timestamp": "2026-05-28T08:00:00Z", "agent_id": "a", "user_id": "u", "outcome": "success"}
+    call = {"tool": "payments.refund", "input": {"parcel": 17}}
+    await log(api, action_type="refund", action=call, **at)
+    await log(api, "Lookup of the refund of the parcel", action_type="look", **at)
+    await log(api, "The parcel, by mail", action_type="!", **at)
+    assert set(texts(await ask(api, QUERY, intent="recall"), "episodes")) == {
+        '2026-05-28 (success): refund payments.refund {"parcel":17}',
+        "2026-05-28 look (success): Lookup of the refund of the parcel",
+        "2026-05-28 ! (success): The parcel, by mail",
+    }
+
+
 async def test_a_correction_that_comes_later_is_shown(api: httpx.AsyncClient) -> None:
     at = {"agent_id": "a", "user_id": "u", "action_type": "refund"}
     made = await log(api, "Refunded the parcel\ncorrection: all was right", **at)

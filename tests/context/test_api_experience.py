@@ -18,22 +18,39 @@ async def test_lessons_that_answer_come_first(api: httpx.AsyncClient) -> None:
     await learn(api, heuristics=["Greet in the user's language."], procedural_knowledge="Be brief.\n\nSay sorry first.")
     for intent in ("general", "recall"):
         other = await ask(api, QUERY, intent=intent)
-        assert texts(other, "experience")[0] == "pitfall: Never refund a lost parcel twice.", intent
+        assert texts(other, "experience")[0] == "2026-06-01 pitfall: Never refund a lost parcel twice.", intent
     body = problem_free(await ask(api, QUERY, intent="execute"))
     assert texts(body, "experience") == [
-        "pitfall: Never refund a lost parcel twice.",
+        "2026-06-01 pitfall: Never refund a lost parcel twice.",
+        "2026-06-01 heuristic: Greet in the user's language.",
         "knowledge: Be brief.",
         "knowledge: Say sorry first.",
-        "heuristic: Greet in the user's language.",
     ]
     scores = [one["score"] for one in items(body, "experience")]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > 5 * scores[1] > 0
-    assert [one["id"] for one in items(body, "experience")][:2] == [
+    assert [one["id"] for one in items(body, "experience")][::2] == [
         "experience:known_pitfalls/0",
         "experience:procedural_knowledge/0",
     ]
     assert {one["type"] for one in items(body, "experience")} == {"experience"}
+
+
+async def test_the_newest_lessons_come_first_where_none_answers(service: Service) -> None:
+    api = service.client
+    await register(api)
+    await learn(api, heuristics=[f"Lesson {at}" for at in range(12)])
+    await learn(api, heuristics=[f"Lesson {at}" for at in range(12)])
+    service.clock.move(days=2)
+    await learn(api, known_pitfalls=["Mind the gap."])
+    shown = texts(await ask(api, QUERY), "experience")
+    assert (shown[0], len(shown)) == ("2026-06-03 pitfall: Mind the gap.", 10)
+    service.clock.move(days=2)
+    await learn(api, heuristics=["lesson 7"])
+    assert texts(await ask(api, QUERY), "experience")[:2] == [
+        "2026-06-05 heuristic: Lesson 7",
+        "2026-06-03 pitfall: Mind the gap.",
+    ], "it was learned again"
 
 
 async def test_an_agent_without_experience_has_no_section(api: httpx.AsyncClient) -> None:
@@ -46,7 +63,7 @@ async def test_only_the_best_lessons_have_room(api: httpx.AsyncClient) -> None:
     await register(api)
     await learn(api, heuristics=[f"Lesson {at}" for at in range(40)], tool_patterns=["Look up the parcel"])
     body = await ask(api, QUERY)
-    assert texts(body, "experience")[0] == "tool pattern: Look up the parcel"
+    assert texts(body, "experience")[0] == "2026-06-01 tool pattern: Look up the parcel"
     assert len(texts(body, "experience")) == 10
     bounded = await ask(api, QUERY, sections={"experience": {"limit": 2}})
     assert len(texts(bounded, "experience")) == 2

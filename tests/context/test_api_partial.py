@@ -254,21 +254,19 @@ async def test_without_the_model_words_still_find(service: Service) -> None:
 # --- What is not there ------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_yet_to_begin_has_no_section_and_is_warned_of(service: Service) -> None:
+async def test_a_session_yet_to_begin_has_no_section_and_no_warning(service: Service) -> None:
+    """Its first context comes before its first message, so there is nothing that the caller could do."""
     api = service.client
     await remember(api, LIVES)
     body = problem_free(await ask(api, session_id="tomorrow"))
-    assert (names(body), warned(body)) == (["memories"], ["session_not_begun"])
-    await append(api, said("hello"), session="tomorrow", memorize="none")
-    assert warned(await ask(api, session_id="tomorrow")) == []
-    assert warned(await ask(api)) == []
+    assert (names(body), warned(body)) == (["memories"], [])
 
 
 async def test_a_session_of_another_user_is_as_one_that_has_not_begun(service: Service) -> None:
     api = service.client
     await append(api, said(LIVES), session="theirs", user_id="v")
-    theirs, none = [await ask(api, session_id=session) for session in ("theirs", "tomorrow")]
-    assert (theirs["text"], theirs["warnings"]) == ("", none["warnings"])
+    theirs = await ask(api, session_id="theirs")
+    assert (theirs["text"], theirs["warnings"]) == ("", [])
 
 
 async def test_a_task_that_is_not_there_is_not_found(service: Service) -> None:

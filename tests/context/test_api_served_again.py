@@ -61,7 +61,7 @@ async def test_in_no_shape_is_it_learned(shared: tuple[httpx.AsyncClient, list[s
 
 async def test_a_prompt_shows_it_once(shared: tuple[httpx.AsyncClient, list[str]]) -> None:
     api, (context, _) = shared
-    for name in ("quoted", "as a string of JSON", "escaped as HTML without its end", "without its tags"):
+    for name in ("quoted", "as a string of JSON", "without its tags"):
         await append(api, said(SHAPES[name](context)), session=f"shown {name}", memorize="none", **ANOTHER)
         asked = await ask(api, "And now?", session_id=f"shown {name}", exclude=["memories", "experience"], **ANOTHER)
         assert SECRET not in asked["text"]
@@ -75,7 +75,7 @@ async def test_a_tools_word_that_was_served_as_data_is_not_learned(service: Serv
     await append(api, [{"role": "tool", "tool_call_id": "c", "content": result}])
     turns = (await ask(api, "Where?", session_id="s", format="messages"))["messages"]
     (fenced,) = [one["content"] for one in turns if SECRET in one["content"]]
-    for number, name in enumerate(("as it was", "quoted", "without its end", "as a string of JSON", "escaped as HTML")):
+    for number, name in enumerate(("as it was", "quoted", "without its end", "as a string of JSON", "in a code fence")):
         message = SHAPES[name](fenced)
         await append(api, said(message), session=f"next{number}")
         (learned,) = await memories(api, session_id=f"next{number}")

@@ -86,9 +86,9 @@ async def test_at_a_sessions_start_the_last_three_sessions_are_told(service: Ser
     await append(api, said("hi", "there"), "begun")
     body = problem_free(await ask(api, QUERY, **session))
     assert texts(body, "summary") == [
-        "2026-05-04 last session: Talk number four.",
-        "2026-05-03 last session: Talk number three.",
-        "2026-05-02 last session: Talk number two.",
+        "session of 2026-05-04: Talk number four.",
+        "session of 2026-05-03: Talk number three.",
+        "session of 2026-05-02: Talk number two.",
     ]
     if session:
         await append(api, said("a third message"), session["session_id"])
@@ -101,7 +101,7 @@ async def test_only_sessions_of_the_same_agent_and_user_are_told(service: Servic
     await talked(service, "others", "Of another user.", 2, user_id="v")
     await talked(service, "elsewhere", "With another agent.", 3, agent_id="b")
     api = service.client
-    assert texts(await ask(api, QUERY), "summary") == ["2026-05-01 last session: Mine."]
+    assert texts(await ask(api, QUERY), "summary") == ["session of 2026-05-01: Mine."]
     nobody = (await api.post("/v1/context", json={"agent_id": "a", "query": QUERY})).json()
     assert "summary" not in {section["name"] for section in nobody["sections"]}
     bound = await service.key(users=["v"])
@@ -121,7 +121,7 @@ async def test_summaries_that_do_not_hold_any_more_are_not_told(service: Service
     await api.patch(f"/v1/memories/{ids['expired']}", json={"expires_at": "2026-06-01T00:00:01Z"})
     await api.patch(f"/v1/memories/{ids['later']}", json={"event_at": "2027-01-01T00:00:00Z"})
     service.clock.move(days=1)
-    assert texts(await ask(api, QUERY, min_trust=0.5), "summary") == ["2026-05-06 last session: The stays one."]
+    assert texts(await ask(api, QUERY, min_trust=0.5), "summary") == ["session of 2026-05-06: The stays one."]
     past = await ask(api, QUERY, now="2026-05-04T12:00:00Z")
     assert "stays" not in str(texts(past, "summary")), "it lies after that time"
 

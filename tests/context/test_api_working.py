@@ -28,9 +28,9 @@ async def test_a_step_too_long_for_the_section_is_cut_and_not_left_out(api: http
     await note(api, "mind the gap")
     for budget in (300, 1000, 4000):
         shown = texts(await ask(api, "?", task_id="t", token_budget=budget, citations="numbers"), "working")
-        assert shown[0].startswith("step 0 [in_progress]: carry one more load")
+        assert shown[0].startswith("step 1 [in_progress]: carry one more load")
         assert shown[0].endswith(CUT_MARK)
-        assert {"goal [pending]: find out", "step 1 [pending]: rest", "context focus: speed"} <= set(shown)
+        assert {"goal [pending]: find out", "step 2 [pending]: rest", "context focus: speed"} <= set(shown)
 
 
 async def test_entries_of_a_task_have_ids_of_their_own_whatever_its_keys_are(api: httpx.AsyncClient) -> None:

@@ -30,6 +30,7 @@ from tests.support.declared import (
     thing,
     unit,
 )
+from tests.support.memories import eventually
 from tests.support.properties import on_a_store
 from tests.support.views import View, view
 
@@ -44,6 +45,16 @@ async def seen(store: Store, tenant: str = T, collection: Collection = ENTRIES) 
     where = Or((Eq("kind", "a"), Has("tags", "t"), And((Range("weight", ge=1), Range("created_at", gt=at(1))))))
     query = ask("tea roses 2023 键", tenant=tenant, pairs=EVERY_PAIR, where=where, vector=random_vector(1))
     return await view(store, collection, query)
+
+
+async def see_the_same(one: Store, other: Store, tenant: str = T) -> None:
+    """Both find the same at once. Term statistics may come from an index that follows the writes a little later."""
+    assert (await seen(one, tenant)).rows == (await seen(other, tenant)).rows
+
+    async def agree() -> bool:
+        return await seen(one, tenant) == await seen(other, tenant)
+
+    await eventually(agree)
 
 
 # --- By increments and cold -------------------------------------------------------------------------------------------
@@ -150,7 +161,7 @@ async def test_a_scope_kept_up_to_date_equals_one_read_anew(
         if searched:
             assert set((await seen(store, tenant)).rows) == set(plan.live)
     cold = await open_store()
-    assert await seen(store, tenant) == await seen(cold, tenant)
+    await see_the_same(store, cold, tenant)
     assert await store.scope_facts(ENTRIES, tenant, EVERY_PAIR) == await cold.scope_facts(ENTRIES, tenant, EVERY_PAIR)
     await cold.close()
 
@@ -164,7 +175,7 @@ async def test_hundreds_of_changes_leave_a_scope_as_one_read_anew(store: Store, 
         await store.commit(plan.changes([("rewrite", 5 * i + j, {"kind": "b"}, (TEXTS[j], j)) for j in range(3)]))
         await seen(store)
     await store.commit(plan.changes([("delete kind", "a")]))
-    assert await seen(store) == await seen(await open_store())
+    await see_the_same(store, await open_store())
     assert set((await seen(store)).rows) == set(plan.live)
 
 
@@ -178,7 +189,7 @@ async def test_a_second_opener_sees_each_commit_of_the_first(store: Store, secon
         assert set((await seen(second_store)).rows) == {f"e{j}" for j in range(i + 1)}
     await store.commit([Delete(ENTRIES, T, "e0"), Update(ENTRIES, T, "e1", set={"kind": "b"})])
     assert (await seen(second_store)).matched == {"e2", "e3", "e4"}
-    assert await seen(second_store) == await seen(store)
+    await see_the_same(second_store, store)
 
 
 async def test_two_openers_write_at_once_and_lose_nothing(store: Store, second_store: Store) -> None:
@@ -189,7 +200,7 @@ async def test_two_openers_write_at_once_and_lose_nothing(store: Store, second_s
     assert sorted(committed.allocated["c"] for committed in done) == list(range(1, 61))
     assert (await second_store.get(THINGS, T, "one") or {})["score"] == 60
     assert len((await seen(store)).rows) == 60
-    assert await seen(store) == await seen(second_store)
+    await see_the_same(store, second_store)
 
 
 async def test_handles_of_one_opener_are_not_those_of_what_came_later(store: Store, second_store: Store) -> None:
@@ -213,7 +224,7 @@ async def test_many_deletions_reach_a_copy_that_was_made_before_them(
     await store.commit([DeleteWhere(ENTRIES, T, Eq("kind", "gone"))])
     await store.commit([entry("tea", "after")])
     assert len((await seen(second_store)).rows) == left + 1
-    assert await seen(store) == await seen(second_store)
+    await see_the_same(store, second_store)
 
 
 @pytest.fixture
@@ -246,10 +257,11 @@ async def test_large_scopes_are_as_exact_as_small_ones(store: Store, second_stor
     await store.commit(made[100:])
     answers = await asyncio.gather(*(seen(second_store) for _ in range(2)), *(seen(store) for _ in range(2)))
     assert len(answers[0].rows) == many
-    assert all(answer == answers[0] for answer in answers)
+    assert all(answer.rows == answers[0].rows for answer in answers)
+    await see_the_same(store, second_store)
     await store.commit([DeleteWhere(ENTRIES, T, Eq("kind", "a")), Update(ENTRIES, T, "e1", set={"kind": "x"})])
     assert len((await seen(second_store)).rows) == many // 2
-    assert await seen(store) == await seen(second_store)
+    await see_the_same(store, second_store)
 
 
 async def test_a_large_scope_that_shrinks_while_it_is_read_is_answered(store: Store, second_store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ from hypothesis import strategies as st
 from app.errors import QuotaExceeded
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
+from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, Usage, WithinQuota, total
 from app.storage.protocol import DecayRule, Store
 from app.storage.schema import EVERYTHING, Eq
 from app.storage.transfer import MovableStore
 from tests.contract.conftest import COLLECTIONS
-from tests.support.declared import COUNTED, ENTRIES, at, entry, fresh, search_entry, thing
+from tests.support.declared import COUNTED, DIM, ENTRIES, THINGS, at, entry, fresh, search_entry, thing
 from tests.support.properties import on_a_store
+from tests.support.stores import closed_in_the_end, opener_of
 
 pytestmark = pytest.mark.anyio
 
@@ -168,3 +171,17 @@ async def invent_count(store: Any) -> None:
     else:
         counts = {COUNTED.name: {"records": 1, "bytes": 9}}
         await store._database["recalld_usage"].insert_one({"_id": "gone", "tenant_id": "gone", "collections": counts})
+
+
+async def test_what_a_later_release_counts_is_counted_at_its_start(settings: Settings, store: Store) -> None:
+    """The releases before counted the notes, and no things. A thing counts by its bytes, for the tenant it names."""
+    await store.commit([note("a", tenant="t"), thing("b", tenant="system", name="payer")])
+    later = replace(THINGS, counted=True, only_bytes=True, payer="name")
+    async with closed_in_the_end(opener_of(settings, (COUNTED, later), DIM)) as opener:
+        opened = await opener()
+        (one,) = (await opened.accounting.stored())["payer"].values()
+        assert (one.records, one.bytes > 0) == (0, True)
+        assert await opened.accounting.recount() == []
+        await opened.commit([Delete(later, "system", "b")])
+        assert "payer" not in await opened.accounting.stored()
+        assert (await usage_of(opened, "t")).records == 1

@@ -34,7 +34,7 @@ def test_the_multilingual_model_that_is_not_here_is_named_with_its_command(tmp_p
 def test_the_multilingual_model_is_the_folder_that_the_extra_makes(tmp_path: Path) -> None:
     folder = tmp_path / "multilingual-e5-small-aligned"
     folder.mkdir()
-    (folder / "model.onnx").symlink_to(MINILM)
+    (folder / "model.onnx").symlink_to(MINILM.file)
     shutil.copy(DATA / "tokenizer.json", folder)
     (folder / "config_sentence_transformers.json").write_text(
         '{"prompts": {"query": "query: ", "passage": "passage: "}}'

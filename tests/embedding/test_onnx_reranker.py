@@ -145,7 +145,7 @@ def test_what_is_no_reranker_is_refused(tmp_path: Path) -> None:
 
 def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "minilm", "overlap")
-    (folder / "model.onnx").write_bytes(MINILM.read_bytes())
+    (folder / "model.onnx").write_bytes(MINILM.file.read_bytes())
     with pytest.raises(RerankerInvalid, match=r"the model's inputs are \['input_ids'\]"):
         load_reranker(folder, threads=1)
 

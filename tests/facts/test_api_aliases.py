@@ -350,3 +350,17 @@ async def test_two_names_said_at_once_leave_one_home(api: httpx.AsyncClient) -> 
     await asyncio.gather(*(tell(api, city, subject=name, **owner) for owner in owners for city, name in told))
     for owner in owners:
         assert len(await homes(api, "Ada", **owner)) == 1
+
+
+async def test_one_name_too_many_is_told_with_the_limit(api: httpx.AsyncClient) -> None:
+    """An entity and 49 aliases are 50 names."""
+    owner = {"agent_id": "a", "user_id": "limits"}
+    path = "/v1/graph/entities/Ada/aliases"
+    for first in (0, 20, 40):
+        aliases = [f"Name {n}" for n in range(first, min(first + 20, 49))]
+        assert (await api.post(path, json={**owner, "aliases": aliases})).status_code == 201
+    refused = problem(await api.post(path, json={**owner, "aliases": ["Name 50", "Name 51"]}), 409, "limit_reached")
+    assert "at most 50 names" in refused["detail"]
+    assert "make it 52" in refused["detail"]
+    assert "changed meanwhile" not in refused["title"]
+    assert (await api.post(path, json={**owner, "aliases": ["Name 7"]})).status_code == 200  # it is known

@@ -39,9 +39,15 @@ NOW, EVER = "2026", ""
 
 
 def known(
-    name: str, start: str, end: str = OPEN_END, trust: float = 1.0, cardinality: Cardinality = "one"
+    name: str,
+    start: str,
+    end: str = OPEN_END,
+    trust: float = 1.0,
+    cardinality: Cardinality = "one",
+    *,
+    assumed: bool = False,
 ) -> Statement:
-    return Statement(f"{name}{start}", (name, "entity"), ValidSpan(start, end), trust, cardinality)
+    return Statement(f"{name}{start}", (name, "entity"), ValidSpan(start, end), trust, cardinality, assumed=assumed)
 
 
 def say(name: str, start: str | None = None, end: str = OPEN_END, trust: float = 1.0, **fields: Any) -> Assertion:
@@ -64,6 +70,7 @@ def after(live: list[Statement], said: Assertion) -> list[Row]:
 
 
 HOME = known("NY", "2019")
+TOLD = known("NY", "2025", assumed=True)
 OPEN = OPEN_END
 
 
@@ -81,6 +88,23 @@ OPEN = OPEN_END
             [known("Rome", "2021", "2022")],
             say("NY", "2019"),
             [("NY", "2019", "2021"), ("Rome", "2021", "2022"), ("NY", "2022", OPEN)],
+        ),
+        # a start that nobody gave is the latest that it can be: what is told later with a start goes before it
+        ([TOLD], say("Boston", "2024"), [("Boston", "2024", OPEN)]),
+        (
+            [known("Rome", "2019", "2025"), TOLD],
+            say("Boston", "2024"),
+            [("Rome", "2019", "2024"), ("Boston", "2024", OPEN)],
+        ),
+        ([TOLD], say("Boston", EVER), [("Boston", EVER, "2025"), ("NY", "2025", OPEN)]),
+        ([TOLD], say("Boston"), [("NY", "2025", NOW), ("Boston", NOW, OPEN)]),
+        ([TOLD], say("Boston", "2025-06"), [("NY", "2025", "2025-06"), ("Boston", "2025-06", OPEN)]),
+        ([TOLD], say("Boston", "2019", "2021"), [("Boston", "2019", "2021"), ("NY", "2025", OPEN)]),
+        ([TOLD], say("Boston", "2024", trust=0.9), [("Boston", "2024", "2025"), ("NY", "2025", OPEN)]),
+        (
+            [known("Rome", "2024", "2025"), known("Boston", "2025-06")],
+            say("NY", "2023"),
+            [("NY", "2023", "2024"), ("Rome", "2024", "2025"), ("NY", "2025", "2025-06"), ("Boston", "2025-06", OPEN)],
         ),
         # a span with an end stands as it is said: it bounds, splits or replaces
         ([HOME], say("Rome", "2021", "2022"), [("NY", "2019", "2021"), ("Rome", "2021", "2022"), ("NY", "2022", OPEN)]),

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.auth.keys import Keys, NewKey
 from app.feed.endpoints import KINDS
 from app.feed.service import ChangeFeed, Wanted
 from app.lifespan import COLLECTIONS
@@ -270,6 +271,20 @@ async def test_a_key_sees_the_changes_of_what_it_may_read(service: Service) -> N
     assert await changes(api, await service.key("other")) == []
 
 
+async def test_a_key_bound_to_a_user_sees_agents_as_their_route_shows_them(service: Service) -> None:
+    agent = {"agent_id": "a", "name": "A", "system_prompt": "s3cret", "settings": {"extraction_instructions": "s3cret"}}
+    full = await service.key()
+    assert (await service.client.post("/v1/agents", json=agent, headers=full)).status_code == 201
+    lesson = {"procedural_knowledge": "s3cret"}
+    assert (await service.client.patch("/v1/agents/a/experience", json=lesson, headers=full)).status_code == 200
+    for key in (await service.key(users=["u"]), full):
+        shown = (await service.client.get("/v1/agents/a", headers=key)).json()
+        told_of = await changes(service.client, key, kind="agent", include="record")
+        assert told_of
+        assert all(change["record"] == shown for change in told_of)
+        assert ("s3cret" in str(told_of)) == (key is full)
+
+
 async def test_an_erased_user_leaves_a_mark_that_names_nobody(service: Service) -> None:
     api = service.client
     full, bound = await service.key(verbs="read,write,admin"), await service.key(users=["v"])
@@ -367,7 +382,7 @@ async def test_streams_are_capped(start: Starter, settings: Settings) -> None:
 
 async def test_a_stream_asks_whether_its_key_is_still_valid(service: Service) -> None:
     resources = service.resources
-    feed = ChangeFeed(resources.store, Scope("default"), COLLECTIONS, resources.clock, heartbeat=0.01)
+    feed = ChangeFeed(resources.store, Scope("default"), resources.clock, heartbeat=0)  # each idle turn says so
     asked: list[bool] = []
 
     async def allowed() -> bool:
@@ -378,6 +393,23 @@ async def test_a_stream_asks_whether_its_key_is_still_valid(service: Service) ->
         parts = [part async for part in feed.events(None, Wanted(), ending=lambda: False, allowed=allowed)]
     assert asked == [True, True, False]
     assert [part.startswith(b": alive\nid: ") for part in parts] == [False, True, True]
+
+
+async def test_a_revoked_key_is_told_of_nothing_more(service: Service) -> None:
+    keys = Keys(service.resources.store, service.resources.clock)
+    key, doc = await keys.create(NewKey("default", "reader", ["read"], requests_per_second=1))
+    full = await service.key()
+    body = {**PAIR, "content": "tea"}
+    async with streaming(service, "after=now&kind=memory", Authorization=f"Bearer {key}") as stream:
+        await stream.opened()
+        for content in ("tea", "coffee", "water"):  # more pages than the key has requests
+            await service.client.post("/v1/memories", json={**body, "content": content}, headers=full)
+            assert (await stream.change())["kind"] == "memory"
+        await keys.revoke(doc["id"])
+        await service.client.post("/v1/memories", json={**body, "content": "milk"}, headers=full)
+        with pytest.raises(EOFError):
+            await stream.block()
+        assert stream.ended
 
 
 async def test_an_idle_stream_writes_nothing(service: Service) -> None:

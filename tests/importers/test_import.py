@@ -9,7 +9,7 @@ import pytest
 
 from app.core.schemas import identifier
 from app.importers import formats
-from app.importers.loader import DefaultOwner, ImportRecord, SkippedRecord, bring, mapped_id
+from app.importers.loader import DefaultOwner, ImportRecord, SkippedEntry, bring, mapped_id
 from app.storage.schema import Doc
 from tests.support.command import Run
 from tests.support.identifiers import KNOWN, WRONG, decomposed
@@ -152,7 +152,7 @@ def bodies(found: list[Any], kind: str) -> list[Doc]:
 
 
 def left(found: list[Any]) -> dict[str, str]:
-    return {one.where: one.reason for one in found if isinstance(one, SkippedRecord)}
+    return {one.where: one.reason for one in found if isinstance(one, SkippedEntry)}
 
 
 def test_mem0() -> None:
@@ -333,7 +333,7 @@ def test_what_a_letta_agent_sends_by_its_tool_is_what_it_said() -> None:
         ("assistant", "Since May."),
         ("assistant", "Anything else?"),
     ]
-    skipped = {one.where: one for one in found if isinstance(one, SkippedRecord)}
+    skipped = {one.where: one for one in found if isinstance(one, SkippedEntry)}
     at = "/agents/0/messages"
     assert {where: one.is_memory for where, one in skipped.items()} == {
         f"{at}/1": False,
@@ -458,3 +458,15 @@ async def test_a_session_with_other_messages_stays_as_it_is(api: httpx.AsyncClie
     other = {"session_id": "zep-t 1", "agent_id": "support", "user_id": "bob"}
     assert (await api.post("/v1/sessions", json=other)).status_code == 201
     assert (await bring(list(formats.read_zep({"threads": ZEP["threads"]}, ADA)), Called(api))).there == {}
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_file_of_another_system_is_told_by_its_name(data: Path, run: Run, tmp_path: Path, bare: bool) -> None:
+    file = tmp_path / "memories.json"
+    file.write_text(json.dumps(MEM0["results"] if bare else MEM0))
+    for more in ((), ("--dry-run",)):
+        refused = run("import", "--from", "zep", str(file), "--user", "ada", *more)
+        assert refused.returncode == 1
+        assert "it reads as a file of mem0" in refused.stderr
+        assert "import it with --from mem0" in refused.stderr
+    assert not data.exists()

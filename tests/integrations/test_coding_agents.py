@@ -4,9 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -139,6 +142,100 @@ def test_it_never_stops_the_agent(server: Server) -> None:
     assert "401" in hook(claude("UserPromptSubmit", "d3", prompt="Hi"), url, RECALLD_KEY="rk_wrong")[1]
 
 
+# --- Into the settings of an agent, and out again ---------------------------------------------------------------------
+
+AGENTS = {"claude-code": "claude-code.settings.json", "cursor": "cursor.hooks.json"}
+MINE: dict[str, Json] = {
+    "claude-code": {
+        "model": "opus",
+        "permissions": {"allow": ["Bash(ls:*)"]},
+        "hooks": {
+            "Stop": [{"matcher": "x", "hooks": [{"type": "command", "command": "say done \u00e4"}]}],
+            "PreToolUse": [],
+        },
+    },
+    "cursor": {"version": 1, "hooks": {"beforeSubmitPrompt": [{"command": "./check.sh"}]}, "mine": None},
+}
+
+
+def manage(home: Path, *arguments: str, script: Path = HOOK) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", str(script), *arguments]
+    env = {**os.environ, "HOME": str(home)}
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_it_is_added_beside_what_is_there_and_taken_out_again(tmp_path: Path, agent: str) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps(MINE[agent]))
+    file.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(file)
+    assert manage(tmp_path, "install", agent, str(link)).returncode == 0
+    added = json.loads(file.read_text())
+    for event, entries in json.loads((FOLDER / AGENTS[agent]).read_text())["hooks"].items():
+        assert added["hooks"][event] == [*MINE[agent]["hooks"].get(event, []), *entries]
+    assert {name: value for name, value in added.items() if name != "hooks"} == {
+        name: value for name, value in MINE[agent].items() if name != "hooks"
+    }
+    assert list(added) == list(MINE[agent]), "in their order"
+
+    before = file.read_text()
+    assert "as it was" in manage(tmp_path, "install", agent, str(link)).stdout
+    assert file.read_text() == before
+    own = tmp_path / ".recalld" / "recalld_hook.py"
+    assert own.read_text() == HOOK.read_text()
+    assert manage(tmp_path, "remove", agent, str(link), script=own).returncode == 0
+    assert json.loads(file.read_text()) == MINE[agent]
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"), [("claude-code", ".claude/settings.json"), ("cursor", ".cursor/hooks.json")]
+)
+def test_without_settings_it_makes_those_of_the_repository_and_removes_them(
+    tmp_path: Path, agent: str, place: str
+) -> None:
+    assert "as it was" in manage(tmp_path, "remove", agent).stdout
+    assert manage(tmp_path, "install", agent).returncode == 0
+    assert json.loads((tmp_path / place).read_text()) == json.loads((FOLDER / AGENTS[agent]).read_text())
+    assert manage(tmp_path, "remove", agent).returncode == 0
+    assert not (tmp_path / place).exists()
+
+
+def test_a_hook_in_one_entry_with_another_is_taken_out_alone(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    hooks = [{"type": "command", "command": one} for one in ("lint", "python3 ~/.recalld/recalld_hook.py")]
+    file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": hooks}]}}))
+    assert manage(tmp_path, "remove", "claude-code", str(file)).returncode == 0
+    assert json.loads(file.read_text()) == {"hooks": {"Stop": [{"hooks": hooks[:1]}]}}
+
+
+@pytest.mark.parametrize("text", ["{// a comment\n}", "[]", '{"hooks": [1]}', '{"hooks": {"Stop": [1]}}'])
+def test_settings_that_it_does_not_understand_stay_as_they_are(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(text)
+    for action in ("install", "remove"):
+        refused = manage(tmp_path, action, "claude-code", str(file))
+        assert refused.returncode == 1
+        assert "nothing was changed" in refused.stderr
+        assert "Traceback" not in refused.stderr
+    assert file.read_text() == text
+    assert manage(tmp_path, "install", "emacs").returncode == 2
+
+
+def test_two_folders_of_one_name_are_two_agents(server: Server) -> None:
+    url = str(server.client.base_url)
+    said = "We deploy the shop with Kamal."
+    assert hook(claude("UserPromptSubmit", "f1", "/src/shop", prompt=said), url, RECALLD_USER="two")[1] == ""
+    here = hook(claude("SessionStart", "f2", "/src/shop/", source="startup"), url, RECALLD_USER="two")[0]
+    there = hook(claude("SessionStart", "f3", "/old/shop", source="startup"), url, RECALLD_USER="two")[0]
+    assert said in here["hookSpecificOutput"]["additionalContext"]
+    assert there == {}
+    assert server.client.get("/v1/sessions/f1").json()["agent_id"].startswith("shop-")
+
+
 @pytest.mark.parametrize(
     ("file", "events"),
     [
@@ -152,3 +249,65 @@ def test_the_files_to_copy_name_each_event_and_the_hook(file: str, events: set[s
     for (entry,) in hooks.values():
         (command,) = [one["command"] for one in entry.get("hooks", [entry])]
         assert Path(command.split("/")[-1]).name == HOOK.name
+
+
+class Redirecting(BaseHTTPRequestHandler):
+    """Answers every request with a redirect, and keeps what it was sent."""
+
+    status, target = 302, ""
+    received: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        self.received.append((self.path, self.headers["authorization"]))
+        self.rfile.read(int(self.headers["content-length"] or 0))
+        self.send_response(self.status)
+        self.send_header("location", self.target + self.path)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    do_POST = do_GET  # noqa: N815 (the base class calls it so)
+
+    def log_message(self, *args: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def redirecting(status: int, target: str) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """Yields the address of such a server and what it receives."""
+    kind = type("Own", (Redirecting,), {"status": status, "target": target, "received": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", kind.received  # type: ignore[attr-defined]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_the_key_and_what_was_said_go_to_no_other_host(status: int) -> None:
+    """A name that expired, a portal of a café, a proxy that was taken over: each answers with a redirect."""
+    with redirecting(200, "") as (other, stolen), redirecting(status, other) as (url, received):
+        event = claude("SessionEnd", "secret")
+        answer, errors = hook(event, url, RECALLD_KEY="rk_secret")
+        assert answer == {}
+        assert errors.startswith("recalld hook: ")
+        assert received == [("/v1/sessions/secret/end", "Bearer rk_secret")]
+        assert stolen == []
+
+
+def test_a_redirect_on_the_same_host_is_followed() -> None:
+    with redirecting(303, "/moved") as (url, received):
+        hook(claude("SessionEnd", "s"), url, RECALLD_KEY="rk_secret")
+        assert [path for path, _ in received][:2] == ["/v1/sessions/s/end", "/moved/v1/sessions/s/end"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://ada:hunter2@127.0.0.1:9", "ada:hunter2@127.0.0.1", "http://127.0.0.1:9/?key=hunter2"]
+)
+def test_a_password_in_the_address_is_not_printed(url: str) -> None:
+    answer, errors = hook(claude("SessionEnd", "s"), url)
+    assert answer == {}
+    assert errors.startswith("recalld hook: ")
+    assert "hunter2" not in errors

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.errors import Conflict, StoreUnavailable
+from app.errors import Conflict, LLMUnavailable, StoreUnavailable
 from app.jobs import queue
 from app.jobs import runner as running
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
@@ -42,6 +42,24 @@ async def operation(store: Store, operation_id: str) -> Doc:
     doc = await store.get(OPERATIONS, "acme", operation_id)
     assert doc is not None
     return doc
+
+
+async def test_a_model_that_is_down_is_logged_by_its_reason_without_a_stack(
+    store: Store, clock: TurnedClock, runner: MakeRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def down(_: Run) -> Done:
+        raise LLMUnavailable("The model's server cannot be reached.")
+
+    async def broken(_: Run) -> Done:
+        raise ValueError("x")
+
+    for kind in ("down", "broken"):
+        await ask(store, clock, kind)
+        assert await runner(down=down, broken=broken).step()
+    told = {vars(record)["kind"]: record for record in caplog.records if record.message == "job failed"}
+    assert vars(told["down"])["reason"] == "The model's server cannot be reached."
+    assert told["down"].exc_info is None
+    assert told["broken"].exc_info is not None, "a fault of ours shows its place"
 
 
 async def test_an_operation_is_queued_runs_makes_progress_and_succeeds(

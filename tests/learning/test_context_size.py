@@ -50,7 +50,7 @@ async def test_a_summary_alone_goes_to_the_small_model_with_few_tokens(service: 
     await talk(service, "I prefer green tea.")
     await end(service)
     sent = [(seen.body["model"], seen.body["max_tokens"]) for seen in llm.server.seen]
-    assert sent == [("smaller", 600), ("scripted", 1024)]
+    assert sent == [("smaller", 600), ("scripted", 1024), ("scripted", 1024), ("scripted", 1024)]
 
 
 def test_a_large_context_has_the_longest_stretch_and_a_small_one_a_shorter() -> None:

@@ -91,8 +91,13 @@ async def test_a_task_that_ends_is_learned_from_as_a_session_is(
     await api.patch("/v1/tasks/v", json={"status": "completed"})
     assert await work(service) == 1
     assert llm.asked == []
-    await api.patch("/v1/tasks/t0", json={"status": "completed"})
+    ended = (await api.patch("/v1/tasks/t0", json={"status": "completed"})).json()
     await work(service)
+    learning = (await api.get(f"/v1/operations/{ended['operation_id']}")).json()
+    assert (learning["kind"], learning["session_id"], learning["status"]) == ("post_conversation", "s", "succeeded")
+    renamed = (await api.patch("/v1/tasks/t0", json={"goal": "Find two films"})).json()
+    assert renamed["operation_id"] is None
+    assert "operation_id" not in (await api.get("/v1/tasks/t0")).json()
     assert [memory["content"] for memory in await kept(service)] == ["The user prefers action films."]
     asked = len(llm.asked)
     for number, status in ((1, "failed"), (2, "completed"), (3, "completed")):
@@ -186,7 +191,7 @@ async def test_what_was_served_is_not_learned_again(service: Service, llm: Model
     done = await end(service)
     (shown,) = llm.shown("LearnedMemories")
     assert [line["text"] for line in shown["conversation"]] == ["Please whisper."]
-    assert done["result"]["parts"]["memories"]["dropped"] == {"empty": 1}
+    assert done["result"]["parts"]["memories"]["dropped"] == {"invalid": 1}
     assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Please whisper."]
 
 
@@ -223,13 +228,13 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
         "facts": [
             {**home, "object": "Boston", "valid_from": "2026-05-01T00:00:00Z", "message_seqs": [1]},
             {**home, "object": "Mars", "valid_from": None, "message_seqs": [77]},
-            {**home, "object": "Venus", "valid_from": None, "message_seqs": [1]},
+            {**home, "object": "Venus base 4711", "valid_from": None, "message_seqs": [1]},
             {**home, "object": "May", "valid_from": "some day", "message_seqs": [1], "cardinality": "few"},
         ]
     }
     done = await end(service)
     facts = done["result"]["parts"]["facts"]
-    assert facts["dropped"] == {"unfounded": 1, "not_said": 1, "invalid": 1}
+    assert facts["dropped"] == {"not_quoted": 1, "reworded": 1, "invalid": 1}
     (shown,) = llm.shown("LearnedFacts")
     assert shown["user_name"] == "Ada"
     assert shown["known_facts"] == [{"subject": "Ada", "predicate": "lives_in", "object": "New York"}]
@@ -243,10 +248,31 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Boston"
 
 
+async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    work: Json = {"subject": "Mira", "predicate": "works_for", "cardinality": "one"}
+    known = {**PAIR, **work, "object": "Statoil", "valid_from": "2020-01-01T00:00:00Z"}
+    assert (await api.post("/v1/facts", json=known)).status_code == 201
+    await api.patch("/v1/users/u/profile", json={"home": "Bergen"})
+    await talk(service, "Mira worked for Telenor before. I lived in Oslo then.", "Noted.")
+    over: Json = {"valid_from": None, "message_seqs": [1], "holds": "past"}
+    home = {"subject": "user", "predicate": "lives_in", "cardinality": "one", "object": "Oslo"}
+    llm.says["LearnedFacts"] = {"facts": [{**work, **over, "object": "Telenor"}, {**home, **over}]}
+    done = await end(service)
+    assert done["result"]["parts"]["facts"]["dropped"] == {"reworded": 1}, "the profile has one home at a time"
+    where = {"user_id": "u", "predicate": "works_for"}
+    for as_of, firms in (("2019-06-01T00:00:00Z", {"Telenor"}), ("2026-05-02T00:00:00Z", {"Statoil", "Telenor"})):
+        page = await api.get("/v1/facts", params={**where, "as_of": as_of})
+        assert {fact["object"] for fact in page.json()["items"]} == firms, "when it ended is not known"
+    assert [fact["object"] for fact in (await api.get("/v1/facts", params=where)).json()["items"]] == ["Statoil"]
+    assert (await api.get("/v1/users/u/profile")).json()["home"] == "Bergen"
+    remembered = "Mira worked for Telenor before. I lived in Oslo then."
+    assert [memory["content"] for memory in await kept(service)] == [remembered]
+
+
 async def test_a_session_that_remembers_nothing_is_not_learned_from(service: Service, llm: Model) -> None:
     await talk(service, *FILMS, memorize="none")
     done = await end(service)
-    assert [shape for shape, *_ in llm.asked] == ["Summary"]
+    assert [shape for shape, *_ in llm.asked] == ["Summary", "SecondLook"]
     assert done["result"]["parts"].pop("summary")["status"] == "done"
     assert {part["status"] for part in done["result"]["parts"].values()} == {"skipped"}
     assert await kept(service) == []
@@ -262,7 +288,7 @@ async def test_without_a_model_it_is_said_what_was_left_out(service: Service, ap
     done = await end(service)
     assert done["status"] == "succeeded"
     parts = done["result"]["parts"]
-    assert [parts.pop(name)["status"] for name in ("interaction", "summary")] == ["done", "done"]
+    assert [parts.pop(name)["status"] for name in ("interaction", "summary")] == ["done", "skipped"]
     assert {part["reason"] for part in parts.values()} == {"no language model is configured"}
     (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
     assert met["summary"] == "Recommend me a film."
@@ -282,7 +308,7 @@ async def test_a_part_that_fails_is_tried_again_alone(service: Service, llm: Mod
     llm.says["Summary"] = {"summary": "They talked of films."}
     asked = len(llm.asked)
     assert await work(service, minutes=1) == 1
-    assert {shape for shape, *_ in llm.asked[asked:]} == {"Summary"}
+    assert {shape for shape, *_ in llm.asked[asked:]} == {"Summary", "SecondLook"}
     done = await operation(service, waiting["operation_id"])
     assert (done["status"], done["result"]["parts"]["summary"]["status"]) == ("succeeded", "done")
     assert len(await kept(service)) == 1

@@ -42,6 +42,24 @@ async def test_a_day_is_told_and_goes_on_where_late_logs_come(
     assert [episode["content"] for episode in llm.shown("DayText")[1]["episodes"]] == ["Rolled it back"]
 
 
+async def test_a_day_has_no_number_that_no_log_has(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
+    await log_all(api, act("Deployed the shop to 3 of 14 hosts", outcome="success", timestamp=DAY))
+    service.clock.move(days=40)
+    llm.says["DayText"] = {"text": "The shop runs on 3 of 14 hosts. It cost 4711 euros. All went well."}
+    memory = await rolled_up(service)
+    assert memory["content"].endswith("1 work. The shop runs on 3 of 14 hosts. All went well.")
+
+
+async def test_nobody_looks_at_a_day_again_so_its_numbers_stand_in_digits(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await log_all(api, act("Deployed the shop to all hosts", outcome="success", timestamp=DAY))
+    service.clock.move(days=40)
+    llm.says["DayText"] = {"text": "The shop runs on 7 hosts. All went well."}
+    memory = await rolled_up(service)
+    assert memory["content"].endswith("1 work. All went well.")
+
+
 async def test_a_model_that_fails_keeps_no_day_back(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await log_all(api, act("Deployed the shop", outcome="success", timestamp=DAY))
     service.clock.move(days=40)

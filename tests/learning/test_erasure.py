@@ -64,4 +64,4 @@ async def test_learning_under_way_stores_nothing(
     await working
     await work(service, minutes=10)
     assert await stored(service) == []
-    assert (await api.get("/v1/sessions/other")).json()["summary"] == "(extract) user: I prefer coffee."
+    assert (await api.get("/v1/sessions/other")).json()["summary"] == "They talked."

@@ -3,11 +3,10 @@
 import httpx
 import pytest
 
-from app.settings import JobSettings, Settings
-from tests.conftest import Service, Starter
+from tests.conftest import Service
 from tests.context.test_api_served_again import ANOTHER, served_prompts
 from tests.learning.test_extract import extract
-from tests.support.learning import end, summaries, work
+from tests.support.learning import end
 from tests.support.memories import Json
 from tests.support.model import Model
 from tests.support.reshaping import AFTER, BEFORE, SECRET, SHAPES
@@ -39,20 +38,9 @@ async def test_no_model_is_shown_what_was_served(service: Service, llm: Model) -
 
 async def test_an_extraction_is_not_shown_it_either(service: Service, llm: Model) -> None:
     served = await served_prompts(service.client)
-    for name in ("quoted", "in JSON in JSON", "without its tags", "escaped as HTML, three times"):
+    for name in ("quoted", "in JSON in JSON", "without its tags", "in a code fence"):
         await extract(service.client, SHAPES[name](served[0]), user_id="v")
     heard: list[Json] = [line for data in llm.shown("LearnedMemories") for line in data["conversation"]]
     assert len(heard) == 4
     assert SECRET not in str(heard)
     assert all(BEFORE in line["text"] and AFTER in line["text"] for line in heard)
-
-
-async def test_a_summary_without_a_model_has_none_of_it(start: Starter, settings: Settings) -> None:
-    alone = settings.model_copy(update={"llm": Settings(_env_file=None).llm, "jobs": JobSettings(enabled=False)})
-    async with start(alone) as service:
-        await tell(service.client, "s", await served_prompts(service.client))
-        await service.client.post("/v1/sessions/s/end")
-        await work(service)
-        told = await summaries(service, user_id="v")
-        assert told
-        assert SECRET not in str(told)

@@ -138,8 +138,8 @@ async def test_only_the_same_user_s_episodes_refine_it(service: Service, llm: Mo
     await learn(service, llm, ADA, way())
     (first,) = await ways(api)
     again = way(steps=["Test", "Deploy", "Watch"])
-    assert (await learn(service, llm, BOB, again))["dropped"] == {"of_another_scope": 1}
-    assert (await learn(service, llm, ADA, way(steps=["Test", "Tell Ada"])))["dropped"] == {"names_user": 1}
+    assert (await learn(service, llm, BOB, again))["dropped"] == {"known": 1}
+    assert (await learn(service, llm, ADA, way(steps=["Test", "Tell Ada"])))["dropped"] == {"not_of_this_part": 1}
     assert await ways(api) == [first]
     assert (await learn(service, llm, ADA, again))["refined_ids"] == [first["procedure_id"]]
     (refined,) = await ways(api)

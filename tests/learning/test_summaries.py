@@ -115,7 +115,7 @@ async def test_the_model_cannot_replace_a_summary_by_a_memory(service: Service, 
     await talk(service, "I like action films, too.")
     done = await end(service)
     assert summary["memory_id"] not in {one["memory_id"] for one in llm.shown("LearnedMemories")[-1]["known_memories"]}
-    assert done["result"]["parts"]["memories"]["dropped"] == {"invented_ids": 1}
+    assert done["result"]["parts"]["memories"]["dropped"] == {"known": 1}
     assert (await summaries(service, session_id="earlier"))[0]["status"] == "active"
 
 
@@ -224,7 +224,8 @@ async def test_a_session_learned_on_the_way_and_ended_without_more_leaves_one_in
     assert again["result"]["parts"]["interaction"]["status"] == "skipped"
     (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
     session = (await api.get("/v1/sessions/s")).json()
-    assert met == {"summary": "They counted to line 19.", "timestamp": session["last_message_at"], "outcome": None}
+    told = {"summary": "They counted to line 19.", "outcome": None, "agent_id": "a"}
+    assert met == {**told, "timestamp": session["last_message_at"]}
 
 
 async def test_a_session_without_words_leaves_no_interaction(service: Service, api: httpx.AsyncClient) -> None:

@@ -40,11 +40,11 @@ async def test_a_call_counts_what_it_spent(service: Service, llm: Model) -> None
     llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 1)]}
     await talk(service, "I prefer tea.")
     done = await end(service)
-    assert done["result"]["llm"] == {"calls": 1, "tokens": 50, "cached_tokens": 0}
+    assert done["result"]["llm"] == {"calls": 2, "tokens": 100, "cached_tokens": 0}
     day = await counted(service)
     assert day is not None
-    assert (day["calls"], day["tokens"], day["day"]) == (1, 50, service.clock.now().date().isoformat())
-    assert LLM_USAGE.labels("default", "tokens")._value.get() - before == 50
+    assert (day["calls"], day["tokens"], day["day"]) == (2, 100, service.clock.now().date().isoformat())
+    assert LLM_USAGE.labels("default", "tokens")._value.get() - before == 100
 
 
 async def test_a_run_past_the_limit_goes_on_on_the_next_day(service: Service, llm: Model) -> None:
@@ -64,11 +64,11 @@ async def test_a_run_past_the_limit_goes_on_on_the_next_day(service: Service, ll
     assert llm.calls == 0
     await work(service, minutes=DAY)
     done = await operation(service, waits["operation_id"])
-    assert (done["status"], llm.calls) == ("succeeded", 1)
+    assert (done["status"], llm.calls) == ("succeeded", 2)
     assert [memory["content"] for memory in await kept(service)] == ["The user prefers tea."]
     day = await counted(service)
     assert day is not None
-    assert day["tokens"] == 50
+    assert day["tokens"] == 100
 
 
 async def test_a_summary_that_was_asked_for_waits_too(service: Service, llm: Model) -> None:
@@ -80,7 +80,7 @@ async def test_a_summary_that_was_asked_for_waits_too(service: Service, llm: Mod
     assert (waits["status"], llm.calls) == ("queued", 0)
     await work(service, minutes=DAY)
     done = await operation(service, asked.json()["operation_id"])
-    assert (done["status"], llm.calls) == ("succeeded", 1)
+    assert (done["status"], llm.calls) == ("succeeded", 2)
 
 
 async def test_extraction_past_the_limit_says_when_it_goes_on(service: Service, llm: Model) -> None:

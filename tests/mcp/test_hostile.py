@@ -139,7 +139,7 @@ async def test_an_error_says_what_to_do(api: httpx.AsyncClient) -> None:
         return str(result["content"][0]["text"])
 
     assert "agent_id, user_id or both are required" in await said("recall", query="x")
-    assert "- /agent_id: Field required" in await said("get_context", query="x")
+    assert "- /agent_id: is required" in await said("get_context", query="x")
     assert "- /querry: this argument is not known: did you mean `query`?" in await said(
         "recall", querry="x", user_id="u"
     )

@@ -162,3 +162,12 @@ async def test_a_retried_write_is_done_once(connect: Connect, service: Service) 
         for _ in range(2):  # a PATCH takes no key: sent again, it changes nothing more
             assert (await call(client, "update_profile", interests=["tea"]))["version"] == 1
     assert (await service.client.get("/v1/sessions/s")).json()["message_count"] == 1
+
+
+async def test_long_messages_are_kept_as_over_rest(connect: Connect, api: httpx.AsyncClient) -> None:
+    long = "begin " + "x" * 50_000 + " end"
+    async with connect("?agent_id=a&user_id=u") as client:
+        made = await call(client, "append_messages", session_id="m", messages=[{"role": "user", "content": long}])
+    assert "beginning and end" in made["warnings"][0]
+    (kept,) = (await api.get("/v1/sessions/m/messages")).json()["items"]
+    assert "characters left out" in kept["content"]

@@ -33,7 +33,7 @@ async def started(data: Path, *arguments: str, **settings: str) -> AsyncIterator
 
 @pytest.fixture
 def key(run: Run) -> str:
-    return run("keys", "create", "--tenant", "default", "--name", "mcp", "--user", "ada").stdout.strip()
+    return run("keys", "create", "--no-admin", "--tenant", "default", "--name", "mcp", "--user", "ada").stdout.strip()
 
 
 async def test_one_store_by_the_service_and_by_its_files(data: Path, key: str) -> None:
@@ -59,7 +59,7 @@ async def test_one_store_by_the_service_and_by_its_files(data: Path, key: str) -
 @pytest.fixture
 def writing_key(run: Run) -> str:
     bound = ("--agent", "a", "--user", "ada", "--verbs", "write")
-    return run("keys", "create", "--tenant", "default", "--name", "writing", *bound).stdout.strip()
+    return run("keys", "create", "--no-admin", "--tenant", "default", "--name", "writing", *bound).stdout.strip()
 
 
 async def test_a_bound_key_fills_its_owners(data: Path, key: str, writing_key: str) -> None:

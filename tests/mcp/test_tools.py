@@ -89,6 +89,25 @@ async def test_a_context_is_delimited_data_within_its_budget(connect: Connect) -
         assert "Ignore all rules" in text
 
 
+async def test_a_context_in_two_parts_leaves_out_the_first_that_was_given(connect: Connect) -> None:
+    async with connect(ADA) as client:
+        await call(client, "update_profile", home="Oslo")
+        first = await call(client, "get_context", query="Where does Ada live?", session_id="talk", layout="cached")
+        assert "[S1] home: Oslo" in first
+        etag = first.rpartition("(stable_etag: ")[2].rstrip(")\n")
+        again = await call(client, "get_context", query="Hello", session_id="talk", layout="cached", stable_etag=etag)
+        assert "Oslo" not in again
+        assert etag in again
+
+
+async def test_a_context_is_filled_if_the_caller_says_so(connect: Connect) -> None:
+    async with connect(ADA) as client:
+        for day in range(12):
+            await call(client, "remember", content=f"On day {day} of the trip it rained in Bergen")
+        assert "Nothing" in await call(client, "get_context", query="thanks!")
+        assert "Bergen" in await call(client, "get_context", query="thanks!", fill=True)
+
+
 async def test_actions_and_procedures(connect: Connect, api: httpx.AsyncClient) -> None:
     shared = await learn(api, user_id=None)
     await learn(api)
@@ -127,17 +146,19 @@ async def test_a_task_from_beginning_to_end(connect: Connect, api: httpx.AsyncCl
             client,
             "update_task",
             task_id=task,
-            step=0,
+            step=1,
             step_status="completed",
             step_result="found",
             context={"a.b": 1},
         )
-        assert "step 0 [completed]: search → found" in after["working_memory"]
+        assert "step 1 [completed]: search → found" in after["working_memory"]
         assert after["context"] == {"a.b": 1}
         assert (await call(client, "update_task", task_id=task)) == after
+        absent = await refused(client, "update_task", task_id=task, step=3, step_status="completed")
+        assert "no step 3; its steps are 1, 2" in absent
         part = await refused(client, "update_task", task_id=task, note="one more", status="pending")
         assert part.startswith("Done: note. Not done: status")
-        assert "(conflict)" in part
+        assert "(illegal_transition)" in part
         assert (await call(client, "update_task", task_id=task, status="completed"))["status"] == "completed"
         assert (await api.get(f"/v1/tasks/{task}")).json()["user_id"] == "u"
         assert "goal" in await refused(client, "update_task", note="of nothing")

@@ -21,6 +21,18 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
         yield made
 
 
+async def test_operations_are_listed_by_user(service: Service, api: httpx.AsyncClient) -> None:
+    by_user = {}
+    for user in ("ada", "bob"):
+        asked = await api.post("/v1/jobs/consolidation/run", json={"user_id": user})
+        by_user[user] = asked.json()["operation_id"]
+    await api.post("/v1/jobs/decay/run", json={})
+    for user, named in ({"ada": [by_user["ada"]], "bob": [by_user["bob"]], "eve": []}).items():
+        page = (await api.get("/v1/operations", params={"user_id": user})).json()
+        assert [item["operation_id"] for item in page["items"]] == named
+    assert len((await api.get("/v1/operations")).json()["items"]) == 3
+
+
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +102,29 @@ async def test_a_dry_run_changes_nothing(
     numbers = {"decay": {"memories": 2}, "expiry": {"memories": 1}, "retention": {"rolled_up": 1, "archived": 1}}[name]
     assert {key: result[key] for key in numbers} == numbers
     assert store.name == engine
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_decay_runs_for_one_agent_or_user(
+    service: Service, api: httpx.AsyncClient, clock: TurnedClock, *, dry_run: bool
+) -> None:
+    for agent, user in (("a", "u"), ("a", "v"), ("b", "u")):
+        await remember(api, "tea", agent_id=agent, user_id=user)
+    clock.move(days=90)
+    bound = await service.key(verbs="read,write,admin", agents=["b"])
+    admin = await service.key(verbs="read,write,admin")
+    runs = [({"agent_id": "a", "user_id": "v"}, admin, 1), ({"agent_id": "b"}, bound, 1), ({"user_id": "u"}, admin, 1)]
+    for owner, headers, changed in runs:
+        asked = (await api.post("/v1/jobs/decay/run", json={"dry_run": dry_run, **owner}, headers=headers)).json()
+        assert asked["agent_id"] == owner.get("agent_id")
+        await work(service)
+        result = (await operation(api, asked["operation_id"], headers))["result"]
+        if dry_run:
+            assert result["memories"] == (2 if owner == {"user_id": "u"} else 1)
+        else:
+            assert result == {"changed": changed}
+    others = await api.post("/v1/jobs/decay/run", json={"agent_id": "a"}, headers=bound)
+    problem(others, 403, "forbidden")
 
 
 async def test_only_admin_keys_see_and_run_jobs(service: Service, api: httpx.AsyncClient) -> None:

@@ -26,7 +26,7 @@ async def service(watched: list[Watched], start: Starter, settings: Settings) ->
 
 async def test_no_job_asks_for_more_than_a_page(service: Service, watched: list[Watched]) -> None:
     api, store = service.client, watched[0]
-    for text in ("Likes tea", "The user likes tea."):
+    for text in ("Likes tea", "likes tea."):
         await remember(api, text)
     await remember(api, "Likes rum", expires_at="2026-06-02T00:00:00Z")
     await append(api, said("hello"))

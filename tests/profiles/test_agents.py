@@ -27,6 +27,13 @@ def test_words_decide_and_how_often_it_was_seen_breaks_ties() -> None:
     assert found == ["The parcel tool refunds.", "Check the parcel.", "Ask twice.", "Be brief."]
 
 
+def test_of_equal_lessons_the_newest_comes_first() -> None:
+    lessons = [("Be brief.", None, 9), ("Ask twice.", "2026-05-01", 9), ("Be kind.", "2026-05-02", 1)]
+    dated = [{"text": text, "learned_at": at, "seen": seen} for text, at, seen in lessons]
+    found = ranked("refund", {**experience("Say hello."), "heuristics": dated})
+    assert [one.text for one in found] == ["Say hello.", "Be kind.", "Ask twice.", "Be brief."]
+
+
 def test_a_rare_word_counts_more_than_one_that_most_lessons_hold() -> None:
     lessons = [(f"User rule {number}", 9) for number in range(8)] + [("Insurance first", 1)]
     assert texts("user insurance", heuristics=lessons)[0] == "Insurance first"

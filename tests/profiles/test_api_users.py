@@ -187,6 +187,24 @@ async def test_an_issue_is_a_memory_that_is_found_again(api: httpx.AsyncClient) 
     assert (await send(api, "GET", "/v1/users/eve/issues"))["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"), [("issues", {"description": "It is slow"}), ("solutions", {"problem": "slow", "fix": "an index"})]
+)
+async def test_an_issue_and_a_solution_take_the_time_when_it_happened(
+    api: httpx.AsyncClient, kind: str, body: Json
+) -> None:
+    path = f"{USER}/{kind}"
+    when = "2020-02-03T04:05:06.000Z"
+    dated = await send(api, "POST", path, {**body, "timestamp": "2020-02-03T05:05:06+01:00"}, 201)
+    assert dated["timestamp"] == when
+    memory = await send(api, "GET", f"/v1/memories/{dated[f'{kind[:-1]}_id']}")
+    assert memory["event_at"] == when
+    assert (await send(api, "GET", path))["items"] == [dated]
+    elsewhere = await send(api, "POST", f"/v1/users/eve/{kind}", body, 201)
+    assert elsewhere["timestamp"] is None
+    problem(await api.post(path, json={**body, "timestamp": "yesterday"}), 422, "invalid", "/timestamp")
+
+
 async def test_the_status_of_an_issue_moves(api: httpx.AsyncClient) -> None:
     issue = await send(api, "POST", f"{USER}/issues", {"description": "It is slow", "agent_id": "a"}, 201)
     path = f"{USER}/issues/{issue['issue_id']}"

@@ -33,6 +33,7 @@ PATCHES = st.fixed_dictionaries(
     },
 )
 SOURCE = {"origin": "api"}
+NOW = "2026-06-01T00:00:00.000Z"
 
 
 def grown(patches: list[Json]) -> Json:
@@ -120,7 +121,7 @@ def empty() -> Json:
 def test_lessons_are_counted_and_each_is_there_once(patches: list[dict[str, list[str]]]) -> None:
     experience = empty()
     for patch in patches:
-        experience = merge.merge_experience(experience, patch, SOURCE)
+        experience = merge.merge_experience(experience, patch, SOURCE, NOW)
     for name in merge.LESSONS:
         said = forms([text for patch in patches for text in patch.get(name, [])])
         found = {normalise_content(one["text"]): one["seen"] for one in experience[name]}
@@ -134,7 +135,7 @@ def test_no_list_holds_more_than_fifty_and_the_least_seen_leave(rounds: list[lis
     experience = empty()
     for texts in rounds:
         before = {one["text"]: one["seen"] for one in experience["heuristics"]}
-        experience = merge.merge_experience(experience, {"heuristics": texts}, SOURCE)
+        experience = merge.merge_experience(experience, {"heuristics": texts}, SOURCE, NOW)
         after = {one["text"]: one["seen"] for one in experience["heuristics"]}
         assert len(after) == len(experience["heuristics"]) <= merge.MAX_LESSONS
         total = {text: before.get(text, 0) + texts.count(text) for text in {*before, *texts}}
@@ -160,11 +161,11 @@ def test_no_list_holds_more_than_fifty_and_the_least_seen_leave(rounds: list[lis
 )
 def test_a_lesson_that_names_the_user_is_dropped(text: str) -> None:
     patch = {"heuristics": [text, "be brief"]}
-    experience = merge.merge_experience(empty(), patch, SOURCE, ["Ada Lovelace"])
+    experience = merge.merge_experience(empty(), patch, SOURCE, NOW, ["Ada Lovelace"])
     assert [one["text"] for one in experience["heuristics"]] == ["be brief"]
 
 
 @pytest.mark.parametrize("text", ["use adapters", "the Canadian dollar", "be brief", "a"])
 def test_a_lesson_that_names_nobody_is_learned(text: str) -> None:
-    experience = merge.merge_experience(empty(), {"heuristics": [text]}, SOURCE, ["Ada", "", "  "])
+    experience = merge.merge_experience(empty(), {"heuristics": [text]}, SOURCE, NOW, ["Ada", "", "  "])
     assert [one["text"] for one in experience["heuristics"]] == [text]

@@ -1,5 +1,4 @@
-"""Insights: what several memories show together becomes a finding of its own, by a model that rules hold to its
-sources."""
+"""Insights: what several memories show together becomes a finding of its own, by a model that quotes its sources."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +9,7 @@ from app.findings.service import EvidenceRecord, mark_of
 from app.learning.prompts import FoundInsight
 from app.reflection.insights import Cluster, cited_of, refused
 from app.setting_groups import LLMSettings
-from app.settings import JobSettings, ReflectionSettings, Settings
+from app.settings import ReflectionSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work
@@ -28,12 +27,6 @@ RUNNING = (
 )
 OTHER = ("I prefer short answers.", "Our CI pipeline takes forty minutes.")
 INSIGHT = "The user is running a marathon in Hamburg with a knee that hurt."
-
-
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    """Jobs run when a test says so."""
-    return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
 
 
 def asking(settings: Settings, llm: Model, tokens_per_day: int = 2_000_000, **reflection: Any) -> Settings:
@@ -230,11 +223,13 @@ async def test_a_run_asks_about_so_many_groups(start: Starter, settings: Setting
 
 async def test_the_tokens_of_a_day_hold(start: Starter, settings: Settings, llm: Model) -> None:
     async with start(asking(settings, llm, tokens_per_day=1)) as service:
-        rome, _ = await memory(service, "I live in Rome."), await memory(service, "I now live in Oslo.")
+        for owner, home in ((PAIR, "Rome"), ({"user_id": "u"}, "Oslo")):
+            fact = {**owner, "subject": "u", "predicate": "lives_in", "object": home, "cardinality": "one"}
+            await service.client.post("/v1/facts", json=fact)
         await told(service)
         waiting = await reflect(service)
         assert (waiting["status"], llm.calls) == ("queued", 0)
-        assert rome in [one["id"] for found in await findings(service) for one in found["evidence"]]
+        assert len(await findings(service)) == 1, "what needs no model is stored before"
 
 
 async def test_a_model_that_fails_is_asked_again_and_the_rest_stays(thinking: Service, llm: Model) -> None:
@@ -291,24 +286,12 @@ ALL = tuple((number, text) for number, text in enumerate(RUNNING, start=1))
         (INSIGHT, (ALL[1], ALL[1]), "too_few_sources"),
         (INSIGHT, (ALL[1], (7, RUNNING[2])), "too_few_sources"),
         (INSIGHT, (ALL[1], (3, "My knee is fine.")), "too_few_sources"),
-        ("The user is running a marathon in Berlin with a knee that hurt.", ALL, "not_said"),
         ("The user will run the marathon in Hamburg in 4 hours.", ALL, "not_said"),
-        ("Bob is running the marathon in Hamburg with a hurt knee.", ALL, "not_said"),
-        ("The user wants to become a professional athlete and dreams of medals and fame.", ALL, "not_said"),
-        ("The user signed up for the marathon.", ALL, "said_already"),
-        ("The user is not running the marathon in Hamburg, the knee hurt.", ALL, "negated"),
+        ("I signed up for the marathon.", ALL, "said_already"),
     ],
 )
 def test_an_insight_says_what_its_sources_say_together(insight: str | None, sources: Any, reason: str | None) -> None:
     assert verdict(insight, *sources, of=cluster(*RUNNING)) == reason
-
-
-def test_a_question_or_a_doubt_shows_nothing() -> None:
-    of = cluster("Should I run the marathon in Hamburg?", "Maybe my knee hurts.", RUNNING[0])
-    sources = [(number, one.text) for number, one in enumerate(of.records, start=1)]
-    assert (
-        verdict("The user runs the marathon in Hamburg with a knee that hurts.", *sources, of=of) == "too_few_sources"
-    )
 
 
 def test_the_id_of_a_cluster_is_that_of_its_texts() -> None:

@@ -1,12 +1,16 @@
 """Reflection over HTTP: it finds once, applies by policy, and what it does can be undone."""
 
+from datetime import timedelta
+
 import pytest
 
-from app.settings import JobSettings, ReflectionSettings, Settings
+from app.core.clock import rfc3339
+from app.settings import Settings
 from tests.conftest import Service, Starter
-from tests.support.findings import findings, memory, reflect
-from tests.support.learning import undo
+from tests.support.findings import findings, found, judging, knows, memory, reflect
+from tests.support.learning import undo, work
 from tests.support.memories import PAIR, problem
+from tests.support.model import Model
 from tests.support.operations import rows
 
 pytestmark = pytest.mark.anyio
@@ -14,26 +18,44 @@ pytestmark = pytest.mark.anyio
 ROME, OSLO = "I live in Rome.", "I now live in Oslo."
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+@pytest.fixture(autouse=True)
+def homes(llm: Model) -> None:
+    """The model knows that nobody lives in two towns."""
+    llm.says["JudgedPairs"] = knows(ROME, OSLO, said="replaces")
 
 
-async def test_it_finds_once_and_a_dismissed_finding_does_not_come_back(service: Service) -> None:
-    rome, oslo = await memory(service, ROME), await memory(service, OSLO)
-    dry = await reflect(service, dry_run=True)
-    assert (dry["result"]["found"], await findings(service)) == (1, [])
-    done = await reflect(service)
+async def test_it_finds_once_and_a_dismissed_finding_does_not_come_back(judged: Service) -> None:
+    rome, oslo = await memory(judged, ROME), await memory(judged, OSLO)
+    dry = await reflect(judged, dry_run=True)
+    assert (dry["result"]["judge"], await findings(judged)) == ({"to_judge": 1}, [])
+    done = await reflect(judged)
     assert done["status"] == "succeeded"
-    (finding,) = await findings(service)
+    (finding,) = await findings(judged)
     assert [one["id"] for one in finding["evidence"]] == [rome, oslo]
     assert (finding["kind"], finding["proposal"]["keep"]["id"]) == ("stale", oslo)
-    before = await rows(service)
-    assert (await reflect(service))["result"]["found"] == 0
-    assert await rows(service) == before
-    await service.client.post(f"/v1/findings/{finding['finding_id']}/dismiss")
-    assert (await reflect(service))["result"]["found"] == 0
-    assert await findings(service) == []
+    before = await rows(judged)
+    assert (await reflect(judged))["result"]["found"] == 0
+    assert await rows(judged) == before
+    await judged.client.post(f"/v1/findings/{finding['finding_id']}/dismiss")
+    assert (await reflect(judged))["result"]["found"] == 0
+    assert await findings(judged) == []
+
+
+async def test_memories_in_scripts_whose_vowels_are_marks_do_not_end_a_run(judged: Service) -> None:
+    for text in (
+        "ฉันอาศัยอยู่ที่กรุงเทพมหานคร",
+        "ຂ້ອຍຢູ່ວຽງຈັນ",
+        "ကျွန်တော် ရန်ကုန်မှာ နေတယ်",
+        "ខ្ញុំរស់នៅភ្នំពេញ",
+        "אֲנִי גָּר בְּחֵיפָה",
+        "मैं दिल्ली में रहता हूँ",
+        "👍🏽",
+    ):
+        await memory(judged, text)
+        await memory(judged, f"{text} 3")
+    rome, oslo = await memory(judged, ROME), await memory(judged, OSLO)
+    assert (await reflect(judged))["status"] == "succeeded"
+    assert [[one["id"] for one in finding["evidence"]] for finding in await findings(judged)] == [[rome, oslo]]
 
 
 async def test_facts_and_the_profile_are_compared_too(service: Service) -> None:
@@ -49,41 +71,60 @@ async def test_facts_and_the_profile_are_compared_too(service: Service) -> None:
     assert (await service.client.get("/v1/users/u/profile")).json()["home"] == "Rome"
 
 
-async def test_a_fact_gives_way_to_a_later_memory(service: Service) -> None:
+async def test_a_fact_gives_way_to_a_later_memory(judged: Service, llm: Model) -> None:
+    llm.says["JudgedPairs"] = knows("user lives in Rome", OSLO, said="replaces")
     fact = {**PAIR, "subject": "user", "predicate": "lives_in", "object": "Rome"}
-    made = (await service.client.post("/v1/facts", json=fact)).json()
-    await memory(service, OSLO)
+    made = (await judged.client.post("/v1/facts", json=fact)).json()
+    await memory(judged, OSLO, rfc3339(judged.clock.now() + timedelta(hours=1)))
+    await reflect(judged)
+    (finding,) = await findings(judged)
+    assert (await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")).status_code == 200
+    assert (await judged.client.get(f"/v1/facts/{made['fact_id']}")).json()["status"] == "retracted"
+
+
+async def test_facts_of_one_subject_and_predicate_are_compared_across_their_owners(service: Service) -> None:
+    said = {"subject": "Ben", "predicate": "works_at", "cardinality": "one"}
+    for owner, firm in ((PAIR, "Acme"), ({"user_id": "u"}, "Initech"), ({"user_id": "v"}, "Hooli")):
+        await service.client.post("/v1/facts", json={**owner, **said, "object": firm})
+    for owner, friend in ((PAIR, "Ada"), ({"user_id": "u"}, "Eve")):
+        many = {"subject": "Ben", "predicate": "knows", "object": friend, "cardinality": "many"}
+        await service.client.post("/v1/facts", json={**owner, **many})
     await reflect(service)
     (finding,) = await findings(service)
-    assert (await service.client.post(f"/v1/findings/{finding['finding_id']}/accept")).status_code == 200
-    assert (await service.client.get(f"/v1/facts/{made['fact_id']}")).json()["status"] == "retracted"
+    assert [one["text"] for one in finding["evidence"]] == ["Ben works at Acme", "Ben works at Initech"]
+    assert finding["reason"] == "They give different values (works at)."
 
 
-async def test_a_plan_whose_time_is_past_is_stale(service: Service) -> None:
-    await memory(service, "I'm flying to Lisbon on 3 March 2026.", "2026-02-01T00:00:00Z")
-    await memory(service, "I will visit Graz on 3 July 2026.", "2026-02-01T00:00:00Z")
-    await memory(service, "We are going to Porto on 5 March 2026.", "2026-02-01T00:00:00Z")
-    await memory(service, "Porto was great.", "2026-03-09T00:00:00Z")
-    await reflect(service)
-    (finding,) = await findings(service, kind="stale")
-    assert "Lisbon" in finding["evidence"][0]["text"]
-    assert finding["proposal"]["action"] == "end"
+@pytest.mark.parametrize("scheduled", [False, True])
+async def test_findings_that_rules_made_of_texts_mark_nothing_and_are_settled(
+    service: Service, *, scheduled: bool
+) -> None:
+    """As 1.0.0 made them, by rules of words and by similarity. A judge's and those about trust stay."""
+    rome, oslo = await memory(service, ROME, "2026-01-01T00:00:00Z"), await memory(service, OSLO)
+    plan = await memory(service, "I fly to Lisbon on 3 March.")
+    by_rule = [await found(service, rome, oslo), await found(service, plan, kind="stale", action="end", sure=0.6)]
+    aged = await found(service, oslo, kind="stale", action="end", sure=0.5)
+    query = {**PAIR, "query": "Where does the user live? Lisbon?"}
+    assert "uncertain" not in (await service.client.post("/v1/context", json=query)).json()["text"]
+    judge = await found(service, plan, oslo, sure=0.75, details={"aspect": "statement"})
+    assert "uncertain" in (await service.client.post("/v1/context", json=query)).json()["text"]
+    if scheduled:
+        started = await service.client.post("/v1/jobs/reflection/run", json={})
+        assert started.status_code == 202, started.text
+        await work(service)
+    else:
+        assert (await reflect(service))["result"]["settled"] == 2
+    settled = await findings(service, status="settled")
+    assert {one["finding_id"] for one in settled} == {*by_rule}
+    assert {one["finding_id"] for one in await findings(service)} == {aged, judge}
 
 
-async def test_a_plan_that_was_called_off(service: Service) -> None:
-    await memory(service, "I'm flying to Lisbon on 3 July 2026.", "2026-02-01T00:00:00Z")
-    await memory(service, "The trip to Lisbon was cancelled.", "2026-02-09T00:00:00Z")
-    await reflect(service)
-    (finding,) = await findings(service)
-    assert [one["text"][:3] for one in finding["evidence"]] == ["I'm", "The"]
-
-
-async def test_users_are_never_compared_with_each_other(service: Service) -> None:
-    await memory(service, ROME)
-    await memory(service, OSLO, user_id="v")
-    await memory(service, OSLO, agent_id="b")
-    assert (await reflect(service))["result"]["found"] == 0
-    assert (await reflect(service, agent_id=None, user_id=None))["result"]["found"] == 0
+async def test_users_are_never_compared_with_each_other(judged: Service) -> None:
+    await memory(judged, ROME)
+    await memory(judged, OSLO, user_id="v")
+    await memory(judged, OSLO, agent_id="b")
+    assert (await reflect(judged))["result"]["found"] == 0
+    assert (await reflect(judged, agent_id=None, user_id=None))["result"]["found"] == 0
 
 
 async def test_a_bound_key_reflects_on_its_own(service: Service) -> None:
@@ -94,50 +135,26 @@ async def test_a_bound_key_reflects_on_its_own(service: Service) -> None:
         problem(await service.client.post("/v1/reflect", json=PAIR, headers=headers), 403, "forbidden")
 
 
-async def test_a_focus_narrows(service: Service) -> None:
-    await memory(service, ROME)
-    await memory(service, OSLO)
-    assert (await reflect(service, focus="coffee", dry_run=True))["result"]["found"] == 0
-    assert (await reflect(service, focus="where do I live", dry_run=True))["result"]["found"] == 1
+async def test_a_focus_narrows(judged: Service) -> None:
+    await memory(judged, ROME)
+    await memory(judged, OSLO)
+    assert (await reflect(judged, focus="coffee", dry_run=True))["result"].get("judge") == {}
+    assert (await reflect(judged, focus="where do I live", dry_run=True))["result"]["judge"] == {"to_judge": 1}
 
 
-async def test_findings_whose_evidence_went_are_settled(service: Service) -> None:
-    rome = await memory(service, ROME)
-    await memory(service, OSLO)
-    await reflect(service)
-    await service.client.delete(f"/v1/memories/{rome}")
-    assert (await reflect(service))["result"]["settled"] == 1
-    (settled,) = await findings(service, status="settled")
+async def test_findings_whose_evidence_went_are_settled(judged: Service) -> None:
+    rome = await memory(judged, ROME)
+    await memory(judged, OSLO)
+    await reflect(judged)
+    await judged.client.delete(f"/v1/memories/{rome}")
+    assert (await reflect(judged))["result"]["settled"] == 1
+    (settled,) = await findings(judged, status="settled")
     assert settled["settled_by"] == "reflection"
 
 
-async def test_with_auto_the_later_one_supersedes_until_it_is_undone(start: Starter, settings: Settings) -> None:
-    auto = settings.model_copy(update={"reflection": ReflectionSettings(policy="auto")})
-    async with start(auto) as service:
-        rome, oslo = await memory(service, ROME), await memory(service, OSLO)
-        pinned = await memory(service, "My favourite colour is blue.", pinned=True)
-        await memory(service, "My favourite colour is green.")
+async def test_what_a_model_judged_waits_whatever_the_policy_is(start: Starter, settings: Settings, llm: Model) -> None:
+    async with start(judging(settings, llm, policy="auto")) as service:
+        rome, _ = await memory(service, ROME), await memory(service, OSLO)
         done = await reflect(service)
-        assert (done["result"]["found"], done["result"]["applied"]) == (2, 1)
-        old = (await service.client.get(f"/v1/memories/{rome}")).json()
-        assert (old["status"], old["superseded_by"]) == ("superseded", oslo)
-        assert (await service.client.get(f"/v1/memories/{pinned}")).json()["status"] == "active"
-        assert (await undo(service, done["operation_id"]))["status"] == "succeeded"
+        assert (done["result"]["found"], done["result"]["applied"]) == (1, 0)
         assert (await service.client.get(f"/v1/memories/{rome}")).json()["status"] == "active"
-        assert (await reflect(service))["result"]["applied"] == 0
-        assert len(await findings(service)) == 2
-
-
-async def test_what_is_to_happen_on_a_day_is_a_plan_and_a_birthday_is_none(service: Service) -> None:
-    plans = {
-        "On 3 March I open my little shop. Cake for all.": ["none"],
-        "Am 4. März beginne ich meine Lehre.": ["end"],
-        "El 5 de marzo presento mi libro.": ["end"],
-        "My birthday is on 6 March.": [],
-        "My sister's birthday is on 7 March.": [],
-    }
-    for user, (text, actions) in enumerate(plans.items()):
-        await memory(service, text, "2026-02-01T00:00:00Z", user_id=f"u{user}")
-        await reflect(service, user_id=f"u{user}")
-        found = await findings(service, user_id=f"u{user}")
-        assert [one["proposal"]["action"] for one in found] == actions, text

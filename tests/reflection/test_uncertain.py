@@ -2,17 +2,28 @@
 
 import pytest
 
-from app.settings import JobSettings, Settings
 from tests.conftest import Service
-from tests.support.findings import findings, memory, reflect
+from tests.support.findings import findings, memory, reflect, verdict
 from tests.support.memories import PAIR, Json
+from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+@pytest.fixture(autouse=True)
+def two_values(llm: Model) -> None:
+    """The model knows that each two memories of these give two values of one thing."""
+
+    def judge(data: Json) -> Json:
+        def differ(pair: Json) -> bool:
+            texts = [pair[side]["text"] for side in ("earlier", "later")]
+            return all(text.startswith(("I live in", "I now live in")) for text in texts) or (
+                all(text.startswith("My favourite") for text in texts) and texts[0].split()[2] == texts[1].split()[2]
+            )
+
+        return {"pairs": [verdict(pair, "contradicts" if differ(pair) else "unrelated") for pair in data["pairs"]]}
+
+    llm.says["JudgedPairs"] = judge
 
 
 async def context(service: Service, query: str, **more: object) -> Json:
@@ -22,78 +33,84 @@ async def context(service: Service, query: str, **more: object) -> Json:
     return body
 
 
-async def test_both_values_are_shown_with_their_dates_until_it_is_settled(service: Service) -> None:
-    await memory(service, "I live in Rome.", "2026-01-05T00:00:00Z")
-    await memory(service, "I now live in Oslo.", "2026-05-05T00:00:00Z")
-    await reflect(service)
-    asked = await context(service, "Which town is the user's home?")
+async def test_both_values_are_shown_with_their_dates_until_it_is_settled(judged: Service) -> None:
+    await memory(judged, "I live in Rome.", "2026-01-05T00:00:00Z")
+    await memory(judged, "I now live in Oslo.", "2026-05-05T00:00:00Z")
+    await reflect(judged)
+    asked = await context(judged, "Which town is the user's home?")
     assert "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)" in asked["text"]
     assert asked["text"].count("Rome") == 1
-    (finding,) = await findings(service)
-    await service.client.post(f"/v1/findings/{finding['finding_id']}/accept")
-    settled = (await context(service, "Which town is the user's home?"))["text"]
+    (finding,) = await findings(judged)
+    await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")
+    settled = (await context(judged, "Which town is the user's home?"))["text"]
     assert "Rome" not in settled
     assert "uncertain" not in settled
     assert "Oslo" in settled
 
 
-async def test_what_is_not_asked_about_is_not_shown(service: Service) -> None:
-    await memory(service, "My favourite colour is blue.")
-    await memory(service, "My favourite colour is green.")
+async def test_what_is_not_asked_about_is_not_shown(judged: Service) -> None:
+    await memory(judged, "My favourite colour is blue.")
+    await memory(judged, "My favourite colour is green.")
     for at in range(12):
-        await memory(service, f"The invoice number {at} was paid by the bank.")
-    await reflect(service)
-    assert "uncertain" not in (await context(service, "Which invoice was paid by the bank?"))["text"]
-    assert "uncertain" in (await context(service, "What is my favourite colour?"))["text"]
+        await memory(judged, f"The invoice number {at} was paid by the bank.")
+    await reflect(judged)
+    assert "uncertain" not in (await context(judged, "Which invoice was paid by the bank?"))["text"]
+    assert "uncertain" in (await context(judged, "What is my favourite colour?"))["text"]
 
 
-async def test_it_stays_within_the_budget_and_can_be_excluded(service: Service) -> None:
+async def test_it_stays_within_the_budget_and_can_be_excluded(judged: Service) -> None:
     for topic in ("colour", "song", "book", "film", "dish"):
-        await memory(service, f"My favourite {topic} is blue.")
-        await memory(service, f"My favourite {topic} is green.")
-    await reflect(service)
-    small = await context(service, "What is my favourite colour?", token_budget=120)
+        await memory(judged, f"My favourite {topic} is blue.")
+        await memory(judged, f"My favourite {topic} is green.")
+    await reflect(judged)
+    small = await context(judged, "What is my favourite colour?", token_budget=120)
     assert small["tokens"] <= 120
-    without = await context(service, "What is my favourite colour?", exclude=["uncertain"])
+    without = await context(judged, "What is my favourite colour?", exclude=["uncertain"])
     assert "uncertain" not in without["text"]
 
 
-async def test_another_users_findings_are_not_shown(service: Service) -> None:
-    await memory(service, "I live in Rome.")
-    await memory(service, "I now live in Oslo.")
-    await reflect(service)
-    assert "uncertain" not in (await context(service, "Where do I live?", user_id="v"))["text"]
+async def test_another_users_findings_are_not_shown(judged: Service) -> None:
+    await memory(judged, "I live in Rome.")
+    await memory(judged, "I now live in Oslo.")
+    await reflect(judged)
+    assert "uncertain" not in (await context(judged, "Where do I live?", user_id="v"))["text"]
 
 
-async def test_a_text_that_repeats_what_is_doubted_is_marked_until_it_is_settled(service: Service) -> None:
-    await memory(service, "I live in Rome, near the river.", "2026-01-05T00:00:00Z")
-    await memory(service, "I now live in Oslo, on a hill.", "2026-05-05T00:00:00Z")
+async def test_a_text_that_repeats_what_is_doubted_is_marked_until_it_is_settled(judged: Service) -> None:
+    await memory(judged, "I live in Rome, near the river.", "2026-01-05T00:00:00Z")
+    await memory(judged, "I now live in Oslo, on a hill.", "2026-05-05T00:00:00Z")
     summary = "The user told about the weekend. I live in Rome, near the river. They asked for a dentist."
-    await memory(service, summary, "2026-01-06T00:00:00Z", memory_type="learned")
-    await reflect(service)
-    asked = (await context(service, "Which dentist is near the user's home?"))["text"]
-    assert "dentist. (uncertain; later, 2026-05-05: I now live in Oslo, on a hill.)" in asked
-    (finding,) = await findings(service)
-    await service.client.post(f"/v1/findings/{finding['finding_id']}/accept")
-    settled = (await context(service, "Which dentist is near the user's home?"))["text"]
-    assert "dentist. (earlier; since 2026-05-05: I now live in Oslo, on a hill.)" in settled
+    await memory(judged, summary, "2026-01-06T00:00:00Z", memory_type="learned")
+    await reflect(judged)
+    asked = (await context(judged, "Which dentist is near the user's home?"))["text"]
+    assert (
+        "dentist. (uncertain, “I live in Rome, near the river.”; later, 2026-05-05: I now live in Oslo, on a hill.)"
+        in asked
+    )
+    (finding,) = await findings(judged)
+    await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")
+    settled = (await context(judged, "Which dentist is near the user's home?"))["text"]
+    assert (
+        "dentist. (earlier, “I live in Rome, near the river.”; since 2026-05-05: I now live in Oslo, on a hill.)"
+        in settled
+    )
     assert "uncertain" not in settled
 
 
-async def test_a_dismissed_finding_marks_nothing(service: Service) -> None:
-    await memory(service, "I live in Rome.", "2026-01-05T00:00:00Z")
-    await memory(service, "I now live in Oslo.", "2026-05-05T00:00:00Z")
-    await reflect(service)
-    (finding,) = await findings(service)
-    await service.client.post(f"/v1/findings/{finding['finding_id']}/dismiss")
-    assert "uncertain" not in (await context(service, "Where is the user's home?"))["text"]
+async def test_a_dismissed_finding_marks_nothing(judged: Service) -> None:
+    await memory(judged, "I live in Rome.", "2026-01-05T00:00:00Z")
+    await memory(judged, "I now live in Oslo.", "2026-05-05T00:00:00Z")
+    await reflect(judged)
+    (finding,) = await findings(judged)
+    await judged.client.post(f"/v1/findings/{finding['finding_id']}/dismiss")
+    assert "uncertain" not in (await context(judged, "Where is the user's home?"))["text"]
 
 
-async def test_a_memory_that_has_no_room_under_uncertain_is_marked_in_its_place(service: Service) -> None:
+async def test_a_memory_that_has_no_room_under_uncertain_is_marked_in_its_place(judged: Service) -> None:
     for town, year in (("Rome", 2021), ("Oslo", 2022), ("Graz", 2023), ("Bern", 2024)):
-        await memory(service, f"I now live in {town}.", f"{year}-05-05T00:00:00Z")
-    await reflect(service)
-    text = (await context(service, "Where does the user live?", sections={"uncertain": {"limit": 1}}))["text"]
+        await memory(judged, f"I now live in {town}.", f"{year}-05-05T00:00:00Z")
+    await reflect(judged)
+    text = (await context(judged, "Where does the user live?", sections={"uncertain": {"limit": 1}}))["text"]
     shown = [line for line in text.splitlines() if "I now live in" in line]
     assert len(shown) >= 3
     assert all("uncertain" in line for line in shown)

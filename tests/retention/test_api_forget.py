@@ -23,7 +23,7 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
 
 
 async def plan(api: httpx.AsyncClient, headers: dict[str, str] | None = None, **body: Any) -> Json:
-    answer = await api.post("/v1/memories/forget", json={**PAIR, **body}, headers=headers)
+    answer = await api.post("/v1/memories/forget", json={**PAIR, "policy": {}, **body}, headers=headers)
     assert answer.status_code == 200, answer.text
     shown: Json = answer.json()
     return shown
@@ -47,7 +47,8 @@ async def test_the_dry_run_is_the_default_says_why_and_changes_nothing(
     assert (await plan(api, policy={"older_than_days": 1, "max_importance": 0.1}))["total"] == 0
     assert (await plan(api, policy={"older_than_days": 1, "types": ["issue"]}))["total"] == 1
     assert (await plan(api, user_id="somebody-else"))["total"] == 0
-    problem(await api.post("/v1/memories/forget", json={}), 422)
+    problem(await api.post("/v1/memories/forget", json={"policy": {}}), 422)
+    problem(await api.post("/v1/memories/forget", json=PAIR), 422, pointer="/policy")
     assert (await api.get("/v1/operations")).json()["items"] == []
 
 
@@ -133,7 +134,7 @@ async def test_a_run_cut_short_goes_on_and_counts_all(
         nonlocal calls
         calls += 1
         if calls == 25:  # in the second batch
-            raise RuntimeError
+            raise OSError
         return archive(self, docs, by)
 
     monkeypatch.setattr(Forgetting, "archive", failing)
@@ -153,7 +154,7 @@ async def test_a_run_cut_short_goes_on_and_counts_all(
         nonlocal calls
         calls += 1
         if calls == 12:
-            raise RuntimeError
+            raise OSError
         return bring_back(self, doc)
 
     monkeypatch.setattr(Forgetting, "bring_back", failing_undo)
@@ -200,3 +201,12 @@ async def test_a_key_that_may_not_read_is_shown_no_plan(service: Service) -> Non
     assert (await service.client.post("/v1/memories/forget", json=body, headers=both)).status_code == 200
     applied = await service.client.post("/v1/memories/forget", json={**body, "dry_run": False}, headers=writes)
     assert applied.status_code == 202
+
+
+async def test_scores_are_whole_numbers_and_texts_are_there(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    await remember(api, "Prefers tea")
+    clock.move(seconds=20_000)
+    (item,) = (await plan(api, policy={"older_than_days": 0}))["items"]
+    assert item["content"] == "Prefers tea"
+    assert (item["score"], item["reasons"][0]["points"], item["reasons"][0]["detail"]) == (100, 100, "0 days old")
+    assert isinstance(item["score"], int)

@@ -109,6 +109,18 @@ def test_counts_add_up_and_are_told() -> None:
     )
 
 
+def test_the_tools_of_a_day_are_counted_and_told() -> None:
+    refund = action(action={"tool": "payments.refund"})
+    counts = count([refund, refund, action(action={"tool": "crm.lookup"}), action(action={})])
+    assert counts["tools"] == {"crm.lookup": 1, "payments.refund": 2}
+    more = count([refund], counts)
+    assert sentence("2026-05-01", more) == (
+        "On 2026-05-01: 5 actions (5 success); 5 mail. Tools: 3 payments.refund, 1 crm.lookup."
+    )
+    broken = count([refund], {**counts, "tools": {"crm.lookup": "many"}})
+    assert broken["tools"] == {"payments.refund": 1}, "a caller may have changed them"
+
+
 @pytest.mark.parametrize(
     ("metadata", "origin", "usable"),
     [

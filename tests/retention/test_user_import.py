@@ -16,21 +16,26 @@ from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, PENDING
 from app.retention.service import KEPT
+from app.retention.shapes import unfit
 from app.retention.user_import import NoUserExport, UserReport
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
+from app.storage.schema import Eq
 from app.storage.search import SYSTEM
+from app.tasks.schemas import TASKS
 from tests.conftest import Service, Starter
 from tests.support.identifiers import decomposed, segment
 from tests.support.lives import Life
 from tests.support.memories import Json
 from tests.support.operations import work
+from tests.support.planting import plant
 
 pytestmark = pytest.mark.anyio
 REBUILT = {
-    "agent_memories": {"content_hash", "identity_hash", "standing", "metadata_terms"},
+    "agent_memories": {"content_hash", "identity_hash", "standing", "metadata_terms", "replaced_by"},
     "memory_history": {
         *("content_hash", "identity_hash", "metadata_terms", "anchored_at", "dedupe_key", "archived_by"),
-        *("archived_at", "kept_apart", "merged", "claimed_key", "standing"),
+        *("archived_at", "kept_apart", "merged", "claimed_key", "standing", "replaced_by"),
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "entity_aliases": {"name_key", "alias_key"},
@@ -89,7 +94,8 @@ def compared(lines: list[Json]) -> dict[tuple[str, str], Json]:
         for doc in (record, record.get("record")):
             if isinstance(doc, dict) and isinstance(doc.get("source"), dict):
                 doc["source"].pop("origin", None)
-        found[line["collection"], record[by_name[line["collection"]].id_field]] = line
+        named = {**record, **line.get("kept", {})}
+        found[line["collection"], named[by_name[line["collection"]].id_field]] = line
     return found
 
 
@@ -215,18 +221,39 @@ async def test_it_works_there_as_it_did(tenants: Tenants) -> None:
     assert kept[0] == kept[1]
 
 
-async def test_of_format_1_the_rest_is_made_anew(tenants: Tenants) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+async def test_files_of_earlier_formats_come_in(tenants: Tenants, version: int) -> None:
+    """They held documents as they were stored, without internal fields; of these format 2 kept some, format 1 none."""
     await Life(tenants.api, "ada", tenants.a).lived()
-    file = await tenants.exported(tenants.a)
-    lines = lines_of(file)
-    assert lines[0]["format"] == 2
-    lines[0]["format"] = 1
-    for line in lines:
-        line.pop("kept", None)
+    now = lines_of(await tenants.exported(tenants.a))
+    lines: list[Json] = [{"type": "export", "format": version, "user_id": "ada"}]
+    for collection in owned(COLLECTIONS):
+        for doc in await tenants.service.resources.store.find(collection, "a", Eq("user_id", "ada"), limit=1_000):
+            line: Json = {"type": "record", "collection": collection.name, "record": collection.public(doc)}
+            kept = {name: doc[name] for name in KEPT.get(collection.name, ()) if name in collection.internal & {*doc}}
+            lines.append(line | {"kept": kept} if version > 1 else line)
+    lines.append(now[-1])
+    file = tenants.folder / "earlier.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     report = await tenants.imported(file)
     assert report.ok, report.bad[:3]
-    assert compared(lines_of(await tenants.exported(tenants.b))).keys() >= compared(lines).keys()
+    after = compared(lines_of(await tenants.exported(tenants.b)))
+    assert after.keys() >= compared(now).keys()
+    if version > 1:
+        assert {name: after[name] for name in compared(now)} == compared(now)
+
+
+async def test_a_record_of_another_user_does_not_come_in_by_what_is_kept(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    file = await tenants.exported(tenants.a)
+    lines = lines_of(file)
+    for line in lines:
+        if line.get("collection") == "messages":
+            line["kept"]["user_id"] = "bob"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = await tenants.imported(file)
+    assert {detail for _, detail in report.bad} == {"belongs to another user than the file"}
+    assert await tenants.service.resources.store.find(MESSAGES, "b") == []
 
 
 async def test_what_is_not_whole_is_told_and_the_rest_comes_in(tenants: Tenants) -> None:
@@ -383,3 +410,56 @@ async def test_sessions_are_found_by_metadata_in_the_other_tenant_too(tenants: T
     added = {"messages": [{"role": "user", "content": "next"}]}
     made = await tenants.api.post("/v1/sessions/s/messages", json=added, headers=tenants.b)
     assert made.json()["items"][0]["seq"] == 3
+
+
+WRONG_SHAPES: dict[str, Json] = {
+    "agent_memories": {"tags": 5},
+    "facts": {"valid_from": "yesterday"},
+    "messages": {"seq": 2**63 - 1},
+    TASKS.name: {"status": "unheard of"},
+}
+UNREACHABLE: dict[str, Json] = {
+    "agent_memories": {"memory_id": "a/../b"},
+    SESSIONS.name: {"session_id": "a/b"},
+    TASKS.name: {"agent_id": " "},
+}
+"""Ids that no path can name."""
+WITHOUT_NEXT: dict[str, Json] = {
+    "agent_memories": {"version": 2**63 - 1},
+    "facts": {"source": {"origin": "api", "session_id": "s", "message_seq": 2**63 - 1}},
+    SESSIONS.name: {"message_count": 2**63 - 1},
+    TASKS.name: {"version": -1},
+}
+"""Numbers that no record has, or whose next one does not fit into 64 bits."""
+
+
+@pytest.mark.parametrize("faults", [WRONG_SHAPES, UNREACHABLE, WITHOUT_NEXT], ids=["shapes", "ids", "numbers"])
+async def test_a_record_that_does_not_fit_is_named_by_its_line_and_left_out(
+    tenants: Tenants, faults: dict[str, Json]
+) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    file = await tenants.exported(tenants.a)
+    lines = lines_of(file)
+    wrong = dict(faults)
+    expected = []
+    for number, line in enumerate(lines, start=1):
+        fields = wrong.pop(line.get("collection", ""), None)
+        if fields is not None:
+            line["record"] |= fields
+            expected.append(number)
+    assert not wrong
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = await tenants.imported(file)
+    assert [number for number, _ in report.bad] == expected, report.bad
+    assert not report.ok
+
+
+async def test_records_that_do_not_fit_are_found_in_a_store(tenants: Tenants) -> None:
+    await Life(tenants.api, "ada", tenants.a).lived()
+    store = tenants.service.resources.store
+    assert all(finding.ok for finding in await unfit(store, COLLECTIONS))
+    memory = (await store.find(MEMORIES, "a", limit=1))[0]
+    await plant(store, MEMORIES, memory["memory_id"], tenant="a", tags=5)
+    (finding,) = [finding for finding in await unfit(store, COLLECTIONS) if not finding.ok]
+    assert finding.name == "agent_memories: records"
+    assert memory["memory_id"] in finding.detail

@@ -15,11 +15,12 @@ from app.storage.search import Columns
 from tests.support.columns import NOBODY, NOW, SPOKEN, scopes
 
 FOREIGN = replace(NOBODY, foreign=0.6)
-LATEST = replace(NOBODY, latest=True)
+NOW_ASKED = replace(NOBODY, order="present")
+WITHOUT_SUBJECT = replace(NOBODY, order="earliest", subject=False)
 PAST = (NOW - 40 * 86_400_000, NOW)
 
 
-@given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, LATEST)), st.sampled_from((None, PAST)))
+@given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, NOW_ASKED, WITHOUT_SUBJECT)), st.sampled_from((None, PAST)))
 def test_the_contributions_are_the_log_odds_that_order_the_hits(
     columns: Columns, query: QueryText, interval: tuple[int, int] | None
 ) -> None:

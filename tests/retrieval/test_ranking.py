@@ -8,10 +8,19 @@ from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
 from app.retrieval.decay import DAY_MS
-from app.retrieval.features import FEATURES, LEAST_SPREAD, importance_at
-from app.retrieval.model_weights import Blend, Foreign, Weights
+from app.retrieval.features import (
+    ASKED,
+    FEATURES,
+    LEAST_SPREAD,
+    bm25,
+    importance_at,
+    query_features,
+    query_independent_features,
+)
+from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights
 from app.retrieval.query_analysis import QueryText, analyse
-from app.retrieval.ranking import LATEST_AMONG, Mode, rank, top
+from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, Mode, log_odds, rank, top
+from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats
 from app.storage.text import (
     HAS_EVENT_TIME,
@@ -238,28 +247,68 @@ def test_a_time_that_every_memory_fits_alike_changes_nothing(columns: Columns) -
     assert ranked.score.tolist() == pytest.approx(other.score.tolist(), rel=1e-3)
 
 
-def test_a_query_for_the_present_state_prefers_the_latest_of_what_answers_and_keeps_the_older() -> None:
-    cosine = np.array([0.64, 0.6, 0.56, *[0.1] * 20], np.float32)
+def test_a_query_for_what_holds_now_prefers_the_newest_of_what_answers_and_lowers_the_older() -> None:
+    cosine = np.array([0.6, 0.598, 0.596, *[0.1] * 20], np.float32)
     age = np.array([300, 200, 100, *[1] * 20])
     columns = replace(columns_of(23), cosine=cosine, time=NOW - age * DAY_MS)
-    now = replace(NOBODY, latest=True)
+    now = replace(NOBODY, order="present")
     assert rank(columns, NOBODY, "hybrid", NOW).order[:3].tolist() == [0, 1, 2]
     ranked = rank(columns, now, "hybrid", NOW)
     assert sorted(ranked.order.tolist()) == list(range(23))
-    assert ranked.parts["latest"].max() == 1
-    assert ranked.parts["latest"].tolist() == [0.25, 0.5, 1, *[0] * 20], "only what is nearly as good as the best"
+    assert ranked.order[0] == 2
+    order = ranked.parts["latest"]
+    assert order[2] == 1
+    assert -1 <= order[0] < order[1] < 0
+    assert not order[3:].any(), "only what is nearly as good as the best"
     alike = rank(replace(columns, cosine=np.linspace(0.6, 0.598, 23, dtype=np.float32)), now, "hybrid", NOW)
-    assert (alike.parts["latest"] > 0).sum() == LATEST_AMONG, "only the best ones take part"
-    near = np.array([0.6, 0.5999, 0.5998, 0.1], np.float32)
-    few = replace(columns_of(4), cosine=near, time=NOW - np.array([300, 200, 100, 400]) * DAY_MS)
-    assert rank(few, now, "hybrid", NOW).parts["latest"].tolist() == [0.25, 0.5, 1, 0]
-    assert rank(few, now, "hybrid", NOW).order.tolist()[0] == 2
+    assert (alike.parts["latest"] != 0).sum() <= ORDERED_AMONG, "only the best ones take part"
     assert "latest" not in rank(columns, NOBODY, "hybrid", NOW).parts
 
 
-def test_memories_of_one_time_are_latest_together() -> None:
+def test_a_query_for_the_newest_or_the_oldest_raises_it_and_lowers_nothing() -> None:
+    cosine = np.array([0.6, 0.5999, 0.5998, 0.1], np.float32)
+    columns = replace(columns_of(4), cosine=cosine, time=NOW - np.array([300, 200, 100, 400]) * DAY_MS)
+    latest, earliest = (rank(columns, replace(NOBODY, order=order), "hybrid", NOW) for order in ("latest", "earliest"))
+    assert latest.parts["latest"].tolist() == [0, 0, 1, 0]
+    assert earliest.parts["latest"].tolist() == [1, 0, 0, 0]
+    assert (latest.order[0], earliest.order[0]) == (2, 0)
+
+
+def test_memories_of_one_time_are_the_newest_together() -> None:
     columns = replace(columns_of(3), time=np.array([NOW, NOW, NOW - 1]))
-    assert rank(columns, replace(NOBODY, latest=True), "hybrid", NOW).parts["latest"].tolist() == [1, 1, 0.5]
+    assert rank(columns, replace(NOBODY, order="latest"), "hybrid", NOW).parts["latest"].tolist() == [1, 1, 0]
+
+
+@given(scopes(), st.sampled_from(TIME_ORDERS))
+def test_no_word_moves_the_log_odds_of_a_memory_by_more_than_two(columns: Columns, order: TimeOrder) -> None:
+    """And asking for what holds now takes none of the best out of the reach of the first."""
+    known = query_features(columns, NOBODY, bm25(columns))
+    lasting = query_independent_features(columns, NOW)
+    for weights in (DEFAULT.weights, MULTILINGUAL.weights):
+        plain, _ = log_odds(columns, NOBODY, known, lasting, weights, None)
+        moved, parts = log_odds(columns, replace(NOBODY, order=order), known, lasting, weights, None)
+        assert (np.abs(moved - plain) <= 2 + 1e-4).all()
+        best = np.flatnonzero(parts["latest"])
+        assert (moved[best] >= plain[best].max(initial=-np.inf) - ORDERED_WITHIN - 1e-3).all()
+
+
+@given(scopes(), st.sampled_from(["latest", "earliest"]))
+def test_a_query_without_a_subject_is_answered_by_time(columns: Columns, order: TimeOrder) -> None:
+    query = replace(NOBODY, order=order, subject=False)
+    ranked = rank(columns, query, "hybrid", NOW)
+    assert all(not ranked.parts[name].any() for name in ASKED)
+    stating = columns.matched & (ranked.parts.get("echo", 0) == 0) & (ranked.parts.get("filler", 0) == 0)
+    best = np.flatnonzero(ranked.parts["latest"] == 1)
+    times = columns.time[stating]
+    if len(times):
+        assert set(columns.time[best].tolist()) == {int(times.max() if order == "latest" else times.min())}
+
+
+def test_of_a_query_without_a_subject_the_asked_time_counts_before_words_and_vectors() -> None:
+    columns = replace(columns_of(3), cosine=np.array([0.9, 0.1, 0.5], np.float32), time=NOW - np.arange(3) * DAY_MS)
+    columns.hits[0, 0] = columns.hits[1, 0] = 1
+    query, yesterday = replace(NOBODY, subject=False), (NOW - DAY_MS, NOW - DAY_MS + 1)
+    assert rank(columns, query, "hybrid", NOW, interval=yesterday).order[0] == 1
 
 
 def test_in_a_script_that_the_model_does_not_know_the_words_decide() -> None:
@@ -351,7 +400,7 @@ def test_a_reply_that_says_nothing_comes_after_one_that_may() -> None:
 
 
 def test_what_states_nothing_is_not_the_latest_state() -> None:
-    latest = replace(NOBODY, latest=True)
+    latest = replace(NOBODY, order="latest")
     for columns in (asked_before(0.9, hits=2, length=2), answered_before(length=2)):
         columns.time[0] += 1000
         ranked = rank(columns, latest, "hybrid", NOW)

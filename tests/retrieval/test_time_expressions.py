@@ -1,12 +1,19 @@
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.retrieval.query_language import fold, may_hold_time
-from app.retrieval.time_expressions import asks_for_latest, interval_of, read_interval
+from app.retrieval.time_expressions import (
+    TimeInterval,
+    asked_order,
+    interval_of,
+    names_no_subject,
+    read_interval,
+)
 from tests.retrieval.cases import CASES, NO_TIME
 
 NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
@@ -57,6 +64,9 @@ def test_what_only_looks_like_a_time_is_none(query: str) -> None:
         ("昨夜", "2026-06-16T18:00", "2026-06-17T06:00"),
         ("two hours ago", "2026-06-17T09:30", "2026-06-17T10:30"),
         ("in the last 3 hours", "2026-06-17T09:00", "2026-06-17T12:00"),
+        ("what did I say 15 minutes ago", "2026-06-17T11:40", "2026-06-17T11:50"),
+        ("Was habe ich vor 15 Minuten gesagt?", "2026-06-17T11:40", "2026-06-17T11:50"),
+        ("half an hour ago", "2026-06-17T11:25", "2026-06-17T11:35"),
     ],
 )
 def test_parts_of_a_day_are_hours(query: str, start: str, end: str) -> None:
@@ -106,6 +116,45 @@ def test_what_has_begun_is_meant_rather_than_what_is_to_come() -> None:
     assert interval.words == "last month"
 
 
+@pytest.mark.parametrize(
+    ("query", "before", "after"),
+    [
+        ("What is on Friday?", "2026-06-12", "2026-06-19"),
+        ("the July budget", "2025-07-01", "2026-07-01"),
+        ("appointment on May 5", "2026-05-05", "2027-05-05"),
+        ("from May 3 to 10", "2026-05-03", "2027-05-03"),
+        ("the last week of May", "2026-05-25", "2027-05-25"),
+        ("was ist am Montag", "2026-06-15", "2026-06-22"),
+        ("5月3日到10日", "2026-05-03", "2027-05-03"),
+        ("What did I plan on Friday?", "2026-06-12", "2026-06-19"),
+        ("I will be there. It is on Friday. What should I bring?", "2026-06-12", "2026-06-19"),
+    ],
+)
+def test_words_that_do_not_say_which_have_a_reading_before_now_and_one_after(
+    query: str, before: str, after: str
+) -> None:
+    interval = read_interval(query, NOW)
+    assert interval is not None
+    assert interval.coming is not None
+    assert (local(interval.start)[:10], local(interval.coming[0])[:10]) == (before, after)
+
+
+@pytest.mark.parametrize("query", ["last Friday", "next Friday", "on Friday last week", "May 2024", "yesterday"])
+def test_words_that_say_which_have_one_reading(query: str) -> None:
+    interval = read_interval(query, NOW)
+    assert interval is not None
+    assert interval.coming is None
+
+
+@given(st.lists(st.integers(-10, 20)), st.booleans())
+def test_the_reading_that_has_something_in_it_counts_and_the_earlier_of_two(days: list[int], matched: bool) -> None:
+    interval = TimeInterval(-5, 0, "on Friday", (5, 10))
+    found = interval.settled(np.array(days, np.int64), np.full(len(days), matched))
+    past, coming = ([day for day in days if matched and first <= day < last] for first, last in ((-5, 0), (5, 10)))
+    assert (found.start, found.end) == ((5, 10) if coming and not past else (-5, 0))
+    assert found.coming is None
+
+
 @given(queries, moments, zones)
 @settings(max_examples=200, deadline=None)
 def test_an_interval_is_never_empty_and_lies_within_reason(query: str, now: datetime, zone: ZoneInfo) -> None:
@@ -130,7 +179,8 @@ def test_a_later_now_never_means_an_earlier_time(query: str, now: datetime, days
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_read_without_an_error(text: str, zone: ZoneInfo) -> None:
     read_interval(text, NOW, zone)
-    asks_for_latest(text)
+    asked_order(text)
+    names_no_subject(text)
     assert len(fold(text)) == len(text)
 
 
@@ -162,15 +212,60 @@ async def test_the_event_loop_gets_the_same_interval() -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "Where does she live now?", "What is his current job?", "Does he still smoke?", "What is the latest plan?",
+        "Where does she live now?", "What is his current job?", "Does he still smoke?",
         "What has changed?", "What does she drive these days?", "Wo wohnt sie jetzt?", "Was ist der aktuelle Plan?",
         "Raucht er immer noch?", "¿Dónde vive ahora?", "¿Todavía fuma?", "Où habite-t-elle maintenant ?",
         "Quel est son travail actuel ?", "Dove abita adesso?", "Onde ela mora agora?", "她现在住在哪里？",
         "最新的计划是什么", "目前的工作", "今どこに住んでいる？", "最新の計画", "I forgot. Where does she live now?",
     ],
 )  # fmt: skip
-def test_a_query_for_the_present_state_asks_for_the_latest(query: str) -> None:
-    assert asks_for_latest(query)
+def test_a_query_for_what_holds_now(query: str) -> None:
+    assert asked_order(query) == "present"
+
+
+@pytest.mark.parametrize(
+    ("query", "order"),
+    [
+        ("What is the latest plan?", "latest"), ("What did Tim paint recently?", "latest"),
+        ("What have I been up to lately?", "latest"), ("What did I decide last?", "latest"),
+        ("what was the last book I read?", "latest"), ("her most recent job", "latest"),
+        ("Was ist zuletzt passiert?", "latest"), ("她最近看了什么电影？", "latest"), ("最近見た映画は？", "latest"),
+        ("What is my oldest memory?", "earliest"), ("Was ist meine älteste Notiz?", "earliest"),
+        ("What did I do last week?", None), ("my last three days", None), ("what was her last name?", None),
+        ("where was I the week before last?", None), ("What was the price before it changed?", None),
+        ("Is the oldest plan still the latest?", None), ("What do I still have to do?", None),
+        ("¿Qué tengo todavía que hacer?", None),
+    ],
+)  # fmt: skip
+def test_a_query_for_the_newest_or_the_oldest(query: str, order: str | None) -> None:
+    assert asked_order(query) == order
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "What happened yesterday?", "what did I do this morning", "Anything from last Sunday?", "yesterday",
+        "What did I get done last week?", "upcoming events", "What is coming up?", "Was habe ich gestern gemacht?",
+        "¿Qué hice ayer?", "Qu'est-ce que j'ai fait hier ?", "cosa ho fatto ieri", "o que eu fiz ontem?",
+        "昨天发生了什么？", "昨日何をした？", "what happened recently", "What was the last thing I did?",
+        "最近做了什么", "my oldest memory",
+    ],
+)  # fmt: skip
+def test_a_query_of_a_time_alone_names_no_subject(query: str) -> None:
+    interval = read_interval(query, NOW)
+    assert names_no_subject(query, interval.words if interval else "")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Which film did I watch yesterday?", "What did I sell in October?", "what did I decide last about the ledger?",
+        "What happened?", "what did you do", "", "Was habe ich gestern gekocht?", "昨天谁打电话了？", "¿Qué comí ayer?",
+    ],
+)  # fmt: skip
+def test_a_query_with_a_subject_or_without_a_time_is_none(query: str) -> None:
+    interval = read_interval(query, NOW)
+    assert not names_no_subject(query, interval.words if interval else "")
 
 
 @pytest.mark.parametrize(
@@ -178,9 +273,9 @@ def test_a_query_for_the_present_state_asks_for_the_latest(query: str) -> None:
     [
         "Where did she live in 2019?", "What does he know about snow?", "Who is Nowak?", "What did we eat yesterday?",
         "Wo hat sie 2019 gewohnt?", "¿Dónde vivía antes?", "Où habitait-elle en 2019 ?", "她2019年住在哪里？",
-        "去年の夏", "今日の会議", "", "What did Tim paint recently?", "她最近看了什么电影？",
+        "去年の夏", "今日の会議", "",
         "I'm back now. Where did we stop?", "现在天气真好。我们去哪儿了？", "I can't focus right now. It is hard.",
     ],
 )  # fmt: skip
 def test_other_queries_do_not(query: str) -> None:
-    assert not asks_for_latest(query)
+    assert asked_order(query) is None

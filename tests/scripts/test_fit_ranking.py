@@ -26,7 +26,6 @@ from scripts.fit_ranking import (
     LIKELY,
     OTHERS,
     TERMS,
-    RankingData,
     candidates,
     design,
     evaluate,
@@ -35,6 +34,7 @@ from scripts.fit_ranking import (
     fit_terms,
     forms,
     odds_of,
+    of_ranking,
     score_of,
     weights_of,
 )
@@ -97,7 +97,7 @@ def test_conditional_logit_recovers_the_weights_that_the_answers_were_drawn_with
         odds = design(case, np.arange(30)) @ true
         part = np.exp(odds - odds.max())
         cases.append(answered_by(case, int(random.choice(30, p=part / part.sum()))))
-    data = RankingData(cases, {"made up": 1.0})
+    data = of_ranking(cases, {"made up": 1.0})
     found = data.fit()
     assert found == pytest.approx(true, abs=0.6)
     assert np.abs(found - true).mean() < 0.15
@@ -110,8 +110,8 @@ def test_a_set_of_weight_zero_is_not_fitted_on() -> None:
     random = np.random.default_rng(2)
     cases = [answered_by(made_up(random, 30), number % 30) for number in range(60)]
     others = [answered_by(made_up(random, 30, group="judged"), 0) for _ in range(60)]
-    alone = RankingData(cases, {"made up": 1.0}).fit()
-    both = RankingData([*cases, *others], {"made up": 1.0, "judged": 0.0}).fit()
+    alone = of_ranking(cases, {"made up": 1.0}).fit()
+    both = of_ranking([*cases, *others], {"made up": 1.0, "judged": 0.0}).fit()
     assert both == pytest.approx(alone, abs=1e-4)
 
 

@@ -120,7 +120,8 @@ async def test_an_ended_session_takes_no_more_messages_and_can_be_ended_again(ap
     assert (await api.post("/v1/sessions/s/end")).status_code == 202
     assert (await api.get("/v1/sessions/s")).json() == ended
     refused = await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said("more")})
-    problem(refused, 409, "session_ended")
+    detail = problem(refused, 409, "session_ended")["detail"]
+    assert detail == "This session has ended. To add messages: POST /v1/sessions/s/reopen."
     assert [m["content"] for m in await messages(api)] == ["hi"]
     assert len(await memories(api)) == 1
 

@@ -1,12 +1,19 @@
-"""The summary of a session where there is no language model: an extract, or what the caller wrote."""
+"""The summary of a session where there is no language model: what the caller wrote, or none."""
 
 import httpx
 import pytest
 
+from app.core.clock import rfc3339
+from app.memories.models import Embeddings
+from app.memories.repository import MemoryRepository
+from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
+from app.sessions.schemas import SESSIONS
 from app.settings import JobSettings, Settings
+from app.storage.changes import Update
+from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.learning import end, summaries, work
-from tests.support.memories import found, problem
+from tests.support.memories import problem
 from tests.support.sessions import append, create, said
 
 pytestmark = pytest.mark.anyio
@@ -20,74 +27,78 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
 
 
-async def test_an_ended_session_leaves_an_extract_that_says_so(service: Service, api: httpx.AsyncClient) -> None:
+async def test_an_ended_session_is_not_summed_up_in_quotes_and_the_operation_says_so(
+    service: Service, api: httpx.AsyncClient
+) -> None:
     await append(api, [*said(MOVED), *said("I ask the courier.", role="assistant")])
     done = await end(service)
-    assert (done["status"], done["error"]) == ("succeeded", None), (
-        "nothing failed: what needs a model was not asked for"
-    )
-    parts = {name: part["status"] for name, part in done["result"]["parts"].items()}
-    assert (parts.pop("summary"), parts.pop("interaction")) == ("done", "done")
-    assert set(parts.values()) == {"skipped"}
-    assert parts.keys() >= {"memories", "profile", "facts"}
-    (memory,) = await summaries(service)
-    session = (await api.get("/v1/sessions/s")).json()
-    assert memory["content"] == session["summary"] == f"(extract) user: {MOVED} assistant: I ask the courier."
-    assert (memory["importance"], memory["trust"]) == (0.5, 0.7)
-    assert memory["event_at"] == session["last_message_at"]
-    source = memory["source"]
-    assert (source["origin"], source["session_id"], source["model"]) == ("consolidation", "s", None)
-    assert source["prompt_version"] == "extract.1"
-    assert memory["content"] in await found(api, "parcel", memory_types=["summary"])
+    assert (done["status"], done["error"]) == ("succeeded", None)
+    parts = done["result"]["parts"]
+    assert parts.pop("interaction")["status"] == "done"
+    assert parts.keys() == {"memories", "profile", "facts", "experience", "summary"}
+    assert {(part["status"], part["reason"]) for part in parts.values()} == {
+        ("skipped", "no language model is configured")
+    }
+    assert (await api.get("/v1/sessions/s")).json()["summary"] is None
+    assert await summaries(service, status="any") == []
     (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
     assert met["summary"] == MOVED, "an interaction tells what the user wanted"
 
 
-async def test_an_extract_is_rolled_on_every_twenty_messages(service: Service, api: httpx.AsyncClient) -> None:
-    await append(api, said(MOVED, *(f"line {number}" for number in range(18))))
+async def test_a_long_session_queues_no_summary(service: Service, api: httpx.AsyncClient) -> None:
+    await append(api, said(MOVED, *(f"line {number}" for number in range(18)), "lamp " * 6_000, "lamp " * 6_000))
     assert await work(service, minutes=2) == 0
-    await append(api, said("The courier left it at the bakery."))
-    assert await work(service) == 0, "once it is quiet"
-    assert await work(service, minutes=2) == 1
-    (first,) = await summaries(service)
-    assert "bakery" in first["content"]
-    await append(api, said(*(f"word {number}" for number in range(19)), "The insurance pays 80 euros."))
-    await work(service, minutes=2)
-    (second,) = await summaries(service)
-    assert second["memory_id"] == first["memory_id"]
-    assert second["content"].startswith(f"(extract) user: {MOVED}")
-    assert "insurance" in second["content"]
-    done = await end(service)
-    assert done["result"]["parts"]["summary"]["reason"] == "the summary covers all messages"
+    assert (await api.get("/v1/sessions/s")).json()["summary"] is None
 
 
-async def test_a_long_append_is_summarized_by_its_size(service: Service, api: httpx.AsyncClient) -> None:
-    await append(api, said(MOVED, "lamp " * 6_000, "lamp " * 6_000))
-    assert await work(service, minutes=2) == 1
-    (memory,) = await summaries(service)
-    assert MOVED in memory["content"]
-    assert len(memory["content"].split()) < 170
-
-
-async def test_a_session_that_remembers_nothing_has_a_summary_of_its_own_only(
+async def test_quotes_that_an_earlier_release_stored_as_a_summary_stand_in_no_prompt(
     service: Service, api: httpx.AsyncClient
 ) -> None:
-    await append(api, said(MOVED, *(f"line {number}" for number in range(19))), memorize="none")
-    await work(service, minutes=2)
-    assert MOVED in (await api.get("/v1/sessions/s")).json()["summary"]
-    assert await summaries(service, status="any") == []
+    await append(api, said(*(f"I walked trail {number}." for number in range(40))))
+    for summary, shown in (("(extract) user: I walked trail 3.", False), ("The user walks trails.", True)):
+        await api.patch("/v1/sessions/s", json={"summary": summary})
+        for session in ("s", "another"):
+            body = {"agent_id": "a", "user_id": "u", "session_id": session, "query": "What next?"}
+            sections = (await api.post("/v1/context", json=body)).json()["sections"]
+            held = next((section for section in sections if section["name"] == "summary"), None)
+            assert bool(held and held["items"]) is shown, (summary, session)
 
 
-async def test_a_summary_that_a_caller_wrote_is_a_memory_and_no_extract_replaces_it(
+async def test_no_search_and_no_prompt_has_the_quotes_beside_the_messages_and_a_list_still_shows_them(
     service: Service, api: httpx.AsyncClient
 ) -> None:
+    for session in ("first", "second", "third"):
+        await append(api, said(f"My {session} parcel never arrived in Boston."), session=session)
+        await _summed_up_in_quotes(service, session, f"(extract) user: My {session} parcel never arrived in Boston.")
+    body = {"agent_id": "a", "user_id": "u", "query": "Which parcel never arrived in Boston?", "top_k": 2}
+    for mode in ("hybrid", "text", "vector"):
+        hits = (await api.post("/v1/memories/search", json={**body, "mode": mode})).json()["items"]
+        assert [hit["memory"]["memory_type"] for hit in hits] == ["message", "message"], mode
+    context = (await api.post("/v1/context", json={"agent_id": "a", "user_id": "u", "query": body["query"]})).json()
+    assert "first parcel" in context["text"]
+    assert "(extract)" not in context["text"]
+    assert len(await summaries(service)) == 3
+
+
+async def _summed_up_in_quotes(service: Service, session_id: str, text: str) -> None:
+    """Writes a summary as earlier releases did without a model."""
+    held, scope = service.resources, Scope("default")
+    sessions = SessionRepository(held.store, scope)
+    session = await sessions.get(session_id)
+    writer = SessionSummaries(MemoryRepository(held.store, scope), Embeddings(held.embedder))
+    source = {"origin": "consolidation", "prompt_version": "extract.1"}
+    fields, changes = await writer.write(session, SummaryText(text, 1.0, source, 1), rfc3339(held.clock.now()))
+    update = Update(SESSIONS, scope.tenant, session_id, set=fields)
+    await held.store.commit([*changes, update])
+
+
+async def test_a_summary_that_a_caller_wrote_is_a_memory_and_stays(service: Service, api: httpx.AsyncClient) -> None:
     await append(api, said(MOVED))
     await end(service)
-    (extract,) = await summaries(service)
     patched = await api.patch("/v1/sessions/s", json={"summary": "A parcel was lost."})
     assert patched.json()["version"] == 3, "one more than the end left"
     (memory,) = await summaries(service)
-    assert (memory["memory_id"], memory["content"]) == (extract["memory_id"], "A parcel was lost.")
+    assert memory["content"] == "A parcel was lost."
     assert (memory["trust"], memory["source"]["origin"]) == (1.0, "api")
     assert memory["source"]["prompt_version"] is None
     done = await end(service)
@@ -115,16 +126,13 @@ async def test_what_was_cleared_keeps_its_summary_and_what_comes_next_gets_its_o
     await api.delete("/v1/sessions/s/messages")
     assert (await api.get("/v1/sessions/s")).json()["summary"] is None
     await append(api, said("Which museums are in Boston?"))
-    await end(service)
-    assert [one["content"] for one in await summaries(service)] == [
-        "(extract) user: Which museums are in Boston?",
-        "A parcel was lost.",
-    ]
+    await api.patch("/v1/sessions/s", json={"summary": "The user asked for museums."})
+    assert [one["content"] for one in await summaries(service)] == ["The user asked for museums.", "A parcel was lost."]
 
 
 async def test_a_user_who_is_erased_leaves_no_summary(service: Service, api: httpx.AsyncClient) -> None:
     await append(api, said(MOVED))
-    await end(service)
+    await api.patch("/v1/sessions/s", json={"summary": "A parcel was lost."})
     (memory,) = await summaries(service)
     assert (await api.delete("/v1/users/u")).status_code == 200
     problem(await api.get(f"/v1/memories/{memory['memory_id']}"), 404, "not_found")

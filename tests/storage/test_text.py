@@ -8,13 +8,20 @@ from hypothesis import strategies as st
 from app.storage.text import (
     HAS_NUMBER_OR_TIME_WORD,
     IS_QUESTION,
+    MAX_INITIALS,
+    acronyms,
+    close_ids,
     content_hash,
     index_text,
+    initials,
     name_id,
     normalise_content,
+    spelled,
     term_ids,
     terms,
     text_ids,
+    wholes,
+    written_apart,
 )
 
 
@@ -71,8 +78,141 @@ def test_context_is_indexed_with_the_content() -> None:
     assert np.isin(term_ids(terms("breakfast tea")), text.ids).all()
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Thermostat: 10.0.4.117", ["10.0.4.117"]),
+        ("Flight LH 1234 leaves", ["lh1234"]),
+        ("Flight LH1234 leaves", ["lh1234"]),
+        ("Release v3.12.1", ["v3.12.1", "3.12.1"]),
+        ("B-XY 1234", ["bxy1234"]),
+        ("e-mail", ["email"]),
+        ("lena.fischer+sales@example.org", ["lenafischersalesexampleorg"]),
+        ("call +49 170 5550123", ["49.170.5550123", "491705550123"]),
+        ("12.3, not 1.23", ["12.3", "1.23"]),
+        ("ГОСТ 1234-56", ["1234.56"]),
+        ("ГОСТ 1234", ["гост1234"]),
+        ("on May 8 and in 2023", []),
+        ("the 1st of chapter 12", []),
+        ("a1b2c3d4 is a hash", []),
+        ("Ends here. Then 3 apples - no more", []),
+        ("tea", []),
+        ("", []),
+    ],
+)
+def test_an_identifier_is_one_term(text: str, expected: list[str]) -> None:
+    assert [whole.term for whole in wholes(text)] == expected
+
+
+def test_an_identifier_is_indexed_beside_its_parts_and_makes_no_text_longer() -> None:
+    for text in ("Flight LH1234", "Flight LH 1234"):
+        indexed = index_text(text)
+        assert np.isin(term_ids(["flight", "lh", "1234", "lh1234"]), indexed.ids).all()
+        assert indexed.length == len(terms(text))
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("parseUserName", ["pars", "user", "name"]),
+        ("parseUserID", ["pars", "user", "id"]),
+        ("HTTPServer", ["http", "server"]),
+        ("читатьФайл", ["чита", "файл"]),
+        ("GmbH", []),
+        ("NDAs", []),
+        ("Caroline", []),
+    ],
+)
+def test_a_word_with_a_capital_inside_is_found_by_its_parts(word: str, parts: list[str]) -> None:
+    assert [part for whole in wholes(word) for part in whole.parts] == parts
+    assert np.isin(term_ids(parts), index_text(f"Call {word} first").ids).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "acronym"),
+    [
+        ("Non-disclosure agreement with Quill", "NDA"),
+        ("Non-disclosure agreement with Quill", "NDAs"),
+        ("Out of office from 3 August", "OOO"),
+        ("The Ministry of Foreign Affairs rejected it", "MoFA"),
+        ("The Ministry of Foreign Affairs rejected it", "MFA"),
+        ("attention deficit hyperactivity disorder", "adhd"),
+        ("Министерство иностранных дел", "МИД"),
+        ("в Министерстве иностранных дел", "МИДе"),
+        ("φόρος προστιθέμενης αξίας", "ΦΠΑ"),
+        ("Das öffentliche Patienten-Netz", "ÖPN"),
+    ],
+)
+def test_a_text_has_the_pairs_of_initials_of_an_acronym(text: str, acronym: str) -> None:
+    (pairs,) = acronyms(acronym).values()
+    assert set(pairs) <= set(initials(text))
+    assert np.isin(term_ids(pairs), index_text(text).ids).all()
+    assert index_text(text).length == len(terms(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Nice day. Agreed!", "Non-smoking diner, agreeable", "NDA", "9 days ago", "東京タワーに行きました", "to be", ""],
+)
+def test_words_on_both_sides_of_a_mark_have_no_initials_together(text: str) -> None:
+    (pairs,) = acronyms("NDA").values()
+    assert not set(pairs) <= set(initials(text))
+
+
+def test_a_text_has_so_many_pairs_of_initials_at_most() -> None:
+    letters = "bcdfghjklmnpqrstvwxyz"
+    words = [f"{letters[number * step % len(letters)]}ood" for step in range(1, 9) for number in range(len(letters))]
+    assert len(initials(" ".join(words))) == MAX_INITIALS
+    assert len(initials(f"{'good ' * 10_000} bad day")) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("When does the NDA end?", ["NDA"]),
+        ("nda", ["nda"]),
+        ("Which dog was it?", []),
+        ("WHAT IS THE NDA", []),
+        ("Who lives in the US?", []),
+        ("What does BFFLS mean?", []),
+        ("東京", []),
+        ("", []),
+    ],
+)
+def test_words_in_capitals_and_a_query_of_one_short_word_are_acronyms(query: str, expected: list[str]) -> None:
+    assert list(acronyms(query)) == expected
+
+
+def test_neighbouring_words_of_a_query_may_be_one_identifier() -> None:
+    found = {whole.term for whole in written_apart("Where is parse user id?")}
+    assert found == {"parseus", "userid", "parseuserid"}
+    assert found & {whole.term for whole in wholes("Function parse_user_id()")} == {"parseuserid"}
+    assert not written_apart("What is it? 12 34 of the")
+    assert not written_apart("parse user id " * 20)
+
+
+@pytest.mark.parametrize(
+    ("word", "close"),
+    [("stapl", True), ("stable", True), ("satbl", True), ("stabl", False), ("stab", False), ("xtabl", False)],
+)
+def test_close_terms_are_an_edit_away_begin_alike_and_have_five_letters(word: str, close: bool) -> None:
+    assert np.isin(term_ids([word]), close_ids("stabl")).all() == close
+
+
+def test_a_letter_may_be_left_out_of_a_longer_word_of_any_alphabet() -> None:
+    assert np.isin(term_ids(["stable"]), close_ids("staable")).all()
+    assert np.isin(term_ids(["велосипед"]), close_ids("велосепед")).all()
+
+
+def test_words_of_five_letters_may_be_mistyped() -> None:
+    assert sorted(spelled("The cats of Reykavik: penicilin, LH12345, 123456, 東京タワーです").values()) == [
+        "penicilin",
+        "reykavik",
+    ]
+
+
 def test_counts_saturate_and_length_does_not() -> None:
-    text = index_text("tea " * 1000 + "cake")
+    text = index_text("tea. " * 1000 + "Cake")
     assert sorted(text.counts.tolist()) == [1, 255]
     assert text.length == 1001
     assert text.ids.dtype == np.uint32
@@ -121,8 +261,9 @@ def test_a_name_has_one_code_however_it_is_written() -> None:
 @given(st.text(max_size=200))
 def test_any_text_is_indexed_and_finds_itself(text: str) -> None:
     indexed = index_text(text)
-    assert np.array_equal(np.unique(term_ids(terms(text))), indexed.ids)
-    assert int(indexed.counts.sum()) == indexed.length
+    added = [*(term for whole in wholes(text) for term in whole.added), *initials(text)]
+    assert np.array_equal(np.unique(term_ids([*terms(text), *added])), indexed.ids)
+    assert int(indexed.counts.sum()) == indexed.length + len(added)
     assert isinstance(content_hash(text), int)
 
 
@@ -133,7 +274,7 @@ def test_case_and_width_do_not_matter(text: str) -> None:
     assert set(terms(text)) == set(terms(folded))
 
 
-@pytest.mark.parametrize("unit", ["word ", "我的猫", "é", "' ", "u\u0301", "1", "x"])
+@pytest.mark.parametrize("unit", ["word ", "我的猫", "é", "' ", "u\u0301", "1", "x", "a-", "1 ", "a1.", "é-"])
 def test_cost_is_linear(unit: str) -> None:
     text = (unit * 32_000)[:32_000]
     assert index_text(text).length < 64_001

@@ -134,7 +134,7 @@ def test_a_copy_of_another_store_is_refused(run: Run, tmp_path: Path, mongodb: D
             {"RECALLD_DATA_DIR": str(tmp_path / place), "RECALLD_MONGODB_DATABASE": name} for place in ("one", "two")
         )
         for given in (one, two):
-            assert run("keys", "create", "--tenant", "acme", "--name", "ci", **given).returncode == 0
+            assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci", **given).returncode == 0
         assert run(*to, **one).returncode == 0
         refused = run(*to, **two)
         assert refused.returncode == 1

@@ -1,6 +1,7 @@
 """Bad input for every operation, made from what the document says of it (PITFALLS 42): a new route is covered too."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from tests.support.contract import Contract, Json, Operation
 MEMORY, SESSION = "mem_01a2003d395076f9a13acea58faaf745", "chat-1"
 JSON = {"content-type": "application/json"}
 _HERE = "\x01here\x01"
+LONG = "32,001 characters"
 _MiB = 1 << 20
 
 POISON: dict[str, str] = {
@@ -25,7 +27,7 @@ POISON: dict[str, str] = {
     "NUL as key": '{"a\\u0000": 1}',
     "257 keys": json.dumps({str(i): i for i in range(257)}),
     "501 items": json.dumps(list(range(501))),
-    "32,001 characters": json.dumps("x" * 32_001),
+    LONG: json.dumps("x" * 32_001),
     "depth 33": "[" * 33 + "]" * 33,
 }
 """Raw JSON that no field of any operation takes, and whose place is named."""
@@ -97,6 +99,20 @@ class Case:
         return _stream(self.content) if isinstance(self.content, list) else self.content
 
 
+_LIBRARY = re.compile(
+    r"Input should|[Ff]ield required|Extra inputs|Value error|Assertion failed|Unable to|should have|should match"
+    r"|valid (dictionary|string|integer|number|boolean|list|array)|pydantic"
+    r"|\\[sSdDwWx]|\(\?|\[\^|\]\{|\^\["
+)
+"""What a library says of a fault, and what only a regular expression holds."""
+
+
+def foreign_words(problem: Json) -> str | None:
+    """What a sentence of a problem says in words that are not the service's. Values of the caller are not judged."""
+    details = [problem["title"], *(error["detail"] for error in problem["errors"])]
+    return next((detail for detail in details if _LIBRARY.search(detail)), None)
+
+
 async def _stream(chunks: list[bytes]) -> AsyncIterator[bytes]:
     """Has no Content-Length."""
     for chunk in chunks:
@@ -134,6 +150,8 @@ def field_cases(contract: Contract, op: Operation) -> Iterator[Case]:
     schema, example = op.body, contract.resolve(op.body)["examples"][0]
     for pointer, of_field in fields(contract, schema, example, ""):
         for says, raw in {**POISON, **PLACELESS}.items():
+            if says == LONG and pointer.startswith("/messages/"):
+                continue  # what messages hold is cut
             content = json.dumps(put(example, pointer, _HERE)).replace(json.dumps(_HERE), raw).encode()
             where = None if says in PLACELESS else pointer
             yield Case(op, f"{pointer}: {says}", {422}, url(op), JSON, content, where)

@@ -1,5 +1,6 @@
 """Commands in this process, as the shell would start them: a process of their own takes a second to begin."""
 
+import asyncio
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from app.settings import describe
+from app.lifespan import open_store
+from app.settings import Settings, describe
+from tests.support.server import RESERVE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,18 @@ Run = Callable[..., Ended]
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+@pytest.fixture
+def new_store(data: Path) -> Path:
+    """An empty store in `data`, as `serve` makes it: commands that use memory make none."""
+
+    async def make() -> None:
+        store = await open_store(Settings(data_dir=data, disk_reserve_bytes=RESERVE_BYTES), 1)
+        await store.close()
+
+    asyncio.run(make())
+    return data
 
 
 @pytest.fixture

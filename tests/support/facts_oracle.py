@@ -30,6 +30,9 @@ class Oracle:
     held: dict[str, set[Entry]] = field(default_factory=lambda: {OPEN_START: set()})
     disputed: list[Disputed] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
+    assumed: set[tuple[Entry, str]] = field(default_factory=set)
+    """What began when it was told, for want of a start, and when."""
+    disputes_assumed: set[Disputed] = field(default_factory=set)
     usual: str = "one"
 
     # --- Points -------------------------------------------------------------------------------------------------------
@@ -68,7 +71,7 @@ class Oracle:
         near = [run for run in self._runs() if run[0][0] == name and run[1] <= said.end and start <= run[2]]
         cardinality = said.cardinality or (max(near, key=lambda r: (r[0][1], r[1], r[2]))[0][2] if near else self.usual)
         entry = (name, said.trust, "many" if policy == "keep_both" else cardinality)
-        told = self._claim(entry, start, said.end, policy)
+        told = self._claim(entry, start, said.end, policy, assumed=said.start is None and start == now)
         if told != "known":
             self.usual = "many" if policy == "keep_both" else said.cardinality or self.usual
         return told
@@ -81,7 +84,7 @@ class Oracle:
         before = [begun for begun in open_ended if begun < said.end]
         return max(before) if before else OPEN_START if said.end <= now else now
 
-    def _claim(self, entry: Entry, start: str, end: str, policy: str) -> str:
+    def _claim(self, entry: Entry, start: str, end: str, policy: str, *, assumed: bool) -> str:
         name, trust, cardinality = entry
         mine = [run for run in self._runs() if run[0][0] == name]
         against = [r for r in self._runs() if r[0][0] != name and r[0][2] == "one"] if cardinality == "one" else []
@@ -91,28 +94,41 @@ class Oracle:
         covered = self._of(joined)
         points = self.between(start, end) | covered
         if policy == "temporal" and end == OPEN_END:
-            points -= self._of([r for r in against if r[1] > start and r[0][1] >= trust])
+            dated = not assumed and start != OPEN_START
+            before = [r for r in against if dated and (r[0], r[1]) in self.assumed and r[0][1] == trust]
+            points -= self._of([r for r in against if r not in before and r[1] > start and r[0][1] >= trust])
         points -= self._of([r for r in mine if r[0][1] > trust])
         stronger = [r for r in against if r[0][1] > trust and self._of([r]) & points]
         if stronger or any(r[0][1] > trust for r in would_end):
-            return self._dispute(entry, start, end)
+            return self._dispute(entry, start, end, assumed=assumed)
         if not ended and points == covered:
             return "known"
+        starts = [(start, assumed), *((run[1], (entry, run[1]) in self.assumed) for run in joined)]
         for run in (*ended, *joined):
             self._drop(run[0], self._of([run]))
         for run in against:
             if self._of([run]) & points:
                 self._drop(run[0], self._of([run]) if policy == "last_write_wins" else points)
         self._add(entry, points)
+        for begun in {begun for other, begun, _ in self._runs() if other == entry and begun in points}:
+            said = [guess for moment, guess in starts if moment == begun]
+            self.assumed.discard((entry, begun))
+            self.assumed |= {(entry, begun)} if said and all(said) else set()
+        self._forget()
         told = points & self.between(start, end)
         self.disputed = [d for d in self.disputed if d[0][0] != name or not self._of([d]) <= told]
         return "new"
 
-    def _dispute(self, entry: Entry, start: str, end: str) -> str:
+    def _forget(self) -> None:
+        self.assumed &= {(entry, start) for entry, start, _ in self._runs()}
+
+    def _dispute(self, entry: Entry, start: str, end: str, *, assumed: bool) -> str:
         for (other, weight, _), a, b in self.disputed:
             if other == entry[0] and weight >= entry[1] and a <= start and end <= b:
                 return "known"
         self.disputed.append((entry, start, end))
+        self.disputes_assumed -= {(entry, start, end)}
+        self.disputes_assumed |= {(entry, start, end)} if assumed else set()
         return "disputed"
 
     def _add(self, entry: Entry, points: set[str]) -> None:
@@ -130,6 +146,7 @@ class Oracle:
             self.disputed.remove((entry, start, end))
         else:
             self._drop(entry, self.between(start, end))
+            self._forget()
 
     def contenders(self, disputed: Disputed) -> list[Run]:
         (name, _, cardinality), start, end = disputed
@@ -148,7 +165,8 @@ class Oracle:
         replaced = [run for run in self.contenders(disputed) if not beside or run[0][0] == name]
         self.disputed.remove(disputed)
         trust = max([trust, *(run[0][1] for run in replaced)])
-        self._claim((name, trust, "many" if beside else cardinality), start, end, "temporal")
+        guess = disputed in self.disputes_assumed
+        self._claim((name, trust, "many" if beside else cardinality), start, end, "temporal", assumed=guess)
         self.usual = "many" if beside else self.usual
 
     def photograph(self, known: str) -> None:

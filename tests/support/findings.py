@@ -1,15 +1,20 @@
 """Short words for what the tests of findings and reflection do."""
 
+from collections.abc import Callable
 from typing import Any
 
 from app.core.clock import rfc3339
-from app.findings.service import EvidenceReader, FindingRepository, new_finding
+from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, new_finding, of_memory
+from app.memories.records import new_memory
 from app.reflection.judge import JUDGED_PAIRS
+from app.setting_groups import LLMSettings
+from app.settings import ReflectionSettings, Settings
 from app.storage.changes import Insert
 from app.storage.search import Scope
 from tests.conftest import Service
 from tests.support.learning import operation, work
 from tests.support.memories import PAIR, Json
+from tests.support.model import Model
 
 
 async def memory(service: Service, content: str, said_at: str | None = None, **more: Any) -> str:
@@ -21,7 +26,13 @@ async def memory(service: Service, content: str, said_at: str | None = None, **m
 
 
 async def found(
-    service: Service, *memory_ids: str, kind: str = "contradiction", action: str = "supersede", owner: Json = PAIR
+    service: Service,
+    *memory_ids: str,
+    kind: str = "contradiction",
+    action: str = "supersede",
+    owner: Json = PAIR,
+    sure: float = 0.9,
+    details: Json | None = None,
 ) -> str:
     """The id of a finding that proposes to keep the last memory."""
     held, now = service.resources, rfc3339(service.clock.now())
@@ -30,10 +41,9 @@ async def found(
     *retire, keep = ({"kind": "memory", "id": each} for each in memory_ids)
     if action == "end":
         retire, keep = [*retire, keep], {}
-    proposal = {"action": action, "keep": keep or None, "retire": retire, "details": {}}
-    doc = new_finding(
-        owner.get("agent_id"), owner.get("user_id"), kind, "They differ.", list(records.values()), proposal, 0.9, now
-    )
+    proposal = {"action": action, "keep": keep or None, "retire": retire, "details": details or {}}
+    said, of = list(records.values()), (owner.get("agent_id"), owner.get("user_id"))
+    doc = new_finding(*of, kind, "They differ.", said, proposal, sure, now)
     await held.store.commit([FindingRepository(held.store, scope).insert(doc)])
     return str(doc["finding_id"])
 
@@ -41,8 +51,54 @@ async def found(
 async def judged(service: Service, owner: Json = PAIR) -> None:
     """Stores what a model said of a pair of this owner."""
     fields = {"tenant_id": "default", "agent_id": owner["agent_id"], "user_id": owner["user_id"]}
-    doc = {"judged_id": "jdg_1", **fields, "verdict": "both_hold", "created_at": rfc3339(service.clock.now())}
+    doc = {"judged_id": "jdg_1", **fields, "verdict": "unrelated", "created_at": rfc3339(service.clock.now())}
     await service.resources.store.commit([Insert(JUDGED_PAIRS, doc)])
+
+
+def record(text: str, day: int = 1, trust: float = 1.0) -> EvidenceRecord:
+    """A memory as evidence, said on a day of January 2026."""
+    fields = {
+        "agent_id": "a",
+        "user_id": "u",
+        "content": text,
+        "memory_type": "fact",
+        "importance": 0.5,
+        "trust": trust,
+    }
+    return of_memory(new_memory(fields, {}, f"2026-01-{day:02d}T00:00:00.000Z", unique=False))
+
+
+def verdict(
+    pair: Json, said: str = "contradicts", reason: str = "Only one of them can be true.", **quotes: str
+) -> Json:
+    """What a judge answers of a pair that it was shown. `quotes`: the words of each text, all of them by default."""
+    if said not in ("contradicts", "replaces"):
+        return {"id": pair["id"], "verdict": said, "earlier_words": "", "later_words": "", "reason": ""}
+    words = {f"{side}_words": quotes.get(side, pair[side]["text"]) for side in ("earlier", "later")}
+    return {"id": pair["id"], "verdict": said, **words, "reason": reason}
+
+
+def knows(*texts: str, said: str = "contradicts", **quotes: str) -> Callable[[Json], Json]:
+    """A judge that says this of pairs of these texts, and that all others are unrelated."""
+
+    def judge(data: Json) -> Json:
+        known = [(one, {one["earlier"]["text"], one["later"]["text"]} <= set(texts)) for one in data["pairs"]]
+        return {"pairs": [verdict(one, said, **quotes) if of else verdict(one, "unrelated") for one, of in known]}
+
+    return judge
+
+
+def judging(settings: Settings, llm: Model, pairs: int = 200, tokens_per_day: int = 0, **reflection: Any) -> Settings:
+    """Settings with a scripted model as the judge."""
+    asked = LLMSettings(
+        base_url=llm.server.url,
+        model="scripted",
+        timeout_seconds=5,
+        context_tokens=8192,
+        tokens_per_day=tokens_per_day,
+    )
+    bounds = ReflectionSettings(pairs_per_run=pairs, **reflection)
+    return settings.model_copy(update={"llm": asked, "reflection": bounds})
 
 
 async def findings(service: Service, **params: Any) -> list[Json]:

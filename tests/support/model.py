@@ -23,7 +23,10 @@ NOTHING: dict[str, Json] = {
     "Summary": {"summary": "They talked."},
     "MergedFact": {"value": None},
     "FoundInsight": {"sources": [], "insight": None},
+    "SecondLook": {"unsupported": []},
 }
+STATED: Json = {"about": "user", "whom": None, "certainty": "stated", "holds": "now"}
+"""What an item says of itself, unless a test says otherwise. A lesson is about nobody."""
 
 
 PARTS = {
@@ -59,7 +62,7 @@ class Model:
         for shape in _shapes(asked, data):
             self.asked.append((shape, instructions, data))
             said = self.says.get(shape, {})
-            given |= NOTHING[shape] | _quoted(shape, said(data) if callable(said) else said, data)
+            given |= NOTHING[shape] | _stated(shape, _quoted(shape, said(data) if callable(said) else said, data))
         return completion(json.dumps(given))
 
     def shown(self, shape: str) -> list[Json]:
@@ -71,6 +74,16 @@ def _shapes(asked: Json, data: Json) -> list[str]:
         return [asked["name"]]
     named = {**PARTS, "facts": "FoundFacts"} if "episodes" in data else PARTS
     return [shape for name, shape in named.items() if name in asked["schema"]["properties"]]
+
+
+def _stated(shape: str, said: Json) -> Json:
+    """The answer with the fields of its items that a test left out."""
+    names = {"LearnedMemories": "memories", "LearnedFacts": "facts", "LearnedProfile": "profile"}
+    fields = STATED if shape in names else STATED | {"about": "nobody"}
+    name = names.get(shape, "lessons" if shape == "LearnedExperience" else None)
+    if name is None or not isinstance(said.get(name), list):
+        return said
+    return said | {name: [fields | item if isinstance(item, dict) else item for item in said[name]]}
 
 
 def _quoted(shape: str, said: Json, data: Json) -> Json:
@@ -104,11 +117,11 @@ def _items(patch: Json) -> list[Json]:
     items: list[Json] = []
     for name, value in patch.items():
         if name in lists:
-            items += [{"field": lists[name], "about": None, "value": each} for each in value]
+            items += [{"field": lists[name], "topic": None, "value": each} for each in value]
         elif name == "preferences":
-            items += [{"field": "preference", "about": each["name"], "value": each["value"]} for each in value]
+            items += [{"field": "preference", "topic": each["name"], "value": each["value"]} for each in value]
         elif value is not None:
-            items.append({"field": name, "about": None, "value": str(value)})
+            items.append({"field": name, "topic": None, "value": str(value)})
     return items
 
 

@@ -184,8 +184,10 @@ async def background(talk: Talk) -> None:
 
 
 async def findings(talk: Talk) -> None:
-    for content in ("I drink coffee.", "I don't drink coffee any more.", "I love sushi.", "I hate sushi."):
-        await talk("create_memory", 201, body={**OWNER, "content": content})
+    for subject in ("Ben", "Zoe"):
+        said = {"subject": subject, "predicate": "works_at", "cardinality": "one"}
+        await talk("assert_fact", 201, body={**OWNER, **said, "object": "Acme"})
+        await talk("assert_fact", 201, body={"user_id": OWNER["user_id"], **said, "object": "Initech"})
     await talk("reflect", 422, body={"focus": " "})
     begun = await talk("reflect", 202, body=OWNER)
     await _ended(talk, begun["operation_id"])

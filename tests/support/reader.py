@@ -20,7 +20,10 @@ _UNSEEN = re.compile(
 _SPECIAL = re.compile(
     r"<\|\w|<\w+\|>|<<?/?(?:sys|s)>|\[/?(?:INST|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS|SYSTEM_PROMPT|THINK)\]"
     r"|<\s*/?(?:antml:)?(?:system|system-reminder|assistant|user|human|developer|tool_call|tool_response|function_calls"
-    r"|function|invoke|think|start_of_turn|end_of_turn|bos|eos)(?:[\s=][^<>]*)?>",
+    r"|function|invoke|think|start_of_turn|end_of_turn|bos|eos)(?:[\s=][^<>]*)?>"
+    r"|\[\|\w+\|\]|\]~!?b[\[\]]|\[e~\[|\]<\][^\[\]]+\[>\[|<(?:SPECIAL|reserved|unused|extra_id|TOKENS_UNUSED|ctrl)_?\d+>"
+    r"|<(?:sop|eop|eod|eot)>|<BOS_TOKEN>|<_system>|<(?:longcat|minimax|xai|seed)[:_](?:system|tool_call|function_call|bos)>"
+    r"|<role>system|<end_of_utterance>|<start_function_call>|<fim_\w+>|\[(?:control|unused_token)_\d+\]|\[sMASK\]",
     re.IGNORECASE,
 )
 _HIDING = re.compile("[\u200b\u2060\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\U000e0000-\U000e0fff]")

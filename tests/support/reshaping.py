@@ -4,10 +4,8 @@ A shape makes a message of the served text. The user's own words stand before an
 that nothing of the served text is left and that nothing of the user's is lost.
 """
 
-import html
 import json
 from collections.abc import Callable
-from urllib.parse import quote
 
 Shape = Callable[[str], str]
 
@@ -75,14 +73,6 @@ def tojson(text: str) -> str:
     return "".join(f"\\u{ord(char):04x}" if char in "<>&'" else char for char in marked)
 
 
-def markdown(text: str) -> str:
-    return "".join(f"\\{char}" if char in "\\`*_{}[]()#+-.!<>|~" else char for char in text)
-
-
-def entities(text: str, form: str) -> str:
-    return "".join(form.format(ord(char)) if char in "<>&\"'" else char for char in text)
-
-
 def obj(text: str, **more: str) -> str:
     return json.dumps({"context": text, **more})
 
@@ -127,19 +117,9 @@ SHAPES: dict[str, Shape] = {
     "with spaces at its lines' ends": lambda text: between("\n".join(f"{line}  " for line in lines(text))),
     "with empty lines between its lines": lambda text: between("\n\n".join(lines(text))),
     "on one line": lambda text: between(" ".join(text.split())),
-    "with breaks of HTML": lambda text: between(text.replace("\n", "<br />\n")),
     "in CDATA": lambda text: between(f"<![CDATA[{text}]]>"),
     "in a tag": lambda text: between(f"<context>\n{text}</context>"),
     "in a raw block of a template": lambda text: between(f"{{% raw %}}{text}{{% endraw %}}"),
-    "escaped as HTML": lambda text: between(html.escape(text)),
-    "escaped as HTML, twice": lambda text: between(html.escape(html.escape(text))),
-    "escaped as HTML, three times": lambda text: between(html.escape(html.escape(html.escape(text)))),
-    "escaped as HTML by numbers": lambda text: between(entities(text, "&#{};")),
-    "escaped as HTML by hexadecimal numbers": lambda text: between(entities(text, "&#x{:X};")),
-    "escaped as HTML but for >": lambda text: between(text.replace("&", "&amp;").replace("<", "&lt;")),
-    "escaped as HTML without its end": lambda text: between(cut(html.escape(text))),
-    "escaped as HTML without its start": lambda text: last(beheaded(html.escape(text))),
-    "escaped as HTML and quoted": lambda text: between(each_line(html.escape(text), "> ")),
     "as a string of JSON": lambda text: between(json.dumps(text)),
     "as a string of JSON with codes": lambda text: between(tojson(text)),
     "as a string of JSON, twice": lambda text: between(json.dumps(json.dumps(text))),
@@ -151,14 +131,7 @@ SHAPES: dict[str, Shape] = {
     "in an object of JSON, cut, before the question": lambda text: obj(cut(text), before=BEFORE, question=AFTER),
     "in an object of JSON, beheaded": lambda text: obj(beheaded(text), before=BEFORE, question=AFTER),
     "in an object of JSON, without its tags": lambda text: obj(untagged(text), before=BEFORE, question=AFTER),
-    "in an object of JSON as HTML": lambda text: between(html.escape(obj(text))),
-    "as HTML in an object of JSON": lambda text: between(obj(html.escape(text))),
     "in JSON in JSON": lambda text: between(obj(obj(text))),
     "as Python writes it": lambda text: between(repr(text)),
-    "escaped as Markdown": lambda text: between(markdown(text)),
-    "escaped as Markdown without its end": lambda text: between(cut(markdown(text))),
-    "escaped as Markdown without its tags": lambda text: between(markdown(untagged(text))),
-    "escaped as Markdown and as HTML": lambda text: between(html.escape(markdown(text))),
-    "encoded as a URL": lambda text: between(quote(text)),
 }
 """By what was done to it. Each holds for what `/v1/context` serves and for an experience prompt."""

@@ -29,10 +29,10 @@ SERVICE = {"service", "shared", "api", "start"}
 """Fixtures that start the whole service in this process."""
 BROWSER = {"browser", "visit", "page"}
 """Fixtures that open pages in a browser, which takes seconds each."""
-ALWAYS_ON_MONGODB = ("contract", "storage")
+ALWAYS_ON_MONGODB = ("contract", "storage", "faults", "stress")
 ONE_OF = 6
-"""Of the feature tests, one in so many runs on MongoDB without `--all`: what differs between engines is in the contract
-suite, which always runs on both."""
+"""Of the feature tests, one in so many runs on MongoDB, except with `--all`: what differs between engines is in the
+contract suite, which always runs on both."""
 
 
 def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:

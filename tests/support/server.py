@@ -99,8 +99,8 @@ class Server:
         return self._out.read_text()
 
     def log(self) -> list[dict[str, Any]]:
-        """Every line parses."""
-        return [json.loads(line) for line in self._log.read_text().splitlines()]
+        """Every whole line parses; the last one may still be under way, as the server writes on."""
+        return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     def log_text(self) -> str:
         return self._log.read_text()

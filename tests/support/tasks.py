@@ -38,6 +38,7 @@ async def move(api: httpx.AsyncClient, *statuses: str) -> Json:
     body: Json = {}
     for status in statuses:
         body = await send(api, "PATCH", "", {"status": status})
+    body.pop("operation_id", None)  # of the change, not of the task
     return body
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.search import Columns, SearchQuery
@@ -29,6 +31,7 @@ async def view(store: Store, collection: Collection, query: SearchQuery) -> View
     docs = await store.fetch(collection, query.tenant, columns.rows)
     ids = [str(one.doc[collection.id_field]) for one in docs if one is not None]
     assert len(ids) == len(set(ids)) == len(docs), "each document once, and all of them there"
+    assert np.all(columns.df <= columns.count), "no term is in more documents than there are"
     sessions = _members(columns, ids)
     rows = {
         doc_id: {

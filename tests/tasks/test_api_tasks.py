@@ -22,7 +22,7 @@ WAY: dict[str, tuple[str, ...]] = {
     "cancelled": ("in_progress", "cancelled"),
 }
 ALLOWED = {("pending", "in_progress"), ("failed", "in_progress")} | {
-    ("in_progress", end) for end in ("completed", "failed", "cancelled")
+    (old, end) for old in ("pending", "in_progress") for end in ("completed", "failed", "cancelled")
 }
 HOSTILE: Json = {"a.b": 1, "$set": {"$inc": 1}, "": "empty", "ключ": [None], "__proto__": {}, "a/b~0": "1", "\u2028": 0}
 
@@ -157,7 +157,9 @@ async def test_a_status_moves_by_the_table_and_no_other_way(api: httpx.AsyncClie
         if (old, new) in ALLOWED or old == new:
             assert (answered.status_code, answered.json()["status"]) == (200, new)
         else:
-            problem(answered, 409, "conflict")
+            detail = problem(answered, 409, "illegal_transition")["detail"]
+            named = {status for status in STATUSES if status in detail.partition("Allowed: ")[2]}
+            assert named == {to for since, to in ALLOWED if since == old}
             assert await task(api, path) == before
 
 
@@ -170,7 +172,8 @@ async def test_the_status_it_has_already_changes_nothing(api: httpx.AsyncClient)
 async def test_if_match_guards_every_write(api: httpx.AsyncClient) -> None:
     await begin(api, plan=[{"action": "x"}])
     await send(api, "POST", "/checkpoints", {}, 201)
-    before = await move(api, "in_progress")
+    await move(api, "in_progress")
+    before = await task(api)
     stale = {"If-Match": '"1"'}
     for method, path, body in (
         ("PATCH", "", {"goal": "y"}),
@@ -374,7 +377,7 @@ async def test_a_bound_key_takes_no_id_of_others_and_writes_nothing_outside(serv
     taken = await api.post(
         "/v1/tasks", json={"agent_id": "a", "user_id": "v", "task_id": "t", "goal": "g"}, headers=bound
     )
-    assert "u" not in problem(taken, 409, "already_exists")["detail"].split()
+    assert "u" not in problem(taken, 404, "not_found")["detail"].split()
     for user in (None, "u"):
         made = await api.post("/v1/tasks", json={"agent_id": "a", "user_id": user, "goal": "g"}, headers=bound)
         problem(made, 403, "forbidden")

@@ -236,6 +236,7 @@ async def test_results_add_up_to_a_limit_that_is_named(service: Service) -> None
 
 FORTY: list[Json] = [
     {
+        "step": at,
         "action": f"Migrate shard {at}",
         "params": {"shard": at},
         "status": "completed" if at < 20 else "in_progress" if at == 20 else "pending",
@@ -285,15 +286,15 @@ async def test_working_memory_stands_in_reading_order_within_the_budget(api: htt
     assert whole["tokens"] == prompt_text.count(whole["text"])
     assert whole["text"].splitlines() == [
         "goal [pending]: find out",
-        "completed: 1 of 4 steps: 0",
-        'step 2 [pending]: search {"q":"fast"}',
-        "step 1 [failed]: ask → nobody there",
-        "step 3 [pending]: write",
+        "completed: 1 of 4 steps: 1",
+        'step 3 [pending]: search {"q":"fast"}',
+        "step 2 [failed]: ask → nobody there",
+        "step 4 [pending]: write",
         "context tone: dry",
         "open question: For whom?",
         "note (0.9): major",
         "note (0.1): minor",
-        "step 0 [completed]: read → done",
+        "step 1 [completed]: read → done",
         "evidence (paper): HNSW wins",
     ]
     for budget in range(0, whole["tokens"] + 2, 3):

@@ -18,6 +18,9 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=5)
 
 ALLOWED = {
     ("pending", "in_progress"),
+    ("pending", "completed"),
+    ("pending", "failed"),
+    ("pending", "cancelled"),
     ("in_progress", "completed"),
     ("in_progress", "failed"),
     ("in_progress", "cancelled"),

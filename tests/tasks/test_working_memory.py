@@ -17,6 +17,7 @@ TEXTS = st.text(alphabet=st.sampled_from("abz .\n\t\u2028€汉😀é<>`0#-[]:")
 VALUES = st.none() | st.integers(-9, 9) | TEXTS | st.dictionaries(TEXTS, st.booleans() | TEXTS, max_size=3)
 STEPS = st.fixed_dictionaries(
     {
+        "step": st.integers(-9, 99),
         "status": st.sampled_from(["pending", "in_progress", "completed", "failed", "skipped"]),
         "action": TEXTS,
         "params": st.dictionaries(TEXTS, VALUES, max_size=2),
@@ -40,7 +41,8 @@ TASKS = st.fixed_dictionaries(
 def a_task(*statuses: str, **fields: Any) -> Json:
     """A task whose step i is `part i`."""
     plan: list[Json] = [
-        {"action": f"part {at}", "params": {}, "status": status, "result": None} for at, status in enumerate(statuses)
+        {"step": at, "action": f"part {at}", "params": {}, "status": status, "result": None}
+        for at, status in enumerate(statuses)
     ]
     empty: Json = {"context": {}, "open_questions": [], "scratchpad": [], "evidence": []}
     return {"goal": "g", "status": "in_progress", "plan": plan, "max_tokens": 8000, **empty, **fields}
@@ -158,6 +160,22 @@ def test_completed_steps_are_one_line(statuses: str, line: str) -> None:
     names = {"c": "completed", "p": "pending", "s": "skipped"}
     text, _ = describe(a_task(*(names[one] for one in statuses)), None)
     assert text.splitlines()[1] == line
+
+
+def test_steps_have_the_numbers_that_the_caller_gave_them() -> None:
+    task = a_task("completed", "completed", "skipped", "in_progress", "pending")
+    for step, number in zip(task["plan"], (3, 4, 10, 20, -1), strict=True):
+        step["step"] = number
+    text, _ = describe(task, None)
+    assert text.splitlines() == [
+        "goal [in_progress]: g",
+        "completed: 2 of 5 steps: 3–4; skipped: 10",
+        "step 20 [in_progress]: part 3",
+        "step -1 [pending]: part 4",
+        "step 4 [completed]: part 1",
+        "step 3 [completed]: part 0",
+    ]
+    assert [one.index for one in entries(task) if one.kind == "step"] == [3, 4, 1, 0], "the place tells them apart"
 
 
 def test_a_long_plan_keeps_neither_context_nor_notes_out() -> None:

@@ -91,6 +91,47 @@ async def test_at_the_quota_deletion_and_erasure_go_on(limited: Service) -> None
     assert await limited.resources.store.accounting.recount() == []
 
 
+async def test_stored_answers_count_by_their_bytes(limited: Service) -> None:
+    """The same memory again and again under new idempotency keys stores no record, and each answer."""
+    text = "tea " * 1_500
+    statuses = [
+        (await remember(limited, text, **{"Idempotency-Key": f"k{n}"})).status_code for n in range(BYTES // len(text))
+    ]
+    assert statuses[0] == 201
+    assert statuses[-1] == 507
+    assert (await usage(limited)).records == 1
+    assert (await remember(limited, text)).status_code == 200  # stores nothing
+    assert (await limited.client.delete("/v1/users/ada")).status_code == 200
+    assert (await usage(limited)).bytes < 6_000
+    assert await limited.resources.store.accounting.recount() == []
+
+
+async def test_the_bindings_of_keys_count_towards_the_tenant_of_the_key(limited: Service) -> None:
+    admin = await limited.key("acme", "read,write,admin")
+    agents = [f"{n:03}" + "a" * 250 for n in range(100)]
+    key = {"name": "bound", "verbs": ["read"], "agents": agents}
+    made = await limited.client.post("/v1/keys", json=key, headers=admin)
+    assert made.status_code == 201, made.text
+    refused(await limited.client.post("/v1/keys", json=key, headers=admin), f"is {BYTES} bytes")
+    assert len((await limited.client.get("/v1/keys", headers=admin)).json()["items"]) == 2
+    assert (await usage(limited, "acme")).bytes > 25_000
+    assert (await usage(limited, "acme")).records == 0
+    assert await limited.resources.store.accounting.recount() == []
+
+
+async def test_at_the_quota_a_key_is_revoked(limited: Service) -> None:
+    admin = await limited.key("acme", "read,write,admin")
+    made = await limited.client.post("/v1/keys", json={"name": "lost", "verbs": ["read"]}, headers=admin)
+    for agents in (140, 16, 2, 1):
+        key = {"name": "full", "verbs": ["read"], "agents": [f"{n:03}" + "a" * 250 for n in range(agents)]}
+        while (await limited.client.post("/v1/keys", json=key, headers=admin)).status_code == 201:
+            continue
+    headers = {**admin, "Idempotency-Key": "revoke"}
+    revoked = await limited.client.post(f"/v1/keys/{made.json()['id']}/revoke", headers=headers)
+    assert revoked.status_code == 200, revoked.text
+    assert await limited.resources.store.accounting.recount() == []
+
+
 async def test_all_kinds_of_records_count_and_the_counts_are_the_truth(service: Service) -> None:
     await remember(service, "Ada likes tea")
     said = {"messages": [{"role": "user", "content": "I moved to Oslo"}], "agent_id": "a", "user_id": "ada"}

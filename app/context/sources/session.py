@@ -1,18 +1,24 @@
 """Context sources of the conversation in hand: the task, the session's summary, its last turns."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import orjson
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.sources.interactions import interactions
+from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.served_text import strip_served
 from app.core.work import off_loop
-from app.errors import NotFound
+from app.errors import NotFound, no_such
+from app.facts.outdated import Utterance
+from app.memories.models import EXTRACT
 from app.memories.repository import MemoryRepository
-from app.sessions.repository import SessionRepository, content
-from app.sessions.schemas import SESSIONS
-from app.storage.repository import expired, unexpired
+from app.sessions.repository import SessionRepository, content, is_extract
+from app.sessions.schemas import MESSAGES, SESSIONS
+from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import Doc, Eq, Not, Range, both
 from app.storage.text import content_hash
 from app.tasks.entries import Entry, characters, entries
@@ -38,7 +44,7 @@ async def _task(request: SourceRequest) -> Doc | None:
     if request.body.task_id is not None:
         task = await tasks.find_one(request.body.task_id)
         if task is None or expired(task, rfc3339(request.now)) or not request.owns(task):
-            raise NotFound("There is no such task.")
+            raise no_such("task")
         return task
     if request.body.session_id is None:
         return None
@@ -79,20 +85,34 @@ WORKING = ContextSource("working", "Task in hand", gather_working, default_limit
 
 LAST_SESSIONS = 3
 """A session with fewer messages has just begun."""
+LAST_TOLD = 3
+"""So many of the last sessions are told at a session's start, and as many of the last interactions."""
 CONSIDERED_SUMMARIES = 20
 """Number of newest sessions among which summaries are looked for."""
 
 
 async def gather_summary(request: SourceRequest) -> list[Candidate]:
-    """Returns the session's own summary, or the summaries of the last sessions if it has just begun."""
+    """Returns the session's own summary. If it has just begun, returns the summaries of the last sessions and the last
+    interactions, newest first."""
     sessions = SessionRepository(request.resources.store, request.scope)
-    session = await _session(request, sessions)
-    if session is None or session["message_count"] < LAST_SESSIONS:
-        return await _last_times(request, sessions)
-    return await _so_far(request, session)
+    session = await session_of(request, sessions)
+    if session is not None and session["message_count"] >= LAST_SESSIONS:
+        return await _so_far(request, session)
+    bounds = request.body.sections.get("summary")
+    most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
+    told = (await _last_times(request, sessions))[:most]
+    if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
+        last = [item for item in await interactions(request) if not any(_tells(one, item) for one in told)]
+        told += last[:most]
+    return sorted(told, key=lambda item: item.place, reverse=True)
 
 
-async def _session(request: SourceRequest, sessions: SessionRepository) -> Doc | None:
+def _tells(summary: Candidate, interaction: Candidate) -> bool:
+    """Returns whether an interaction is the beginning of a summary, as the end of a session records it."""
+    return " ".join(summary.unmarked.split()).startswith(interaction.unmarked)
+
+
+async def session_of(request: SourceRequest, sessions: SessionRepository) -> Doc | None:
     """Returns the session; None if it does not exist yet or belongs to another agent or user."""
     if request.body.session_id is None:
         return None
@@ -105,8 +125,8 @@ async def _session(request: SourceRequest, sessions: SessionRepository) -> Doc |
 
 async def _so_far(request: SourceRequest, session: Doc) -> list[Candidate]:
     """Returns the session's own summary, if it has messages before the turns that the context shows."""
-    if not (session["summary"] or "").strip() or session["message_count"] <= _turns(request):
-        return []
+    if not (session["summary"] or "").strip() or is_extract(session) or session["message_count"] <= _turns(request):
+        return []  # quotes of messages, as earlier releases made them, add nothing to the messages
     memories = MemoryRepository(request.resources.store, request.scope)
     memory_id = session.get("summary_id")
     memory = None if memory_id is None else await memories.find_one(memory_id)
@@ -121,11 +141,12 @@ def _turns(request: SourceRequest) -> int:
     if "messages" in request.body.exclude:
         return 0
     bounds = request.body.sections.get("messages")
-    return MESSAGES_SOURCE.default_limit if bounds is None or bounds.limit is None else bounds.limit
+    usual = WINDOW // 2 if request.body.layout == "cached" else MESSAGES_SOURCE.default_limit
+    return usual if bounds is None or bounds.limit is None else bounds.limit
 
 
 async def _last_times(request: SourceRequest, sessions: SessionRepository) -> list[Candidate]:
-    """Returns summaries of the latest other sessions of this agent and user, newest first.
+    """Returns summaries of the last other sessions of this agent and user, newest first.
 
     Sessions with other agents are outside of what this agent may see of the user.
     """
@@ -137,19 +158,26 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository) -> li
     found = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
     memories = MemoryRepository(request.resources.store, request.scope)
     summaries = await memories.get_many([doc["summary_id"] for doc in found if doc.get("summary_id")])
-    visible = [doc for doc in summaries.values() if _is_told(doc, now, body.min_trust)]
-    visible.sort(key=_when, reverse=True)
-    return [_summary_item(doc["content"], doc, f"{_when(doc)[:10]} last session: ") for doc in visible[: request.limit]]
+    told = [doc for doc in summaries.values() if not doc["content"].startswith(EXTRACT)]
+    visible = [doc for doc in told if is_told(doc, now, body.min_trust)]
+    visible.sort(key=said_last, reverse=True)
+    return [told_summary(doc) for doc in visible]
 
 
-def _is_told(memory: Doc, now: str, min_trust: float | None) -> bool:
+def told_summary(memory: Doc) -> Candidate:
+    """Returns the summary of another session, with the day of its last message."""
+    item = _summary_item(memory["content"], memory, f"session of {said_last(memory)[:10]}: ")
+    return replace(item, place=(said_last(memory), 0))
+
+
+def is_told(memory: Doc, now: str, min_trust: float | None) -> bool:
     """Returns whether the summary may be shown: it is active, not expired, not later than `now`, and trusted enough."""
-    if memory["status"] != "active" or expired(memory, now) or _when(memory) > now:
+    if memory["status"] != "active" or expired(memory, now) or said_last(memory) > now:
         return False
     return min_trust is None or bool(memory["trust"] >= min_trust)
 
 
-def _when(memory: Doc) -> str:
+def said_last(memory: Doc) -> str:
     """Returns the time of the last message that the summary covers."""
     return str(memory["event_at"] or memory["created_at"])
 
@@ -160,16 +188,19 @@ def _summary_item(text: str, memory: Doc | None, prefix: str) -> Candidate:
         return Candidate("summary", "summary", text, None, prefix, frozenset(same))
     memory_id = memory["memory_id"]
     same.add(f"memory:{memory_id}")
-    return Candidate(memory_id, "summary", text, None, prefix, frozenset(same), memory_id=memory_id)
+    said = Utterance.in_memory(memory)
+    return Candidate(memory_id, "summary", text, None, prefix, frozenset(same), memory_id=memory_id, said=said)
 
 
-SUMMARY = ContextSource("summary", "Summary", gather_summary, default_limit=3, share=0.1)
+SUMMARY = ContextSource("summary", "Summary", gather_summary, default_limit=2 * LAST_TOLD, share=0.1)
 
 
-NOT_BEGUN = "session_not_begun"
-"""Code of the warning for a session without messages."""
 SPARE_MESSAGES = 3
 """Added to the limit, for messages that are the query itself, are empty or do not fit."""
+TEMPLATE_TOKENS = 4
+"""Tokens that a chat model's template adds to each message."""
+LATER_AT_ONCE = 500
+WINDOW_SHARE = 0.5
 CALLS = "assistant, calling tools"
 """Role of tool calls without their results.
 
@@ -180,28 +211,91 @@ They are shown as data, because models reject a call without its results.
 async def gather_messages(request: SourceRequest) -> list[Candidate]:
     """Returns the last messages, newest first, without the query itself if the caller has appended it already.
 
-    A session that does not exist, or that belongs to another agent or user, gives a warning and no messages.
+    A session that has not begun, or that belongs to another agent or user, has no messages here.
     """
-    if request.body.session_id is None:
-        return []
     sessions = SessionRepository(request.resources.store, request.scope)
-    try:
-        session = await sessions.get_unexpired(request.body.session_id, rfc3339(request.now))
-    except NotFound:
-        session = None
-    if session is None or not request.owns(session):
-        request.warnings.append({"code": NOT_BEGUN, "detail": "The session has not begun yet: it has no messages."})
+    session = await session_of(request, sessions)
+    if session is None:
         return []
     until = None if request.body.now is None else Range("timestamp", le=request.body.now)
     where = both(sessions.said_in(session), until)
     found = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
-    if found and found[0]["role"] == "user" and content_hash(found[0]["text"]) == content_hash(request.body.query):
+    if found and found[0]["role"] == "user" and await _is_asked(found[0], request.body.query):
         del found[0]
-    items = await off_loop(sum(len(doc["text"]) for doc in found), _turn_items, session, found[::-1])
+    items = await off_loop(sum(len(doc["text"]) for doc in found), turn_items, session, found[::-1])
     return items[::-1]
 
 
-def _turn_items(session: Doc, oldest_first: Sequence[Doc]) -> list[Candidate]:
+WINDOW = 80
+"""Most messages of a prompt that a model caches. As long as no message leaves its beginning, it costs little."""
+
+
+async def gather_window(request: SourceRequest) -> list[Candidate]:
+    """Returns the last messages, newest first, beginning at one that moves seldom: by half a window at a time, as soon
+    as more messages or tokens than the window holds were said since. Between two moves messages are only added, so
+    that what a model has cached of them stays good.
+
+    The place of the beginning follows from the messages' numbers and tokens alone: it is the first message behind
+    n half windows, where n is the least number that leaves a whole window at most.
+    """
+    sessions = SessionRepository(request.resources.store, request.scope)
+    session = await session_of(request, sessions)
+    if session is None:
+        return []
+    most = request.limit
+    where = sessions.said_in(session)
+    until = None if request.body.now is None else Range("timestamp", le=request.body.now)
+    found = await sessions.messages.find(both(where, until), order="desc", limit=most + SPARE_MESSAGES)
+    said = session["token_count"] + TEMPLATE_TOKENS * session["message_count"]
+    if request.body.now is not None:  # what was said since is no part of the prompt
+        later = both(where, Range("timestamp", gt=request.body.now))
+        async for docs in pages(partial(sessions.messages.find, later), MESSAGES, LATER_AT_ONCE):
+            said -= sum(map(_size, docs))
+    kept = _window(found, said, most, room=window_tokens(request))
+    if kept and kept[0]["role"] == "user" and await _is_asked(kept[0], request.body.query):
+        del kept[0]
+    items = await off_loop(sum(len(doc["text"]) for doc in kept), turn_items, session, kept[::-1])
+    return items[::-1]
+
+
+def _window(newest_first: Sequence[Doc], said: int, most: int, room: int) -> list[Doc]:
+    """Returns the messages of the window. `said`: tokens of all messages; `room`: tokens of the window."""
+    if not newest_first or most <= 0 or room <= 0:
+        return []
+    step, part = max(1, most // 2), max(1, room // 2)
+    first_seq = step * max(0, -(-(newest_first[0]["seq"] - most) // step)) + 1
+    first_token = part * max(0, -(-(said - room) // part))
+    kept = []
+    for doc in newest_first:
+        said -= _size(doc)
+        if doc["seq"] < first_seq or said < first_token:
+            break
+        kept.append(doc)
+    while kept and kept[-1]["role"] == "tool":  # the call that it answers stands before the window
+        kept.pop()
+    return kept
+
+
+def _size(message: Doc) -> int:
+    tokens: int = message["tokens"]
+    return tokens + TEMPLATE_TOKENS
+
+
+def window_tokens(request: SourceRequest) -> int:
+    """Returns the most tokens of the turns in a prompt that a model caches."""
+    bounds = request.body.sections.get("messages")
+    if bounds is not None and bounds.tokens is not None:
+        return bounds.tokens
+    share = WINDOW_SHARE if bounds is None or bounds.share is None else bounds.share
+    return int(share * request.budget)
+
+
+async def _is_asked(message: Doc, query: str) -> bool:
+    text: str = message["text"]
+    return await off_loop(len(text) + len(query), lambda: content_hash(text) == content_hash(query))
+
+
+def turn_items(session: Doc, oldest_first: Sequence[Doc]) -> list[Candidate]:
     items = (_turn_item(session, docs) for docs in with_results(oldest_first))
     return [item for item in items if item is not None]
 
@@ -226,7 +320,7 @@ def _results(docs: Sequence[Doc], at: int) -> int:
 def _turn_item(session: Doc, docs: Sequence[Doc]) -> Candidate | None:
     """Returns None for a message that contains nothing but text that this service rendered."""
     first, *results = docs
-    speaker, role = first["name"] or first["role"], first["role"]
+    role, speaker = first["role"], prompt_text.speaker(first["role"], first["name"])
     if results:
         speaker, text = f"{speaker} with tools", _with_tools(first, results)
     else:
@@ -273,4 +367,7 @@ def _quoted(text: str) -> str:
 
 MESSAGES_SOURCE = ContextSource(
     "messages", "Recent messages", gather_messages, default_limit=10, share=0.35, newest_first=True, turns=True
+)
+WINDOW_SOURCE = ContextSource(
+    "messages", MESSAGES_SOURCE.title, gather_window, WINDOW, share=WINDOW_SHARE, newest_first=True, turns=True
 )

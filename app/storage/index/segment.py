@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from app.storage.index.record_codec import FACET, TERM, Block, FurtherWindows, Row, head_dtype
 from app.storage.index.segment_view import FADING, Masks, Postings, SegmentView, fading
 from app.storage.schema import SearchSchema
-from app.storage.search import Columns, Ints, Memo, SearchQuery
-from app.storage.text import LONG, name_id
+from app.storage.search import Columns, Floats, Ints, Memo, SearchQuery
+from app.storage.text import LONG, close_ids, name_id
 
 JoinedParts: TypeAlias = tuple[bytes, Sequence[int]]
 """Joined parts of packed records, and the length in bytes of each."""
@@ -25,6 +25,8 @@ MIN_DEAD = 32
 OWN_BYTES, ENTRY_BYTES = 8_192, 284
 """Bytes that Python uses for a segment and for each entry (its index and the arrays of its view), as measured by
 tracemalloc with segments of 100 and of 20,000 entries."""
+MAX_CORRECTED = 8
+"""Unknown words of a query to which close ones are looked for. Each takes up to 0.3 ms."""
 SLACK = 8
 """A segment just loaded has room for an eighth more, so that the next write does not copy all of it."""
 
@@ -297,8 +299,25 @@ class Segment:
             )
             df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
         return Columns(
-            **fixed.columns, matched=matched, cosine=cosine, has_vector=has_vector, hits=hits, df=df, vectors=vectors
+            **fixed.columns,
+            matched=matched,
+            cosine=cosine,
+            has_vector=has_vector,
+            hits=hits,
+            df=df,
+            vectors=vectors,
+            close=self._close(query, df) if query.spelled else {},
         )
+
+    def _close(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
+        """Returns the terms that live entries have and that are close to an unknown one, by its id."""
+        unknown = [term for term in query.terms[df == 0].tolist() if term in query.spelled]
+        found: dict[int, dict[int, int]] = {}
+        for term in unknown[:MAX_CORRECTED]:
+            near = self._terms.present(close_ids(query.spelled[term]))
+            counts = {other: int(np.count_nonzero(self._alive[self._terms.lookup(other)[0]])) for other in near}
+            found[term] = {other: count for other, count in counts.items() if count}
+        return found
 
     def _describe(self) -> SegmentView:
         """Builds the query-independent arrays. They are cached until the next change."""

@@ -69,6 +69,17 @@ class Postings:
         hit = tail_keys == wanted
         return np.concatenate((rows, tail_rows[hit])), np.concatenate((counts, tail_counts[hit]))
 
+    def present(self, keys: NDArray[np.unsignedinteger]) -> list[int]:
+        """Returns those of the sorted keys that some row, perhaps a dead one, contains."""
+        places = self._keys.searchsorted(keys)
+        within = places < len(self._keys)
+        found = np.zeros(len(keys), np.bool_)
+        found[within] = self._keys[places[within]] == keys[within]
+        if self._tail:
+            found |= np.isin(keys, self._unsorted()[0])
+        present: list[int] = keys[found].tolist()
+        return present
+
     def _unsorted(self) -> _Entries:
         if len(self._tail) > 1:
             keys, rows, counts = zip(*self._tail, strict=True)

@@ -7,8 +7,8 @@ time, and gives them the next numbers; readers see numbered entries only. Two su
 tried again.
 
 The order is right. A commit that was acknowledged before another began has the lower time, and whoever sees the second
-sees the first. Of two that change one record, the second can write only when the first is committed, and it adds its
-entries after its writes. See decision 22.
+sees the first. Of two that change one record, the second can write only if it began to read when the first was
+committed, and the time of its entries is that of an answer to such a read. See decision 22.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,6 +24,7 @@ from pymongo.read_concern import ReadConcern
 
 from app.storage.change_log import CHANGES, ChangeNotes, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
 from app.storage.mongo import codec
+from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.codec import Stored
 from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, Database, MongoSession
 from app.storage.mongo.transactions import TransactionRunner
@@ -52,12 +53,13 @@ def stored(entry: LogEntry, op: Timestamp) -> Stored:
     }
 
 
-async def append(database: Database, session: MongoSession, notes: ChangeNotes) -> None:
-    """Adds the entries of a commit, after all its other writes. Runs in its transaction."""
+def append(writes: TransactionWrites, session: MongoSession, notes: ChangeNotes) -> None:
+    """Adds the entries of a commit to its writes, the last ones. The transaction has read something, so that its
+    snapshot is not newer than the time that its entries get."""
     op = session.operation_time or NEVER
-    entries = [stored(entry, op) for of_tenant in notes.by_tenant().values() for entry in of_tenant]
-    if entries:
-        await database[CHANGE_LOG].insert_many(entries, session=session)
+    for of_tenant in notes.by_tenant().values():
+        for entry in of_tenant:
+            writes.insert(CHANGE_LOG, stored(entry, op))
 
 
 class MongoChangeLog:

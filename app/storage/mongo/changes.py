@@ -6,12 +6,11 @@ write, one of the two transactions is retried. A document that is named twice in
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 from bson.int64 import Int64
-from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateOne
-from pymongo.errors import BulkWriteError
+from pymongo import ReturnDocument
 
 from app.storage.change_log import ChangeNotes
 from app.storage.changes import (
@@ -28,9 +27,10 @@ from app.storage.changes import (
     stale,
 )
 from app.storage.mongo import codec
+from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, Stored, decode, encode, key, new_document, parts, unique_keys
-from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY, Database, MongoSession
+from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY
 from app.storage.mongo.partitions import PairWriting, add_own, counter_key, owner, pair_key
 from app.storage.mongo.transactions import Retry
 from app.storage.mongo.unread import (
@@ -38,7 +38,6 @@ from app.storage.mongo.unread import (
     Assignment,
     NotPlain,
     expected,
-    explain,
     is_plain,
     refused,
     statement,
@@ -48,7 +47,6 @@ from app.storage.schema import Collection, Doc
 
 WRITES = f"{OWN}.writes"
 """Makes every update a write, so that two that only check expectations exclude each other."""
-BulkWrite: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
 
 
 def competing(changes: Sequence[Change]) -> set[str]:
@@ -65,15 +63,16 @@ def competing(changes: Sequence[Change]) -> set[str]:
     return keys
 
 
-@dataclass(slots=True)
-class _Pending:
-    """Pending writes of one collection, in the order of the list, and the ids of their documents."""
+def _refusal(collection: Collection, stored_id: str, reply: Mapping[str, Any]) -> CommitConflict | Retry | None:
+    """Returns the error for the server's answer to the write of a document."""
+    return refused(collection, stored_id, reply) if reply["code"] == DUPLICATE_KEY else None
 
-    collection: Collection
-    writes: list[BulkWrite] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
-    unread: list[Update] = field(default_factory=list)
+
+def _refusal_of_blind(
+    collection: Collection, stored_id: str, reply: Mapping[str, Any]
+) -> CommitConflict | Retry | NotPlain | None:
+    """Returns the error for the server's answer to an update that was not computed from its document."""
+    return NotPlain() if reply["code"] == TYPE_MISMATCH else _refusal(collection, stored_id, reply)
 
 
 class ChangeAttempt:
@@ -84,21 +83,20 @@ class ChangeAttempt:
 
     def __init__(
         self,
-        database: Database,
-        session: MongoSession,
+        writes: TransactionWrites,
         keys: set[str],
         now_ms: int,
         usage: UsageWriting,
         *,
         read_all: bool = False,
     ) -> None:
-        self._database, self._session, self._read_all = database, session, read_all
+        self._database, self._session, self._read_all = writes.database, writes.session, read_all
+        self._writes, self._named = writes, set[tuple[str, str]]()
         self._allocated: dict[str, int] = {}
         self._deleted = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
         self._likes: dict[tuple[str, str], Stored | None] = {}
-        self._pending: dict[str, _Pending] = {}
-        self._pairs = PairWriting(database, session, keys, now_ms)
+        self._pairs = PairWriting(writes.database, writes.session, keys, now_ms)
         self._usage = usage
         self._notes: ChangeNotes | None = None
 
@@ -109,16 +107,19 @@ class ChangeAttempt:
         await self._prefetch(changes)
         for change in changes:
             await self._do(change)
-        for name in list(self._pending):
-            await self._flush(name)
-        await self._pairs.close()
-        for change in changes:
-            if isinstance(change, WithinQuota):
-                before = await usage_of(self._database, change.tenant, self._session)
-                change.check(before, before + self._usage.of(change.tenant))
-        await self._usage.close()
+        await self._pairs.close(self._writes)
+        quotas = [change for change in changes if isinstance(change, WithinQuota)]
+        if quotas:
+            await self._send()  # a conflict comes before a quota: the caller may find that there is nothing to add
+        for change in quotas:
+            before = await usage_of(self._database, change.tenant, self._session)
+            change.check(before, before + self._usage.of(change.tenant))
+        self._usage.close(self._writes)
         if self._notes is not None:
-            await append(self._database, self._session, self._notes)
+            if self._session.operation_time is None:  # nothing was read
+                await self._send()
+            append(self._writes, self._session, self._notes)
+        await self._send()
         return Committed(self._allocated, self._deleted)
 
     async def _prefetch(self, changes: Sequence[Change]) -> None:
@@ -169,7 +170,8 @@ class ChangeAttempt:
                 await self._update(change)
             case Delete():
                 stored, _ = await self._take(change.collection, change.tenant, change.id, change.expect)
-                self._add(change.collection, stored["_id"], DeleteOne({"_id": stored["_id"]}))
+                self._writes.delete(change.collection.name, stored["_id"])
+                self._written(change.collection, stored["_id"])
                 self._deleted += 1
                 self._usage.add(change.collection, stored, None)
                 self._note_deleted(change.collection, stored)
@@ -205,7 +207,8 @@ class ChangeAttempt:
             else:
                 own = await self._pairs.put_like(collection, doc, self._like(change))
             add_own(stored, own)
-        self._add(collection, stored["_id"], InsertOne(stored))
+        self._writes.insert(collection.name, stored, partial(_refusal, collection, stored["_id"]))
+        self._written(collection, stored["_id"])
 
     def _like(self, change: Insert) -> Stored:
         assert change.like is not None
@@ -227,8 +230,9 @@ class ChangeAttempt:
         collection, stored_id = change.collection, key(change.tenant, change.id)
         await self._settle(collection, stored_id)
         update = statement(collection, resolve(change.set, self._allocated), {**change.inc, WRITES: 1})
-        self._add(collection, stored_id, UpdateOne(expected(stored_id, change.expect), update))
-        self._pending[collection.name].unread.append(change)
+        refusal = partial(_refusal_of_blind, collection, stored_id)
+        self._writes.update(collection.name, expected(stored_id, change.expect), update, refusal, blind=change)
+        self._written(collection, stored_id)
 
     async def _update(self, change: Update) -> None:
         collection = change.collection
@@ -248,7 +252,9 @@ class ChangeAttempt:
                     collection, doc, stored.get(OWN, {}), change.entry, text=change.text, keep=change.keep
                 ),
             )
-        self._add(collection, stored["_id"], UpdateOne({"_id": stored["_id"]}, update.statement()))
+        wanted, refusal = {"_id": stored["_id"]}, partial(_refusal, collection, stored["_id"])
+        self._writes.update(collection.name, wanted, update.statement(), refusal)
+        self._written(collection, stored["_id"])
 
     async def _take(
         self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]
@@ -267,14 +273,14 @@ class ChangeAttempt:
         return stored, doc
 
     async def _settle(self, collection: Collection, stored_id: str) -> None:
-        """Writes the pending changes of the collection if the list has named the document before."""
-        pending = self._pending.get(collection.name)
-        if pending is not None and stored_id in pending.named:
-            await self._flush(collection.name)
+        """Sends what waits if the list has named the document before."""
+        if (collection.name, stored_id) in self._named:
+            await self._send()
 
     async def _delete_where(self, change: DeleteWhere) -> None:
         collection, name = change.collection, change.collection.name
-        await self._flush(name)
+        if any(named == name for named, _ in self._named):
+            await self._send()
         wanted = codec.of_tenant(collection, change.tenant, change.where)
         await self._usage.remove_matching(collection, wanted)
         if collection.searched or (collection.kind and self._notes is not None):
@@ -291,27 +297,11 @@ class ChangeAttempt:
             self._deleted += (await self._database[name].delete_many(wanted, session=self._session)).deleted_count
         self._read = {place: stored for place, stored in self._read.items() if place[0] != name}
 
-    def _add(self, collection: Collection, stored_id: str, write: BulkWrite) -> None:
-        pending = self._pending.setdefault(collection.name, _Pending(collection))
-        pending.writes.append(write)
-        pending.ids.append(stored_id)
-        pending.named.add(stored_id)
+    def _written(self, collection: Collection, stored_id: str) -> None:
+        """Notes that a write of the document waits. What was read of it does not hold any longer."""
+        self._named.add((collection.name, stored_id))
         self._read.pop((collection.name, stored_id), None)
 
-    async def _flush(self, name: str) -> None:
-        pending = self._pending.pop(name, None)
-        if pending is None:
-            return
-        try:
-            done = await self._database[name].bulk_write(pending.writes, session=self._session)
-        except BulkWriteError as error:
-            reply = error.details["writeErrors"][0]
-            if reply["code"] == TYPE_MISMATCH and pending.unread:
-                raise NotPlain() from None
-            if reply["code"] != DUPLICATE_KEY:
-                raise
-            raise refused(pending.collection, pending.ids[reply["index"]], reply) from None
-        if pending.unread and done.matched_count < sum(isinstance(write, UpdateOne) for write in pending.writes):
-            for change in pending.unread:
-                await explain(self._database, change)
-            raise Retry  # the reason has changed meanwhile
+    async def _send(self) -> None:
+        self._named.clear()
+        await self._writes.send()

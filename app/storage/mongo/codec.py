@@ -23,6 +23,7 @@ from bson.int64 import Int64
 
 from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, join_windows, range_value, split_windows
 from app.storage.protocol import Order
+from app.storage.records import left_out
 from app.storage.schema import (
     Absent,
     After,
@@ -77,9 +78,24 @@ def key(tenant: str, doc_id: str) -> str:
     return f"{tenant}{SEPARATOR}{doc_id}"
 
 
+def id_in(stored: Stored) -> str:
+    """Returns the id of a stored document."""
+    return str(stored["_id"]).partition(SEPARATOR)[2]
+
+
 def encode(collection: Collection, fields: Mapping[str, Any]) -> Stored:
     """Returns the fields as they are stored."""
     return {name: _sealed(value) if name in collection.opaque else value for name, value in fields.items()}
+
+
+def decoded(collection: Collection, stored: Stored) -> Doc | None:
+    """Returns the document as it was given, or None if it cannot be read. Modifies `stored`."""
+    doc_id = id_in(stored)
+    try:
+        return decode(collection, stored)
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        left_out(collection, doc_id, type(error).__name__)
+        return None
 
 
 def decode(collection: Collection, stored: Stored) -> Doc:

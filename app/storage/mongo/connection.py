@@ -13,6 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.asynchronous.mongo_client import AsyncMongoClient
 from pymongo.errors import (
     BulkWriteError,
+    ClientBulkWriteException,
     ConfigurationError,
     ConnectionFailure,
     DocumentTooLarge,
@@ -95,7 +96,8 @@ def explained(error: Exception) -> RecalldError:
 
 def codes(error: OperationFailure) -> set[int]:
     """Returns the error codes of the statement and of each write in it."""
-    errors = error.details.get("writeErrors", []) if isinstance(error, BulkWriteError) else []
+    bulk = isinstance(error, BulkWriteError | ClientBulkWriteException)
+    errors = error.details.get("writeErrors", []) if bulk and error.details else []
     return {int(each["code"]) for each in errors} | ({error.code} if error.code is not None else set())
 
 
@@ -114,13 +116,16 @@ def _refused(error: OperationFailure) -> RecalldError:
 
 def connect(uri: str, deadline_seconds: float) -> Client:
     """Returns the client without connecting yet. Raises StoreUnavailable if the URI is invalid."""
-    with guarded():
-        return AsyncMongoClient(
-            uri,
-            serverSelectionTimeoutMS=int(deadline_seconds * 1000),
-            connectTimeoutMS=int(deadline_seconds * 1000),
-            **OURS,
-        )
+    try:
+        with guarded():
+            return AsyncMongoClient(
+                uri,
+                serverSelectionTimeoutMS=int(deadline_seconds * 1000),
+                connectTimeoutMS=int(deadline_seconds * 1000),
+                **OURS,
+            )
+    except ValueError as error:  # the driver's own word for a port of 99999
+        raise StoreUnavailable(f"RECALLD_STORE cannot be used: {without_password(str(error))}.") from None
 
 
 async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, Any]:

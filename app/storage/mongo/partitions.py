@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import orjson
 from bson.int64 import Int64
-from pymongo import InsertOne, ReturnDocument, UpdateOne
-from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
 
 from app.storage.changes import IndexEntry
 from app.storage.index.partitions import PartitionState, model_of
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
+from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
 from app.storage.mongo.connection import DUPLICATE_KEY, META, PAIR_NUMBERS, PAIRS, TOMBSTONES, Database, MongoSession
 from app.storage.mongo.transactions import Retry
@@ -249,30 +250,21 @@ class PairWriting:
             state.length -= length_of(collection, own["head"])
             self._gone.setdefault(state.key, []).append(int(own["row"]))
 
-    async def close(self) -> None:
-        """Writes the states of the partitions that were touched. Raises Retry if another writer created one."""
+    async def close(self, writes: TransactionWrites) -> None:
+        """Adds the states of the partitions that were touched to the writes. Those raise Retry if another writer
+        created one."""
         for state in self._open.values():
             state.mark(self._now_ms)
             gone = self._gone.get(state.key, [])
             if state.worn:
                 await self._bury(state)
-            elif gone:
-                left: list[Stored] = [{"_id": Int64(row), "pair": state.pair, "rev": state.version} for row in gone]
-                await self._database[TOMBSTONES].insert_many(left, session=self._session)
-        writes = [
-            InsertOne(new_document(state))
-            if state.key in self._new
-            else UpdateOne({"_id": state.key}, {"$set": state.fields()})
-            for state in self._open.values()
-        ]
-        if not writes:
-            return
-        try:
-            await self._database[PAIRS].bulk_write(writes, session=self._session)
-        except BulkWriteError as error:
-            if error.details["writeErrors"][0]["code"] == DUPLICATE_KEY:
-                raise Retry from error  # another writer created the partition meanwhile
-            raise
+            else:
+                for row in gone:
+                    writes.insert(TOMBSTONES, {"_id": Int64(row), "pair": state.pair, "rev": state.version})
+            if state.key in self._new:
+                writes.insert(PAIRS, new_document(state), _created_meanwhile)
+            else:
+                writes.update(PAIRS, {"_id": state.key}, {"$set": state.fields()}, _created_meanwhile)
 
     async def _bury(self, state: MongoPartition) -> None:
         """Drops the tombstones. Copies older than this version must be reloaded."""
@@ -313,6 +305,10 @@ class PairWriting:
             raise Retry from error
         assert found is not None
         return int(found["value"])
+
+
+def _created_meanwhile(reply: Mapping[str, Any]) -> Retry | None:
+    return Retry() if reply["code"] == DUPLICATE_KEY else None
 
 
 def length_of(collection: Collection, head: bytes) -> int:

@@ -193,7 +193,7 @@ async def deep_check(database: Database, collections: Sequence[Collection]) -> l
 async def _bad_usage(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
     """Yields tenants whose stored usage is not what they have. Reads one state of the database."""
     async with database.client.start_session(snapshot=True) as session:
-        there = await usage.counted(database, collections, {}, session)
+        there = await usage.counted(database, collections, None, session)
         for error in differences(await usage.stored(database, session), there):
             yield error
 

@@ -1,25 +1,41 @@
-"""Atlas search indexes: their definitions, how they are made and watched, and filters in their languages."""
+"""Atlas search indexes: their definitions, how they are made and watched, and when they are used.
+
+An index may be missing, be building, or be dropped while the service runs; its process may be away, or refuse. What
+MongoDB says of an index that does not exist is an empty answer, not an error. So indexes are looked at again: when a
+search stage failed, when it answered with nothing, and every few minutes.
+"""
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, TypeAlias
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
-import orjson
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
 
-from app.storage.index.record_codec import range_value
-from app.storage.mongo.codec import MODEL, OWN, PAIR, VECTOR, Stored, range_name
-from app.storage.mongo.connection import META, Database
-from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range
+from app.storage.mongo.codec import MODEL, OWN, PAIR, VECTOR
+from app.storage.mongo.connection import Database
+from app.storage.mongo.search_filters import ABSENT, range_path
+from app.storage.protocol import Finding
+from app.storage.schema import Collection
 
-WORDS, ABSENT = f"{OWN}.words", f"{OWN}.absent"
-
-INDEX_LOOK_SECONDS = 5.0
+WORDS = f"{OWN}.words"
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
+"""Between two looks at indexes that are not ready, and before an index that failed is asked again: doubled each time,
+and varied by a fifth, so that processes do not ask together."""
+NO_SEARCH = frozenset({59, 115, 31082, 40324})
+"""CommandNotFound, CommandNotSupported, SearchNotEnabled, and the code of an unknown stage: there is no search here."""
+BUILDING_SECONDS = 30
+"""When a caller may try again while an index is built."""
+UNSUPPORTED = "this deployment has no search indexes"
+USABLE = "vector and text search indexes"
 
 log = logging.getLogger(__name__)
+
+# --- Definitions ------------------------------------------------------------------------------------------------------
 
 
 def vector_index(collection: Collection) -> str:
@@ -32,11 +48,6 @@ def text_index(collection: Collection) -> str:
     return f"{collection.name}_text"
 
 
-def range_path(field: str) -> str:
-    """Returns the path of a range field in stored documents."""
-    return f"{OWN}.ranges.{range_name(field)}"
-
-
 def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     """Returns the search indexes of the collection.
 
@@ -44,7 +55,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     results.
     """
     spec = collection.spec
-    numbers = [PAIR, MODEL, *map(range_path, spec.ranges)]
+    numbers = [PAIR, MODEL, spec.importance, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
     vector: list[dict[str, Any]] = [
         {"type": "vector", "path": VECTOR, "numDimensions": dim, "similarity": "cosine"},
@@ -77,34 +88,107 @@ def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
     fields[last] = kind
 
 
+def missing(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """Returns the fields of a definition that another one lacks or declares otherwise.
+
+    What is there may declare more, and have defaults filled in, as Atlas does.
+    """
+    has = dict(_declared(there))
+    lacking = [path for path, kind in _declared(wanted) if not kind.items() <= has.get(path, {}).items()]
+    return sorted({path for path, _ in lacking})
+
+
+def _declared(definition: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """Yields ((path, type), what else is said of it) of each field."""
+    for part in definition.get("fields", ()):
+        yield (part["path"], part["type"]), part
+    yield from _mapped(definition.get("mappings", {}).get("fields", {}), "")
+
+
+def _mapped(fields: Mapping[str, Any], before: str) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    for name, mapping in fields.items():
+        for kind in mapping if isinstance(mapping, list) else [mapping]:
+            if kind["type"] == "document":
+                yield from _mapped(kind.get("fields", {}), f"{before}{name}.")
+            else:
+                yield (f"{before}{name}", kind["type"]), kind
+
+
+# --- Use --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class IndexState:
+    """Whether the indexes of one collection can be used. `lacking`: what the list of indexes says against it.
+    `failure`: why the last search stage failed; `failures` in a row."""
+
+    lacking: str | None = "not looked at yet"
+    failure: str | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+def pause(failures: int, first_seconds: float) -> float:
+    """Returns the seconds before the next try after so many failures."""
+    doubled: float = min(LONGEST_PAUSE_SECONDS, first_seconds * 2 ** min(failures, 16))
+    return doubled * random.uniform(0.8, 1.2)  # noqa: S311 (no secret)
+
+
 class SearchIndexes:
-    """Creates and watches the Atlas search indexes, if the deployment has search."""
+    """Creates and watches the Atlas search indexes, if the deployment has search. `first_pause`: seconds."""
 
     def __init__(
         self,
         database: Database,
         collections: Sequence[Collection],
         dim: int,
-        look_seconds: float = INDEX_LOOK_SECONDS,
+        first_pause: float = FIRST_PAUSE_SECONDS,
     ) -> None:
-        self._database, self._dim, self._look_seconds = database, dim, look_seconds
+        self._database, self._dim, self._first_pause = database, dim, first_pause
         self._collections = [collection for collection in collections if collection.searched]
-        self._ready: set[str] = set()
+        self._states = {collection.name: IndexState() for collection in self._collections}
+        self._with_neighbours: set[str] = set()
+        self._told: set[str] = set()
         self._supported = False
+        self._look_now = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
-    def ready(self, collection: Collection) -> bool:
-        """Returns whether the collection's search indexes can be queried."""
-        return collection.name in self._ready
+    @property
+    def supported(self) -> bool:
+        """Whether the deployment has search."""
+        return self._supported
+
+    def unusable(self, collection: Collection) -> str | None:
+        """Returns why the collection's indexes cannot be asked now; None if they can."""
+        state = self._states[collection.name]
+        return state.lacking or (state.failure if self._now() < state.retry_at else None)
+
+    def retry_after(self, collection: Collection) -> int:
+        """Returns the seconds after which a caller may try again."""
+        state = self._states[collection.name]
+        return BUILDING_SECONDS if state.lacking else max(1, round(state.retry_at - self._now()))
+
+    def failed(self, collection: Collection, reason: str) -> None:
+        """Notes that a search stage failed: the indexes are looked at, and not asked again before a pause."""
+        state = self._states[collection.name]
+        state.failure, state.retry_at = reason, self._now() + pause(state.failures, self._first_pause)
+        state.failures += 1
+        self._look_now.set()
+        log.warning("search index cannot be used", extra={"collection": collection.name, "reason": reason})
+
+    def answered(self, collection: Collection) -> None:
+        """Notes that the search stages of a collection answered."""
+        state = self._states[collection.name]
+        state.failure, state.failures = None, 0
 
     @property
     def described(self) -> str:
-        """The kind of search in use, for `Store.check`."""
+        """The kind of search in use, for `Store.check`: each index that cannot be used, and why."""
         if not self._supported:
-            return "exact: this deployment has no search indexes"
-        if len(self._ready) < len(self._collections):
-            return f"exact while search indexes are built ({len(self._ready)}/{len(self._collections)} ready)"
-        return "vector and text search indexes"
+            return f"exact: {UNSUPPORTED}"
+        reasons = {name: state.lacking or state.failure for name, state in self._states.items()}
+        faults = [f"{name}: {reason}" for name, reason in reasons.items() if reason is not None]
+        return f"exact where indexes cannot be used ({'; '.join(faults)})" if faults else USABLE
 
     async def find_out(self) -> None:
         """Asks whether the deployment has search; if so, starts to create and watch the indexes."""
@@ -113,11 +197,12 @@ class SearchIndexes:
         try:
             await self._listed(self._collections[0])
         except OperationFailure as error:
-            said = (error.details or {}).get("codeName", error.code)
-            log.info("no search indexes here: every scope is searched exactly", extra={"said": said})
-            return
+            if error.code in NO_SEARCH:
+                said = (error.details or {}).get("codeName", error.code)
+                log.info("no search indexes here: every scope is searched exactly", extra={"said": said})
+                return
         self._supported = True
-        self._watching = asyncio.create_task(self._make_and_watch(), name="search indexes")
+        self._watching = asyncio.create_task(self._watch(), name="search indexes")
 
     async def close(self) -> None:
         """Stops watching the indexes."""
@@ -125,170 +210,100 @@ class SearchIndexes:
             self._watching.cancel()
             await asyncio.wait((self._watching,))
 
-    async def _create(self, collection: Collection, model: SearchIndexModel) -> None:
-        await self._database[collection.name].create_search_index(model)
+    async def look(self, collection: Collection) -> str | None:
+        """Creates what is missing. Returns why the collection's indexes cannot be used; None if they can."""
+        try:
+            faults = await self._faults(collection)
+        except PyMongoError as error:
+            faults = [f"indexes cannot be listed: {reason_of(error)}"]
+        state = self._states[collection.name]
+        if state.lacking is not None and not faults:
+            log.info("search indexes are ready", extra={"collection": collection.name})
+        state.lacking = "; ".join(faults) or None
+        return state.lacking
 
-    async def _update(self, collection: Collection, name: str, definition: dict[str, Any]) -> None:
-        await self._database[collection.name].update_search_index(name, definition)
+    async def findings(self) -> list[Finding]:
+        """Compares the indexes that are there with those that are wanted, for `recalld doctor`."""
+        if not self._supported:
+            return []
+        result = []
+        for collection in self._collections:
+            try:
+                there = await self._listed(collection)
+            except PyMongoError as error:
+                return [Finding("search indexes", False, f"cannot be listed: {reason_of(error)}")]
+            for model in models(collection, self._dim):
+                fault = fault_of(model, there.get(model.document["name"]))
+                result.append(Finding(f"search index {model.document['name']}", fault is None, fault or "ready"))
+        return result
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def _watch(self) -> None:
+        looks = 0
+        while True:
+            faults = [await self.look(collection) for collection in self._collections]  # the first ones come first
+            looks = looks + 1 if any(faults) else 16
+            self._look_now.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause(looks, self._first_pause)):
+                    await self._look_now.wait()
+                    looks = 0
 
     async def _listed(self, collection: Collection) -> dict[str, dict[str, Any]]:
         cursor = await self._database[collection.name].list_search_indexes()
         return {index["name"]: dict(index) async for index in cursor}
 
-    async def _make_and_watch(self) -> None:
-        waiting = list(self._collections)
-        while waiting:
-            try:
-                waiting = [collection for collection in waiting if not await self._look_at(collection)]
-            except PyMongoError as error:
-                log.warning("search indexes cannot be asked for", extra={"error": type(error).__name__})
-            if waiting:
-                await asyncio.sleep(self._look_seconds)
-        log.info("search indexes are ready")
+    async def _faults(self, collection: Collection) -> list[str]:
+        if collection.name not in self._with_neighbours:
+            await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
+            self._with_neighbours.add(collection.name)
+        there, faults = await self._listed(collection), []
+        for model in models(collection, self._dim):
+            index = there.get(model.document["name"])
+            fault = fault_of(model, index)
+            if fault is not None:
+                faults.append(await self._make(collection, model, index) or fault)
+        return faults
 
-    async def _look_at(self, collection: Collection) -> bool:
-        """Creates what is missing. Returns True if all indexes of the collection can be queried."""
-        there = await self._listed(collection)
-        await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
-        wanted = models(collection, self._dim)
-        result = [await self._make(collection, model, there.get(model.document["name"])) for model in wanted]
-        named = [there.get(model.document["name"], {}) for model in wanted]
-        # an index being changed still answers by its old definition, perhaps of another dimension
-        if not any(result) and all(index.get("queryable") and index.get("status") == "READY" for index in named):
-            self._ready.add(collection.name)
-            return True
-        states = {index.get("name"): index.get("status") for index in named if index}
-        log.info("search indexes are being built", extra={"collection": collection.name, "status": states})
-        return False
-
-    async def _make(self, collection: Collection, model: SearchIndexModel, there: dict[str, Any] | None) -> bool:
-        """Creates or updates an index once for each definition, which is recorded. Returns True if it did so now."""
-        wanted, name = model.document["definition"], model.document["name"]
-        note = {"_id": f"search index {collection.name} {name}"}
-        print_ = blake2b(orjson.dumps(wanted, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
-        noted = await self._database[META].find_one(note)
-        if there is None:
-            await self._create(collection, model)
-        elif noted is None or noted.get("definition") != print_:
-            await self._update(collection, name, wanted)
-        else:
-            return False
-        await self._database[META].update_one(note, {"$set": {"definition": print_}}, upsert=True)
+    async def _make(self, collection: Collection, model: SearchIndexModel, index: dict[str, Any] | None) -> str | None:
+        """Creates an index that is missing, or updates one of another definition. Returns why it could not."""
+        name, definition = model.document["name"], model.document["definition"]
+        documents = self._database[collection.name]
+        try:
+            if index is None:
+                await documents.create_search_index(model)
+            elif missing(definition, index.get("latestDefinition", {})):
+                await documents.update_search_index(name, definition)
+            else:
+                return None
+        except OperationFailure as error:
+            fault = f"{name} cannot be made: {reason_of(error)}"
+            if fault not in self._told:  # at each look, it would fill the log
+                self._told.add(fault)
+                log.warning("search index is missing", extra={"index": name, "reason": reason_of(error)})
+            return fault
         log.info("search index asked for", extra={"collection": collection.name, "index": name})
-        return True
+        return None
 
 
-Leaf: TypeAlias = Eq | Has | In | Absent | Range
-
-NO_FILTER: Stored = {PAIR: {"$eq": -1}}
-
-NOTHING_TEXT: Stored = {"equals": {"path": PAIR, "value": -1}}
-
-
-# --- Filters ----------------------------------------------------------------------------------------------------------
-
-
-def inwards(part: Filter, negated: bool = False) -> Filter:
-    """Returns an equivalent filter with `Not` only around single conditions that are not ranges."""
-    match part:
-        case Not(inner):
-            return inwards(inner, not negated)
-        case And(parts) | Or(parts):
-            inner_parts = tuple(inwards(inner, negated) for inner in parts)
-            return And(inner_parts) if isinstance(part, And) != negated else Or(inner_parts)
-        case Range() if negated:
-            return Or((Absent(part.field), *_outside(part)))
-        case _:
-            return Not(part) if negated else part
+def fault_of(model: SearchIndexModel, index: Mapping[str, Any] | None) -> str | None:
+    """Returns why an index as it is listed cannot be used; None if it can."""
+    name = model.document["name"]
+    if index is None:
+        return f"{name} is missing"
+    lacking = missing(model.document["definition"], index.get("latestDefinition", {}))
+    if lacking:
+        return f"{name} is of another definition: {', '.join(lacking)}"
+    # one that is being changed still answers by its old definition, perhaps of another dimension
+    if not index.get("queryable") or index.get("status") != "READY":
+        return f"{name} is {index.get('status')}"
+    return None
 
 
-def _outside(part: Range) -> list[Filter]:
-    beyond = {"lt": part.ge, "le": part.gt, "gt": part.le, "ge": part.lt}
-    return [Range(part.field, **{name: bound}) for name, bound in beyond.items() if bound is not None]
-
-
-def _numbers(part: Range, sign: str) -> dict[str, float]:
-    given = {"gte": part.ge, "gt": part.gt, "lte": part.le, "lt": part.lt}
-    return {f"{sign}{name}": range_value(bound) for name, bound in given.items() if bound is not None}
-
-
-def vector_filter(where: Filter) -> list[Stored]:
-    """Returns the conditions that must all hold, for `$vectorSearch`."""
-    result = _vector(inwards(where))
-    return [result] if result else []
-
-
-def _vector(part: Filter) -> Stored:
-    match part:
-        case And(parts):
-            every = [result for inner in parts if (result := _vector(inner))]
-            return {"$and": every} if every else {}
-        case Or(parts):
-            some = [_vector(inner) for inner in parts]
-            return NO_FILTER if not some else {"$or": some} if all(some) else {}
-        case Not(inner):
-            return _vector_not(inner)
-        case _:
-            return _vector_leaf(part)
-
-
-def _vector_leaf(part: Leaf) -> Stored:
-    match part:
-        case Eq(field, value) | Has(field, value):
-            return {field: {"$eq": value}}
-        case In(field, values):
-            return {field: {"$in": list(values)}} if values else NO_FILTER
-        case Absent(field):
-            return {ABSENT: {"$eq": field}}
-        case Range():
-            bounds = _numbers(part, "$")
-            return {range_path(part.field): bounds} if bounds else {ABSENT: {"$ne": part.field}}
-
-
-def _vector_not(part: Filter) -> Stored:
-    match part:
-        case Eq(field, value) | Has(field, value):
-            return {field: {"$ne": value}}
-        case In(field, values):
-            return {field: {"$nin": list(values)}} if values else {}
-        case Absent(field):
-            return {ABSENT: {"$ne": field}}
-        case _:
-            raise TypeError(f"{part} was not moved inwards")
-
-
-def text_filter(where: Filter) -> list[Stored]:
-    """Returns the operators that must all match, for `$search`."""
-    result = _text(inwards(where))
-    return [] if result is None else [result]
-
-
-def _text(part: Filter) -> Stored | None:
-    """Returns the operator, or None if everything matches."""
-    match part:
-        case And(parts):
-            every = [result for inner in parts if (result := _text(inner)) is not None]
-            return {"compound": {"filter": every}} if every else None
-        case Or(parts):
-            some = [_text(inner) for inner in parts]
-            if not some:
-                return NOTHING_TEXT
-            return None if None in some else {"compound": {"should": some, "minimumShouldMatch": 1}}
-        case Not(inner):
-            return {"compound": {"mustNot": [_text(inner)]}}
-        case _:
-            return _text_leaf(part)
-
-
-def _text_leaf(part: Leaf) -> Stored:
-    match part:
-        case Eq(field, value) | Has(field, value):
-            return {"equals": {"path": field, "value": value}}
-        case In(field, values):
-            return {"in": {"path": field, "value": list(values)}} if values else NOTHING_TEXT
-        case Absent(field):
-            return {"equals": {"path": ABSENT, "value": field}}
-        case Range():
-            bounds = _numbers(part, "")
-            path = range_path(part.field)
-            return {"range": {"path": path, **bounds}} if bounds else {"exists": {"path": path}}
+def reason_of(error: PyMongoError) -> str:
+    """Returns a few words for an error: MongoDB's own sentence would repeat the query."""
+    if isinstance(error, OperationFailure):
+        return str((error.details or {}).get("codeName") or error.code)
+    return type(error).__name__

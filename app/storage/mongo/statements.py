@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from bson.int64 import Int64
-from pymongo import InsertOne, UpdateOne
+from pymongo import UpdateOne
 
 from app.storage.mongo import codec
+from app.storage.mongo.bulk import BulkSupport, TransactionWrites
 from app.storage.mongo.codec import (
     KEPT,
     MODEL,
     OWN,
     PAIR,
     ROW,
+    SEPARATOR,
     VECTOR,
     WITH_ROW,
     Stored,
@@ -31,6 +33,9 @@ from app.storage.schema import Collection, Eq, Filter, Not, both
 from app.storage.transfer import Counter, Record
 
 ROWS = 1_000
+LOOKED_AT = 10_000
+"""Documents that one part of a look reads: a tenth of a second."""
+AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
 DAY_MS = 86_400_000.0
 
 
@@ -64,16 +69,66 @@ class DecayStep:
         return done.modified_count
 
 
-async def would_change(
+@dataclass(slots=True)
+class FadingScan:
+    """Looks for up to `limit` documents among all of a tenant, or of all tenants with None, in the order of their ids.
+
+    No index knows the answer, so all may have to be read. `run` reads those after `last`, `LOOKED_AT` of them, and
+    moves `last`, to None at the end: a service that stops does not wait for the whole collection.
+    """
+
+    database: Database
+    collection: Collection
+    tenant: str | None
+    wanted: Stored
+    limit: int
+    last: str | None = ""
+
+    async def run(self) -> list[str]:
+        """Returns the ids found in one part."""
+        documents = self.database[self.collection.name]
+        bounds = {"$gt": self.last}
+        if self.tenant is not None:
+            bounds = {"$gt": self.last or key(self.tenant, ""), "$lt": f"{self.tenant}{AFTER_SEPARATOR}"}
+        after: Stored = {"_id": bounds}
+        # only ids are walked over here, which the index has: no document is read for it
+        end = await documents.find(after, {"_id": 1}).sort("_id", 1).skip(LOOKED_AT - 1).limit(1).to_list()
+        within = {"_id": {**bounds, "$lte": end[0]["_id"]}} if end else after
+        wanted = {"$and": [within, self.wanted]}
+        found = await documents.find(wanted, {self.collection.id_field: 1}).sort("_id", 1).limit(self.limit).to_list()
+        self.limit -= len(found)
+        self.last = end[0]["_id"] if end and self.limit else None  # only now: an interrupted part is read again
+        return [str(stored[self.collection.id_field]) for stored in found]
+
+
+def would_change(
     database: Database, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter
-) -> bool:
-    """Returns whether the rule would change any document that matches."""
+) -> FadingScan:
+    """Returns the look for a document that matches and that the rule would change."""
     moved = codec.all_of(_fading(collection, tenant, where), {"$expr": {"$ne": ["$importance", written(rule)]}})
-    return await database[collection.name].find_one(moved, {"_id": 1}) is not None
+    return FadingScan(database, collection, tenant, moved, 1)
+
+
+def undecayable(
+    database: Database, collection: Collection, tenant: str | None, where: Filter, limit: int
+) -> FadingScan:
+    """Returns the look for documents that no decay rule can be applied to."""
+    unpinned = codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
+    return FadingScan(database, collection, tenant, {"$and": [unpinned, {"$nor": [_DECAYS]}]}, limit)
+
+
+_TIME = {"$convert": {"input": "$anchored_at", "to": "date", "onError": None, "onNull": None}}
+_DECAYS: dict[str, Any] = {
+    "importance": {"$type": "number"},
+    "base_importance": {"$type": "number"},
+    "anchored_at": {"$type": "string"},
+    "$expr": {"$ne": [_TIME, None]},
+}
+"""Whether a rule can be applied to a document."""
 
 
 def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[str, Any]:
-    return codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
+    return {"$and": [codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True)))), _DECAYS]}
 
 
 def written(rule: DecayRule) -> dict[str, Any]:
@@ -85,7 +140,7 @@ def written(rule: DecayRule) -> dict[str, Any]:
 
 def faded(rule: DecayRule) -> dict[str, Any]:
     """Returns the formula of `retrieval/decay.py` as an expression."""
-    since = {"$subtract": [{"$toDate": rule.now}, {"$toDate": "$anchored_at"}]}
+    since = {"$subtract": [{"$toDate": rule.now}, _TIME]}
     idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
     kept = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
     return {"$max": [{"$min": ["$base_importance", rule.floor]}, kept]}
@@ -130,6 +185,7 @@ class MongoReembedding:
             "every": {},
             "unlike": {"model": {"$ne": model}},
             "other": {"model": {"$exists": True, "$nin": [0, model]}},
+            "only": {"model": model},
         }
         wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
 
@@ -217,7 +273,12 @@ async def export(database: Database, collection: Collection, after: str | None, 
 
 
 async def load(
-    database: Database, session: MongoSession, collection: Collection, records: Sequence[Record], now_ms: int
+    database: Database,
+    session: MongoSession,
+    collection: Collection,
+    records: Sequence[Record],
+    now_ms: int,
+    support: BulkSupport,
 ) -> int:
     """Inserts records, skipping existing ids. Returns the number inserted. Runs inside a transaction."""
     keys = [key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
@@ -227,7 +288,7 @@ async def load(
         there.update([stored["_id"] async for stored in found])
     pairs = PairWriting(database, session, set(), now_ms)
     usage = UsageWriting(database, session, slot_at_random())
-    writes: list[InsertOne[Stored]] = []
+    writes, loaded = TransactionWrites(database, session, support), 0
     for stored_id, record in zip(keys, records, strict=True):
         if stored_id in there:
             continue
@@ -236,12 +297,12 @@ async def load(
         if record.packed is not None:
             own = await pairs.take_in(collection, record.doc, record.packed)
             add_own(stored, own)
-        writes.append(InsertOne(stored))
-    if writes:
-        await database[collection.name].bulk_write(writes, session=session)
-        await pairs.close()
-        await usage.close()
-    return len(writes)
+        writes.insert(collection.name, stored)
+        loaded += 1
+    await pairs.close(writes)
+    usage.close(writes)
+    await writes.send()
+    return loaded
 
 
 async def counters(database: Database) -> list[Counter]:

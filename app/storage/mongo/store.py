@@ -7,31 +7,36 @@ their versions.
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pymongo
 
 from app.core.clock import Clock, SystemClock, to_ms
+from app.errors import SearchIndexUnavailable
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Allocate, Change, Committed, InsertListeners, WithinQuota
 from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import codec, partitions, statements
-from app.storage.mongo.ann_search import Candidates, SegmentLoader
+from app.storage.mongo.ann_search import EXACT_AT_MOST, OVERLAY_MS, Candidates, SearchIndexFailed, SegmentLoader
+from app.storage.mongo.bulk import BulkSupport, TransactionWrites
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
-from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decode, key, parts
+from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decoded, id_in, key, parts
 from app.storage.mongo.connection import COUNTERS, Client, MongoSession, connect, greet, guarded
+from app.storage.mongo.partitions import MongoPartition
 from app.storage.mongo.schema import deep_check, reconcile
-from app.storage.mongo.search_indexes import SearchIndexes
+from app.storage.mongo.search_indexes import FIRST_PAUSE_SECONDS, SearchIndexes
 from app.storage.mongo.statements import MongoReembedding
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.unread import NotPlain, commit_single, is_single
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.records import Read, first_whole, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
@@ -44,14 +49,21 @@ LONG_FACTOR = 12
 
 @dataclass(frozen=True, slots=True)
 class MongoOptions:
-    """Options of the engine. Scopes of up to `exact_up_to` documents are searched exactly."""
+    """Options of the engine. Scopes of up to `exact_up_to` documents are searched exactly.
+
+    `first_pause_seconds` is the first pause after a search index failed. `overlay_ms`: how late indexes may be, in
+    milliseconds. `observe_fallback` takes a collection and `exact` or `refused`.
+    """
 
     database: str = "recalld"
     deadline_seconds: float = 5.0
     cache_bytes: int = 256 << 20
     exact_up_to: int = 5_000
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
+    observe_fallback: Callable[[str, str], None] = lambda collection, outcome: None
     log: LogOptions = field(default_factory=LogOptions)
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    overlay_ms: int = OVERLAY_MS
 
 
 class MongoStore(Shielded):
@@ -60,17 +72,25 @@ class MongoStore(Shielded):
     name = "mongodb"
 
     def __init__(
-        self, client: Client, collections: Sequence[Collection], options: MongoOptions, *, dim: int, clock: Clock
+        self,
+        client: Client,
+        collections: Sequence[Collection],
+        options: MongoOptions,
+        *,
+        dim: int,
+        clock: Clock,
+        bulk: BulkSupport,
     ) -> None:
         super().__init__()
+        self._bulk = bulk
         self._client, self._collections, self._options, self._clock = client, tuple(collections), options, clock
         self._database = client[options.database]
         self._runner = TransactionRunner(self._database, options.deadline_seconds)
         self._slowly = TransactionRunner(self._database, LONG_FACTOR * options.deadline_seconds)
         self._listeners = InsertListeners()
         self._dim = dim
-        self._indexes = SearchIndexes(self._database, collections, dim)
-        self._candidates = Candidates(self._database, dim)
+        self._indexes = SearchIndexes(self._database, collections, dim, options.first_pause_seconds)
+        self._candidates = Candidates(self._database, dim, options.overlay_ms)
         self.change_log = MongoChangeLog(self._database, self._timely, self._runner, options.log)
         self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
 
@@ -88,13 +108,13 @@ class MongoStore(Shielded):
         options = options or MongoOptions()
         client = connect(uri, options.deadline_seconds)
         try:
-            await greet(client, uri, options.deadline_seconds)
+            hello = await greet(client, uri, options.deadline_seconds)
             with guarded():
                 await reconcile(client[options.database], collections)
         except BaseException:
             await client.close()
             raise
-        store = cls(client, collections, options, dim=dim, clock=clock or SystemClock())
+        store = cls(client, collections, options, dim=dim, clock=clock or SystemClock(), bulk=BulkSupport.of(hello))
         if dim > 1:  # otherwise it was opened without a model, and the dimension to index is unknown
             with guarded(), pymongo.timeout(options.deadline_seconds):
                 await store._indexes.find_out()
@@ -122,7 +142,7 @@ class MongoStore(Shielded):
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         with self._within():
             found = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
-        return None if found is None else decode(collection, found)
+        return None if found is None else decoded(collection, found)
 
     @shielded
     async def find(
@@ -136,9 +156,16 @@ class MongoStore(Shielded):
         limit: int = 100,
     ) -> list[Doc]:
         wanted = codec.all_of(codec.of_tenant(collection, tenant, where), codec.beyond(collection, after, order))
+
+        async def first(most: int) -> Read:
+            # one more than there are: the driver's first batch is of 101, and the rest another round trip
+            found = self._database[collection.name].find(wanted, PLAIN, batch_size=most + 1)
+            found = found.sort(codec.sorting(collection, order))
+            docs = [(id_in(stored), decoded(collection, stored)) for stored in await found.limit(most).to_list()]
+            return [None if doc is None else whole(collection, doc_id, doc) for doc_id, doc in docs]
+
         with self._within():
-            found = self._database[collection.name].find(wanted, PLAIN).sort(codec.sorting(collection, order))
-            return [decode(collection, stored) for stored in await found.limit(limit).to_list()]
+            return await first_whole(limit, first)
 
     @shielded
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
@@ -209,7 +236,8 @@ class MongoStore(Shielded):
         async def attempted(session: MongoSession) -> Committed:
             usage = UsageWriting(self._database, session, slot)
             notes = None if at is None else ChangeNotes(at)
-            attempt = ChangeAttempt(self._database, session, keys, now_ms, usage, read_all=read_all)
+            writes = TransactionWrites(self._database, session, self._bulk)
+            attempt = ChangeAttempt(writes, keys, now_ms, usage, read_all=read_all)
             return await attempt.run(changes, notes)
 
         return await self._runner.in_transaction(attempted, keys)
@@ -222,35 +250,80 @@ class MongoStore(Shielded):
             changed += await self._slow(step.run)
         return changed
 
+    async def undecayable(
+        self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> list[str]:
+        return await self._looked(statements.undecayable(self._database, collection, tenant, where, limit))
+
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        return await self._slow(lambda: statements.would_change(self._database, collection, tenant, rule, where))
+        return bool(await self._looked(statements.would_change(self._database, collection, tenant, rule, where)))
+
+    async def _looked(self, look: statements.FadingScan) -> list[str]:
+        found: list[str] = []
+        while look.last is not None:  # part by part: it can be stopped between two
+            found += await self._slow(look.run)
+        return found
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
     @shielded
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
         with self._within():
-            return facts_of(await partitions.read(self._database, collection, tenant, wanted))
+            states = await partitions.read(self._database, collection, tenant, wanted)
+        return replace(facts_of(states), states=states)
 
     @shielded
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        with self._within():
-            states = [
-                s for s in await partitions.read(self._database, collection, query.tenant, query.pairs) if s.count
-            ]
-            model = model_id(query.model, self._dim)
-            # the index has vectors of one model only: if alternate vectors exist, rows are read
-            whole_index = all(state.model == model or not state.kept for state in states)
-            large = sum(s.count for s in states) > self._options.exact_up_to
-            if large and whole_index and self._indexes.ready(collection):
-                return await self._candidates.columns(collection, query, states, to_ms(self._clock.now()))
+        if query.facts is not None:
+            known: Sequence[MongoPartition] = query.facts.states
+        else:
+            with self._within():
+                known = await partitions.read(self._database, collection, query.tenant, query.pairs)
+        states = [state for state in known if state.count]
+        model = model_id(query.model, self._dim)
+        # the index has vectors of one model only: if alternate vectors exist, rows are read
+        whole_index = all(state.model == model or not state.kept for state in states)
+        count, degraded = sum(state.count for state in states), None
+        if count > self._options.exact_up_to and whole_index and self._indexes.supported:
+            try:
+                return await self._by_indexes(collection, query, states)
+            except SearchIndexFailed as error:
+                if count > EXACT_AT_MOST:
+                    self._options.observe_fallback(collection.name, "refused")
+                    raise SearchIndexUnavailable(
+                        f"The search index of these {count} records cannot be used ({error}); up to {EXACT_AT_MOST} "
+                        "are searched without.",
+                        retry_after=self._indexes.retry_after(collection),
+                    ) from None
+                self._options.observe_fallback(collection.name, "exact")
+                degraded = f"The search index cannot be used ({error}). All records were compared instead."
         with self._within(LONG_FACTOR):
             segments = [await self._copies.of(collection, state, model) for state in states]
-        return concatenate(
+        columns = concatenate(
             [segment.columns(query) for segment in segments] or [self._copies.empty(collection).columns(query)]
         )
+        columns.degraded = degraded
+        return columns
+
+    async def _by_indexes(
+        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
+    ) -> Columns:
+        """Raises SearchIndexFailed."""
+        reason = self._indexes.unusable(collection)
+        if reason is not None:
+            raise SearchIndexFailed(reason)
+        try:
+            with self._within(LONG_FACTOR if query.depth else 1):
+                columns = await self._candidates.columns(
+                    collection, query, states, to_ms(self._clock.now()), partial(self._indexes.look, collection)
+                )
+        except SearchIndexFailed as error:
+            self._indexes.failed(collection, str(error))
+            raise
+        self._indexes.answered(collection)
+        return columns
 
     @shielded
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
@@ -258,10 +331,13 @@ class MongoStore(Shielded):
         by_row: dict[int, Fetched] = {}
         with self._within():
             for part in parts(wanted):
-                found = self._database[collection.name].find({ROW: {"$in": part}, "tenant_id": tenant}, WITH_ROW)
+                found = self._database[collection.name].find(
+                    {ROW: {"$in": part}, "tenant_id": tenant}, WITH_ROW, batch_size=len(part) + 1
+                )
                 async for stored in found:
                     row = int(stored[OWN]["row"])
-                    by_row[row] = Fetched(decode(collection, stored))
+                    if (doc := decoded(collection, stored)) is not None:
+                        by_row[row] = Fetched(doc)
         return [by_row.get(row) for row in wanted]
 
     @property
@@ -295,7 +371,7 @@ class MongoStore(Shielded):
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
         return await self._slowly.in_transaction(
-            lambda session: statements.load(self._database, session, collection, records, now_ms), set()
+            lambda session: statements.load(self._database, session, collection, records, now_ms, self._bulk), set()
         )
 
     async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
@@ -339,5 +415,5 @@ class MongoStore(Shielded):
             await self._database[COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():
-                return await deep_check(self._database, self._collections)
+                return [*await deep_check(self._database, self._collections), *await self._indexes.findings()]
         return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]

@@ -12,9 +12,9 @@ from typing import Any
 import bson
 import orjson
 from bson.int64 import Int64
-from pymongo import UpdateOne
 
 from app.storage.changes import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
+from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.codec import OWN, Stored
 from app.storage.mongo.connection import META, Database, MongoSession, guarded
 from app.storage.mongo.transactions import TransactionRunner
@@ -48,8 +48,8 @@ class UsageWriting:
         """Counts that the document `old` became `new`; None stands for no document."""
         if not collection.counted:
             return
-        tenant = str((new or old or {})["tenant_id"])
-        records = (new is not None) - (old is not None)
+        tenant = str((new or old or {})[collection.payer])
+        records = 0 if collection.only_bytes else (new is not None) - (old is not None)
         size = (0 if new is None else size_of(new)) - (0 if old is None else size_of(old))
         self._changed[tenant, collection.name] += Usage(records, size)
 
@@ -63,14 +63,10 @@ class UsageWriting:
         """Returns what the transaction has changed of a tenant's usage."""
         return sum((one for (owner, _), one in self._changed.items() if owner == tenant), Usage())
 
-    async def close(self) -> None:
-        """Writes the changes."""
-        writes = [
-            UpdateOne({"_id": _slot_id(tenant, self._slot)}, _increase(tenant, own), upsert=True)
-            for tenant, own in by_tenant(self._changed.items()).items()
-        ]
-        if writes:
-            await self._database[USAGE].bulk_write(writes, session=self._session)
+    def close(self, writes: TransactionWrites) -> None:
+        """Adds the changes to the writes."""
+        for tenant, own in by_tenant(self._changed.items()).items():
+            writes.update(USAGE, {"_id": _slot_id(tenant, self._slot)}, _increase(tenant, own), upsert=True)
 
 
 def _slot_id(tenant: str, slot: int) -> str:
@@ -104,15 +100,17 @@ async def _stored(database: Database, wanted: Stored, session: MongoSession | No
 
 
 async def counted(
-    database: Database, collections: Sequence[Collection], wanted: Stored, session: MongoSession | None = None
+    database: Database, collections: Sequence[Collection], tenant: str | None, session: MongoSession | None = None
 ) -> dict[str, dict[str, Usage]]:
-    """Returns the usage by reading the documents that match."""
+    """Returns the usage by reading the documents, those of one tenant or all."""
     found: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
     for collection in collections:
         if not collection.counted:
             continue
+        wanted = {} if tenant is None else {collection.payer: tenant}
         async for document in database[collection.name].find(wanted, PLAIN, session=session):
-            found[document["tenant_id"], collection.name] += Usage(1, len(bson.encode(document)))
+            records = int(not collection.only_bytes)
+            found[document[collection.payer], collection.name] += Usage(records, len(bson.encode(document)))
     return by_tenant(found.items())
 
 
@@ -122,13 +120,14 @@ class MongoAccounting:
     def __init__(self, database: Database, collections: Sequence[Collection], runner: TransactionRunner) -> None:
         self._database, self._runner = database, runner
         self._collections = [collection for collection in collections if collection.counted]
+        self.names = [collection.name for collection in self._collections]
 
     async def stored(self) -> UsageByTenant:
         return await stored(self._database)
 
     async def totals(self) -> StoredTotals:
         """One document of the usage collection may have fewer records than none, so tenants are added up first."""
-        names = [collection.name for collection in self._collections]
+        names = self.names
         fields = {f"{name}_{part}": f"$collections.{name}.{part}" for name in names for part in ("records", "bytes")}
         records = [f"${name}_records" for name in names]
         pipeline: list[dict[str, Any]] = [
@@ -140,12 +139,12 @@ class MongoAccounting:
             found = await (await self._database[USAGE].aggregate(pipeline)).to_list()
         one = found[0] if found else {"tenants": 0}
         usage = {name: Usage(int(one.get(f"{name}_records", 0)), int(one.get(f"{name}_bytes", 0))) for name in names}
-        return StoredTotals(int(one["tenants"]), {name: part for name, part in usage.items() if part.records})
+        return StoredTotals(int(one["tenants"]), {name: part for name, part in usage.items() if part != Usage()})
 
     async def recount(self) -> list[str]:
         tenants = set(await stored(self._database))
         for collection in self._collections:
-            tenants.update(await self._database[collection.name].distinct("tenant_id"))
+            tenants.update(await self._database[collection.name].distinct(collection.payer))
         wrong: list[str] = []
         for tenant in sorted(tenants):
             wrong += await self._recount(tenant)
@@ -158,7 +157,7 @@ class MongoAccounting:
         async def attempt(session: MongoSession) -> list[str]:
             wanted = {"tenant_id": tenant}
             said = await _stored(self._database, wanted, session)
-            there = await counted(self._database, self._collections, wanted, session)
+            there = await counted(self._database, self._collections, tenant, session)
             wrong = differences(said, there)
             if wrong:
                 await self._database[USAGE].delete_many(wanted, session=session)
@@ -174,7 +173,9 @@ class MongoAccounting:
 
 
 async def count_once(database: Database, accounting: MongoAccounting) -> None:
-    """Counts the records of a database that an earlier version wrote."""
-    if await database[META].find_one({"_id": COUNTED}) is None:
+    """Counts the records of a database that an earlier version wrote, which counted none or fewer collections."""
+    mark = await database[META].find_one({"_id": COUNTED})
+    if mark is None or not set(accounting.names) <= set(mark.get("collections", ())):
         await accounting.recount()
-        await database[META].update_one({"_id": COUNTED}, {"$set": {"done": True}}, upsert=True)
+        new = {"$set": {"done": True}, "$addToSet": {"collections": {"$each": accounting.names}}}
+        await database[META].update_one({"_id": COUNTED}, new, upsert=True)

@@ -28,7 +28,7 @@ from app.storage.changes import (
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import search_rows, sql
 from app.storage.sqlite.connections import ReadPool
-from app.storage.sqlite.schema import count_usage
+from app.storage.sqlite.schema import count_usage, usage_query
 from app.storage.sqlite.writer import WriterThread
 
 _COUNT_UP = (
@@ -57,18 +57,12 @@ def totals(connection: apsw.Connection) -> StoredTotals:
     tenants: Any = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").fetchone()
     statement = "SELECT collection, sum(records), sum(bytes) FROM usage GROUP BY collection"
     found = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
-    return StoredTotals(int(tenants[0]), {name: usage for name, usage in found.items() if usage.records})
+    return StoredTotals(int(tenants[0]), {name: usage for name, usage in found.items() if usage != Usage()})
 
 
 def counted(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
     """Returns the usage by counting every record."""
-    statements = [
-        f"SELECT tenant, {apsw.format_sql_value(one.name)}, count(*), sum(octet_length(doc)) "
-        f"FROM {sql.quoted(one.name)} GROUP BY tenant"
-        for one in collections
-        if one.counted
-    ]
-    return _usage(connection, *statements)
+    return _usage(connection, *(usage_query(collection) for collection in collections if collection.counted))
 
 
 def _usage(connection: apsw.Connection, *statements: str) -> dict[str, dict[str, Usage]]:

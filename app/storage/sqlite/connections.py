@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import apsw
 from apsw import sqlite_extra
 
+from app.core.caches import ENTRY_BYTES
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
 from app.storage.sqlite.pages import CHECKSUM_BYTES, StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
@@ -201,31 +202,42 @@ class Faults:
 
 T = TypeVar("T")
 
-MAX_READS = 5_000
+MAX_READ_BYTES = 32 << 20
+PARSED_BYTES = 8
+"""Of a character of JSON, once it is parsed."""
 
 
 class ReadCache:
-    """Results of reads on one connection since the last commit. Used only from the event loop's thread."""
+    """Results of reads on one connection since the last commit, up to about `MAX_READ_BYTES` of them. Used only from
+    the event loop's thread."""
 
     def __init__(self, connection: apsw.Connection, faults: Faults) -> None:
         self._connection, self._faults = connection, faults
         self._held: dict[Hashable, Any] = {}
+        self._bytes = 0
         self._version: Any = None
         self._version_known = False
 
-    def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """Returns `read()`, or its result since the last commit."""
+    def get(self, key: Hashable, read: Callable[[], tuple[T, int]]) -> T:
+        """Returns what `read()` returns, or its result since the last commit. `read` returns the characters of JSON of
+        its result, too."""
         self.renew()
         if key not in self._held:
             with self._faults.translated():
-                self._held[key] = read()
+                result, characters = read()
+            self.keep(key, result, characters)
         found: T = self._held[key]
         return found
 
-    def cached(self) -> dict[Hashable, Any]:
-        """Returns all cached results by key. The caller may add what it reads, before it awaits anything."""
+    def cached(self) -> Mapping[Hashable, Any]:
+        """Returns all cached results by key. The caller may `keep` what it reads, before it awaits anything."""
         self.renew()
         return self._held
+
+    def keep(self, key: Hashable, result: Any, characters: int) -> None:
+        """Adds a result that was made of so many characters of JSON."""
+        self._held[key] = result
+        self._bytes += 2 * ENTRY_BYTES + PARSED_BYTES * characters
 
     def renew(self) -> None:
         """Clears the cache if the database has changed; looks once in each round of the event loop.
@@ -237,8 +249,9 @@ class ReadCache:
             return
         with self._faults.translated():
             ((version,),) = self._connection.execute("PRAGMA data_version")  # faster than `pragma()`
-        if version != self._version or len(self._held) > MAX_READS:
+        if version != self._version or self._bytes > MAX_READ_BYTES:
             self._held.clear()
+            self._bytes = 0
             self._version = version
         self._version_known = True
         asyncio.get_running_loop().call_soon(self._end_round)

@@ -23,6 +23,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from app.core.files import warn_of_readers
 from app.errors import StoreUnavailable
 
 WordArray: TypeAlias = NDArray[np.uint32]
@@ -179,7 +180,9 @@ class StoreKey:
     def of_file(cls, file: Path) -> "StoreKey":
         """Returns the key that a file holds. Raises StoreUnavailable."""
         try:
-            return cls.of_text(file.read_text(), str(file))
+            text = file.read_text()
+            warn_of_readers(file)
+            return cls.of_text(text, str(file))
         except OSError as error:
             raise StoreUnavailable(f"The store's key cannot be read: {file}: {error.strerror}.") from error
         except UnicodeDecodeError:

@@ -4,8 +4,9 @@ A page or frame in which a single bit is wrong is mended where the difference of
 """
 
 import asyncio
+import fcntl
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -39,6 +40,8 @@ Pages: TypeAlias = dict[int, bytes | None]
 DAMAGE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, orjson.JSONDecodeError)
 ROWS = 1_000
 BUSY_TIMEOUT_MS = 5_000
+SHARED_BYTES = 510, 0x40000002
+"""Length and place of the bytes of a database file that SQLite locks for readers (its file format: `SHARED_FIRST`)."""
 NOTHING: WordArray = np.zeros(2, np.uint32)
 
 
@@ -63,6 +66,21 @@ def mended(words: WordArray, stored: WordArray, before: WordArray) -> WordArray 
                     right[at] ^= np.uint32(1 << bit)
                     candidates.append(right)
     return candidates[0] if len(candidates) == 1 else None
+
+
+def refuse_if_used(path: Path) -> None:
+    """Raises StoreUnavailable if a process has the database open: pages that it writes meanwhile would be torn in the
+    copy. SQLite holds the shared bytes of a file for as long as a connection in WAL mode is open. Whoever may not write
+    the file cannot ask."""
+    with suppress(FileNotFoundError, PermissionError), path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, *SHARED_BYTES)
+        except BlockingIOError:
+            raise StoreUnavailable(
+                f"{path} is in use by another process: stop every service and command of this store first. "
+                "Nothing was written.",
+                retry_after=None,
+            ) from None
 
 
 def copy_pages(path: Path, target: Path) -> list[int]:

@@ -60,18 +60,36 @@ def usage_triggers(collection: Collection) -> dict[str, str]:
     if not collection.counted:
         return {}
     table, named = quoted(collection.name), apsw.format_sql_value(collection.name)
-    of_row = f"WHERE tenant = old.tenant AND collection = {named}"
+    unit = int(not collection.only_bytes)
+    of_row = f"WHERE tenant = {payer(collection, 'old.')} AND collection = {named}"
     actions = {
         "insert": f"AFTER INSERT ON {table} BEGIN INSERT INTO usage VALUES "
-        f"(new.tenant, {named}, 1, octet_length(new.doc)) "
-        "ON CONFLICT DO UPDATE SET records = records + 1, bytes = bytes + excluded.bytes; END",
+        f"({payer(collection, 'new.')}, {named}, {unit}, octet_length(new.doc)) "
+        f"ON CONFLICT DO UPDATE SET records = records + {unit}, bytes = bytes + excluded.bytes; END",
         "update": f"AFTER UPDATE OF doc ON {table} WHEN octet_length(new.doc) <> octet_length(old.doc) BEGIN "
         f"UPDATE usage SET bytes = bytes + octet_length(new.doc) - octet_length(old.doc) {of_row}; END",
-        "delete": f"AFTER DELETE ON {table} BEGIN UPDATE usage SET records = records - 1, "
+        "delete": f"AFTER DELETE ON {table} BEGIN UPDATE usage SET records = records - {unit}, "
         f"bytes = bytes - octet_length(old.doc) {of_row}; END",
     }
     names = {action: f"{collection.name}_counted_{action}" for action in actions}
     return {names[action]: f"CREATE TRIGGER {quoted(names[action])} {sql}" for action, sql in actions.items()}
+
+
+def payer(collection: Collection, row: str = "") -> str:
+    """Returns the expression for the tenant for whom a document counts. `row`: `old.` or `new.`, in triggers."""
+    if collection.payer == "tenant_id":
+        return f"{row}tenant"
+    named = f"CASE WHEN json_valid({row}doc) THEN {row}doc ->> '$.{collection.payer}' END"  # a check reads broken ones
+    return f"ifnull({named}, {row}tenant)"
+
+
+def usage_query(collection: Collection) -> str:
+    """Returns the query of tenant, collection, records and bytes that counts every document."""
+    records = "0" if collection.only_bytes else "count(*)"
+    return (
+        f"SELECT {payer(collection)} AS payer, {apsw.format_sql_value(collection.name)}, {records}, "
+        f"sum(octet_length(doc)) FROM {quoted(collection.name)} GROUP BY payer"
+    )
 
 
 def _unique(collection: Collection, unique: Unique) -> str:
@@ -217,11 +235,7 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
 def count_usage(connection: apsw.Connection, collection: Collection) -> None:
     """Counts the records of a collection anew. Runs in a transaction."""
     connection.execute("DELETE FROM usage WHERE collection = ?", (collection.name,))
-    connection.execute(
-        f"INSERT INTO usage SELECT tenant, ?, count(*), sum(octet_length(doc)) FROM {quoted(collection.name)} "
-        "GROUP BY tenant",
-        (collection.name,),
-    )
+    connection.execute(f"INSERT INTO usage {usage_query(collection)}")
 
 
 def _columns(connection: apsw.Connection, table: str) -> set[str]:

@@ -16,7 +16,6 @@ from app.storage.schema import (
     After,
     And,
     Collection,
-    Doc,
     Eq,
     Filter,
     Has,
@@ -89,7 +88,7 @@ def where(collection: Collection, part: Filter) -> SqlFilter:
         case And(parts):
             return _joined(collection, parts, " AND ", "1")
         case Or(parts):
-            return _joined(collection, parts, " OR ", "0")
+            return _has_any(collection, parts) or _joined(collection, parts, " OR ", "0")
         case Not(inner):
             sql, values = where(collection, inner)
             return f"NOT ifnull({sql}, 0)", values
@@ -103,6 +102,17 @@ def where(collection: Collection, part: Filter) -> SqlFilter:
             return f"EXISTS (SELECT 1 FROM json_each({column_of(collection, field)}) WHERE value = ?)", [value]
         case Range():
             return _range(collection, part)
+
+
+def _has_any(collection: Collection, parts: Sequence[Filter]) -> SqlFilter | None:
+    """Returns the condition that a list has any of several values, in one walk of the list: a filter on metadata may
+    name 256. None if the parts are something else."""
+    values = [part.value for part in parts if isinstance(part, Has)]
+    fields = {part.field for part in parts if isinstance(part, Has)}
+    if len(fields) != 1 or len(values) < len(parts):
+        return None
+    listed = f"json_each({column_of(collection, *fields)})"
+    return f"EXISTS (SELECT 1 FROM {listed} WHERE value IN ({', '.join('?' * len(values))}))", [*values]
 
 
 def _range(collection: Collection, part: Range) -> SqlFilter:
@@ -169,8 +179,9 @@ def select_documents(  # noqa: PLR0913 (what `find` takes)
     order: Order,
     after: After | None,
     limit: int,
-) -> list[str]:
-    """Returns documents as JSON text. `order` and `after` are by the field that the filter selects, then by id."""
+) -> list[tuple[str, str]]:
+    """Returns ids and documents as JSON text. `order` and `after` are by the field that the filter selects, then
+    by id."""
     condition, values = selection(collection, tenant, where)
     by, sign = order_of(collection, where), "<" if order == "desc" else ">"
     if after is not None:
@@ -178,10 +189,11 @@ def select_documents(  # noqa: PLR0913 (what `find` takes)
         values += [after.value, after.id]
     # the limit is a literal, because the planner ignores bound values
     statement = (
-        f"SELECT doc FROM {quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
+        f"SELECT id, doc FROM {quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
         f"LIMIT {int(limit)}"
     )
-    return [doc for (doc,) in connection.execute(statement, values)]
+    found: Any = connection.execute(statement, values).fetchall()
+    return [*found]
 
 
 def select_texts(
@@ -197,14 +209,12 @@ def select_texts(
     return [*found]
 
 
-def parsed(found: list[str]) -> list[Doc]:
-    """Returns documents that were selected as JSON text."""
-    return [orjson.loads(doc) for doc in found]
-
-
-def fetched(text: str) -> Fetched:
-    """Returns a document that was selected as JSON text, for a search."""
-    return Fetched(orjson.loads(text))
+def fetched(text: str) -> Fetched | None:
+    """Returns a document that was selected as JSON text, for a search, or None if it cannot be read."""
+    try:
+        return Fetched(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return None
 
 
 def select_values(  # noqa: PLR0913 (what `values` takes)

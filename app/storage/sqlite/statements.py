@@ -24,6 +24,11 @@ DAY_SECONDS = 86_400.0
 
 _IDLE_DAYS = f"(unixepoch(?, 'subsec') - unixepoch(anchored_at, 'subsec')) / {DAY_SECONDS}"
 _VALUE = f"max(min(base_importance, ?), base_importance * pow(?, max(0.0, {_IDLE_DAYS} - ?) / 30.0))"
+_DECAYS = (
+    "typeof(importance) IN ('integer', 'real') AND typeof(base_importance) IN ('integer', 'real') "
+    "AND typeof(anchored_at) = 'text' AND unixepoch(anchored_at, 'subsec') IS NOT NULL"
+)
+"""Whether a rule can be applied to a document."""
 _MOVED = "importance IS NOT faded AND ifnull(abs(importance - faded) >= ?, 1)"
 
 
@@ -70,9 +75,19 @@ class DecaySteps:
         formula: list[sql.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
         statement = (
             f"SELECT row AS which, importance, {_VALUE} AS faded FROM {sql.quoted(self.collection.name)} "
-            f"WHERE {rows} AND {condition}"
+            f"WHERE {rows} AND {condition} AND {_DECAYS}"
         )
         return statement, [*formula, *which, *values]
+
+
+def undecayable(
+    connection: apsw.Connection, collection: Collection, tenant: str | None, where: Filter, limit: int
+) -> list[str]:
+    """Returns the ids of documents that no decay rule can be applied to."""
+    condition, values = sql.selection(collection, tenant, both(where, Not(Eq("pinned", True))))
+    table = sql.quoted(collection.name)
+    statement = f"SELECT id FROM {table} WHERE {condition} AND NOT ({_DECAYS}) ORDER BY row LIMIT {int(limit)}"
+    return [doc_id for (doc_id,) in connection.execute(statement, values)]
 
 
 def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
@@ -93,7 +108,12 @@ def forget(
 
 
 DROPPED_AT_ONCE = 5_000
-_WHICH: dict[PartitionSelector, str] = {"every": "?1 = ?1", "unlike": "model <> ?1", "other": "model NOT IN (0, ?1)"}
+_WHICH: dict[PartitionSelector, str] = {
+    "every": "?1 = ?1",
+    "unlike": "model <> ?1",
+    "other": "model NOT IN (0, ?1)",
+    "only": "model = ?1",
+}
 
 
 class EmbeddedReembedding:

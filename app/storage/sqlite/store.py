@@ -6,18 +6,20 @@ jobs and checks, run in a reader thread on its own connection. Writes go to the 
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 import orjson
 
+from app.core.caches import kept
 from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.records import Read, first_whole, left_out, parsed, parsed_one
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
@@ -29,7 +31,7 @@ from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
 from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, translate_errors
 from app.storage.sqlite.log_file import LogTruncation
-from app.storage.sqlite.sql import fetched, parsed, select_documents, select_texts, select_values
+from app.storage.sqlite.sql import fetched, select_documents, select_texts, select_values
 from app.storage.sqlite.statements import EmbeddedReembedding
 from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
@@ -42,8 +44,8 @@ PARSED_INLINE = 150
 a thread."""
 OPENING_BYTES = 256 << 10
 """Room that SQLite needs to open a store: for its index of the log, for an empty database, and for a migration."""
-KEPT_DOCUMENTS = 1_024
-"""Number of parsed documents that are cached for searches. Each takes some 8 kB, ten times its text."""
+KEPT_BYTES = 32 << 20
+"""Of parsed documents that are cached for searches: a thousand. Most take some 8 kB, ten times their text."""
 MAX_KEPT_CHARS = 4_000
 
 
@@ -66,7 +68,7 @@ class EmbeddedStore:
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
         self._reads = ReadCache(self._reader, self._faults)
-        self._read_before = lru_cache(KEPT_DOCUMENTS)(fetched)
+        self._read_before = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(fetched)
         self._listeners = InsertListeners()
         self._log = LogTruncation(self._readers.apart, options.idle_seconds)
         writing = connect(path, options.busy_timeout_ms, options.key)
@@ -102,10 +104,14 @@ class EmbeddedStore:
 
     async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
         if collection.cached:
-            found = self._reads.get((collection.name, tenant, doc_id), lambda: self._get(collection, tenant, doc_id))
+            found = self._reads.get((collection.name, tenant, doc_id), partial(self._sized, collection, tenant, doc_id))
         else:
             found = self._get(collection, tenant, doc_id)
-        return None if found is None else orjson.loads(found)
+        return None if found is None else parsed_one(collection, doc_id, found)
+
+    def _sized(self, collection: Collection, tenant: str, doc_id: str) -> tuple[Any, int]:
+        found = self._get(collection, tenant, doc_id)
+        return found, len(found or "")
 
     def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
         statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -123,18 +129,27 @@ class EmbeddedStore:
         after: After | None = None,
         limit: int = 100,
     ) -> list[Doc]:
-        def read(connection: apsw.Connection) -> list[str]:
-            return select_documents(connection, collection, tenant, where, order, after, limit)
+        async def first(most: int) -> Read:
+            def read(connection: apsw.Connection) -> list[tuple[str, str]]:
+                return select_documents(connection, collection, tenant, where, order, after, most)
 
-        if tenant is None:
-            return await self._readers.apart(lambda connection: parsed(read(connection)))
-        if collection.cached and after is None:
-            key = (collection.name, tenant, where, order, limit)
-            return [*self._reads.get(key, lambda: parsed(read(self._reader)))]
-        found = await self._readers.bounded(read)
-        if len(found) <= PARSED_INLINE:
-            return parsed(found)
-        return await asyncio.to_thread(parsed, found)  # background work reads many pages: this lets others run
+            if tenant is None:
+                return await self._readers.apart(lambda connection: parsed(collection, read(connection)))
+            if collection.cached and after is None:
+                key = (collection.name, tenant, where, order, most)
+
+                def load() -> tuple[Read, int]:
+                    texts = read(self._reader)
+                    return parsed(collection, texts), sum(len(text) for _, text in texts)
+
+                return [*self._reads.get(key, load)]
+            found = await self._readers.bounded(read)
+            if len(found) <= PARSED_INLINE:
+                return parsed(collection, found)
+            # background work reads many pages: this lets others run
+            return await asyncio.to_thread(parsed, collection, found)
+
+        return await first_whole(limit, first)
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         counting = partial(sql.count_documents, collection=collection, tenant=tenant, where=where)
@@ -179,6 +194,11 @@ class EmbeddedStore:
                 return True
         return False
 
+    async def undecayable(
+        self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> list[str]:
+        return await self._readers.apart(lambda c: statements.undecayable(c, collection, tenant, where, limit))
+
     # --- Search -------------------------------------------------------------------------------------------------------
 
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
@@ -202,18 +222,25 @@ class EmbeddedStore:
             texts = select_texts(self._reader, collection, tenant, missing)
         for row, text in texts:
             documents[row] = self._fetched(text)
+            if documents[row] is None:
+                left_out(collection, f"row {row}", orjson.JSONDecodeError.__name__)
             if len(text) <= MAX_KEPT_CHARS:
-                cached[collection.name, tenant, row] = documents[row]
+                self._reads.keep((collection.name, tenant, row), documents[row], len(text))
         return [documents[row] for row in wanted]
 
-    def _fetched(self, text: str) -> Fetched:
+    def _fetched(self, text: str) -> Fetched | None:
         """Parses a document. The cache is keyed by the text just read, so the result is always what is stored."""
-        return self._read_before(text) if len(text) <= MAX_KEPT_CHARS else fetched(text)
+        return self._read_before(text)
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
         """Returns the current records of the partitions."""
         key = (collection.name, tenant, tuple(wanted))
-        return self._reads.get(key, lambda: search_rows.read(self._reader, collection, tenant, wanted))
+
+        def read() -> tuple[list[PartitionState], int]:
+            states = search_rows.read(self._reader, collection, tenant, wanted)
+            return states, sum(len(name) for state in states for name in state.speakers)
+
+        return self._reads.get(key, read)
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         return Segment(collection.spec, self._dim, agent)
@@ -306,7 +333,7 @@ class EmbeddedStore:
         await self.writer.submit(lambda result: statements.forget(result, self._collections, tenant, user, counters))
         await self.change_log.forget(tenant, user)
         self._cache.drop_pairs(gone)
-        self._read_before.cache_clear()
+        self._read_before.forget()
 
     async def scrub(self) -> None:
         await self.writer.alone(lambda: rewrite.scrub(self._path, self._busy_timeout_ms, self._space, self._key))

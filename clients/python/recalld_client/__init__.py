@@ -10,7 +10,7 @@ from recalld_client._async.facts import AsyncUserFacts
 from recalld_client._async.profile import AsyncUserProfile
 from recalld_client._async.session import AsyncUserSession
 from recalld_client._async.user import AsyncUserMemory
-from recalld_client._errors import Problem, RecalldError, Unreachable
+from recalld_client._errors import InvalidUser, Problem, RecalldError, Unreachable
 from recalld_client._events import MemoryEvent
 from recalld_client._messages import Hit
 from recalld_client._requests import NO_RETRY, Retry
@@ -29,6 +29,7 @@ __all__ = [
     "AsyncUserProfile",
     "AsyncUserSession",
     "Hit",
+    "InvalidUser",
     "MemoryEvent",
     "Problem",
     "Recalld",

@@ -2,7 +2,8 @@
 
 RecalldError
 ├── Problem        the service answered, and says by `code` why it did not do it
-└── Unreachable    the service did not answer; the message names its URL
+├── Unreachable    the service did not answer; the message names its URL
+└── InvalidUser    the id of a user is empty, so nothing was sent; also a ValueError
 """
 
 from typing import Any
@@ -25,6 +26,13 @@ class Problem(RecalldError):
         self.request_id: str | None = body.get("request_id")
         self.retry_after = retry_after
         super().__init__(f"{status} {self.code}: {self.detail}")
+
+
+class InvalidUser(RecalldError, ValueError):
+    """The id of a user is empty, as when a variable was not set: `user("")`."""
+
+    def __init__(self, user_id: object) -> None:
+        super().__init__(f'A user needs an id, as user("ada"): {user_id!r} is none.')
 
 
 class Unreachable(RecalldError):

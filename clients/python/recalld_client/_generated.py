@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 106b6b788fd68701f7062f1f76eb9756."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 916397914d19a34580a0941fd66b50c6."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -210,6 +210,7 @@ class Appended(TypedDict):
     session_id: str
     items: "list[Message]"
     memory_ids: list[str]
+    warnings: NotRequired["list[MessageWarning]"]
 
 
 class AuditEntry(TypedDict):
@@ -309,7 +310,7 @@ class Contending(TypedDict):
 
 
 class ContentPart(TypedDict):
-    """`{'type':"""
+    """The text of `{'type':"""
 
     type: str
     text: NotRequired[str | None]
@@ -324,6 +325,8 @@ class Context(TypedDict):
     query_tokens: int
     system_prompt_tokens: int
     sections: "list[PackedSection]"
+    stable: NotRequired["StableContext | None"]
+    volatile: NotRequired["VolatileContext | None"]
     dropped: "list[Dropped]"
     errors: "list[SectionError]"
     warnings: "list[SearchWarning]"
@@ -341,6 +344,10 @@ class ContextMessage(TypedDict):
 
 
 class ContextRequest(TypedDict):
+    tags: NotRequired["list[Tag] | None"]
+    tags_match: NotRequired["TagsMatch"]
+    exclude_tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     query: str
     agent_id: str
     user_id: NotRequired[str | None]
@@ -348,9 +355,12 @@ class ContextRequest(TypedDict):
     task_id: NotRequired[str | None]
     intent: NotRequired["IntentChoice"]
     token_budget: NotRequired[int | None]
+    fill: NotRequired[bool]
     sections: NotRequired["dict[str, SectionAsked]"]
     format: NotRequired["ContextFormat"]
     citations: NotRequired["CitationStyle"]
+    layout: NotRequired["Layout"]
+    stable_etag: NotRequired[str | None]
     system_prompt: NotRequired[str | None]
     memory_role: NotRequired["MemoryRole"]
     include: NotRequired["list[SectionName]"]
@@ -410,7 +420,7 @@ class DisputeResolution(TypedDict):
     keep: str
 
 
-DropReason: TypeAlias = Literal["budget", "section_budget", "limit", "duplicate", "score", "importance"]
+DropReason: TypeAlias = Literal["budget", "section_budget", "limit", "duplicate", "score", "importance", "enough"]
 
 
 class Dropped(TypedDict):
@@ -567,6 +577,7 @@ class Extracted(TypedDict):
     disputed: int
     dropped: dict[str, int]
     llm: "Spent"
+    warnings: NotRequired["list[MessageWarning]"]
 
 
 class Fact(TypedDict):
@@ -705,6 +716,7 @@ class FindingEvidence(TypedDict):
     text: str | None
     said_at: str | None
     trust: NotRequired[float | None]
+    quote: NotRequired[str | None]
 
 
 FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
@@ -732,7 +744,7 @@ class ForgetRequest(TypedDict):
 
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
-    policy: NotRequired["PolicyIn"]
+    policy: "PolicyIn"
     dry_run: NotRequired[bool]
 
 
@@ -748,6 +760,8 @@ class Forgettable(TypedDict):
 class Found(TypedDict):
     memory: "FoundMemory"
     score: float
+    replaced_by: NotRequired["list[Replacement]"]
+    repeated: NotRequired["Repetition | None"]
     scores: NotRequired["Scores | None"]
     contributions: NotRequired["Scores | None"]
 
@@ -882,11 +896,13 @@ class Interaction(TypedDict):
     timestamp: str
     summary: str
     outcome: str | None
+    agent_id: NotRequired[str | None]
 
 
 class InteractionIn(TypedDict):
     summary: str
     outcome: NotRequired[str | None]
+    agent_id: NotRequired[str | None]
     timestamp: NotRequired[str | None]
 
 
@@ -901,6 +917,7 @@ class Issue(TypedDict):
     agent_id: str | None
     description: str
     status: "IssueStatus"
+    timestamp: str | None
     version: int
     created_at: str
     updated_at: str
@@ -910,6 +927,7 @@ class IssueIn(TypedDict):
     description: str
     status: NotRequired["IssueStatus"]
     agent_id: NotRequired[str | None]
+    timestamp: NotRequired[str | None]
 
 
 class IssuePage(TypedDict):
@@ -959,6 +977,7 @@ class KeyCreate(TypedDict):
     users: NotRequired[list[str]]
     expires_in: NotRequired[int | None]
     requests_per_second: NotRequired[float | None]
+    no_admin: NotRequired[bool]
 
 
 class KeyRevoke(TypedDict):
@@ -975,9 +994,14 @@ class KnownFacts(TypedDict):
     truncated: bool
 
 
+Layout: TypeAlias = Literal["default", "cached"]
+
+
 class Lesson(TypedDict):
     text: str
     seen: int
+    learned_at: NotRequired[str | None]
+    first_learned_at: NotRequired[str | None]
     source: "Source"
     copied_from: NotRequired[str | None]
 
@@ -1225,6 +1249,14 @@ class MessagePatch(TypedDict):
 MessageRole: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
 
 
+class MessageWarning(TypedDict):
+    """What of a message was not kept."""
+
+    code: str
+    pointer: str
+    detail: str
+
+
 class MessagesAppend(TypedDict):
     messages: "list[MessageIn]"
     agent_id: NotRequired[str | None]
@@ -1324,6 +1356,7 @@ class PackedItem(TypedDict):
     type: str
     citation: str | None
     score: float | None
+    links: list[str]
     tokens: int
 
 
@@ -1355,11 +1388,14 @@ class Plan(TypedDict):
 
 
 class PolicyIn(TypedDict):
+    tags: NotRequired["list[Tag] | None"]
+    tags_match: NotRequired["TagsMatch"]
+    exclude_tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     older_than_days: NotRequired[float]
     max_importance: NotRequired[float | None]
     max_score: NotRequired[float | None]
     types: NotRequired["list[MemoryType] | None"]
-    tags: NotRequired["list[Tag] | None"]
 
 
 Predecessors: TypeAlias = Literal["restore", "delete"]
@@ -1613,6 +1649,7 @@ class Receipt(TypedDict):
     erased_at: str
     erased: dict[str, int]
     verification: "Verification"
+    skipped_records: NotRequired["SkippedRecords | None"]
 
 
 class RecentRecord(TypedDict):
@@ -1711,6 +1748,27 @@ class RelatedMemory(TypedDict):
 RelatedReason: TypeAlias = Literal["supersedes", "superseded_by", "contradicts", "made_from", "shared_entity", "similar", "same_session"]
 
 
+class Repetition(TypedDict):
+    """How often a memory was said:"""
+
+    count: int
+    since: str
+    ids: NotRequired[list[str]]
+
+
+class Replacement(TypedDict):
+    """A later statement that replaces a memory, as a language model has judged."""
+
+    kind: "ReplacementKind"
+    id: str
+    quote: str
+    replaced: str
+    said_at: str
+
+
+ReplacementKind: TypeAlias = Literal["memory", "fact"]
+
+
 class Resolution(TypedDict):
     keep: str
 
@@ -1739,14 +1797,16 @@ SearchMode: TypeAlias = Literal["hybrid", "vector", "text"]
 class SearchRequest(TypedDict):
     """agent_id, user_id or both are required."""
 
+    tags: NotRequired["list[Tag] | None"]
+    tags_match: NotRequired["TagsMatch"]
+    exclude_tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     query: str
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
     memory_types: NotRequired["list[MemoryType] | None"]
-    tags: NotRequired["list[Tag] | None"]
-    metadata: NotRequired["JsonObject | None"]
     min_importance: NotRequired[float | None]
     min_score: NotRequired[float | None]
     min_trust: NotRequired[float | None]
@@ -1793,7 +1853,7 @@ class SectionError(TypedDict):
     detail: str
 
 
-SectionName: TypeAlias = Literal["instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+SectionName: TypeAlias = Literal["instructions", "newer", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
 
 
 class Session(TypedDict):
@@ -1882,12 +1942,26 @@ class Similar(TypedDict):
     superseded: bool
 
 
+class SkippedRecord(TypedDict):
+    kind: str
+    id: str
+    error: str
+
+
+class SkippedRecords(TypedDict):
+    """Records that a job left as they are, because their content cannot be handled."""
+
+    count: int
+    items: "list[SkippedRecord]"
+
+
 class Solution(TypedDict):
     solution_id: str
     user_id: str
     agent_id: str | None
     problem: str
     fix: str
+    timestamp: str | None
     version: int
     created_at: str
     updated_at: str
@@ -1897,6 +1971,7 @@ class SolutionIn(TypedDict):
     problem: str
     fix: str
     agent_id: NotRequired[str | None]
+    timestamp: NotRequired[str | None]
 
 
 class SolutionPage(TypedDict):
@@ -1936,6 +2011,13 @@ class Spent(TypedDict):
     calls: int
     tokens: int
     cached_tokens: int
+
+
+class StableContext(TypedDict):
+    text: str | None
+    tokens: int
+    etag: str
+    sections: "list[PackedSection]"
 
 
 class Stats(TypedDict):
@@ -2009,6 +2091,9 @@ class StoredProfile(TypedDict):
 Tag: TypeAlias = str
 
 
+TagsMatch: TypeAlias = Literal["any", "all"]
+
+
 class Task(TypedDict):
     task_id: str
     agent_id: str
@@ -2062,6 +2147,28 @@ class TaskPatch(TypedDict):
     expires_at: NotRequired[str | None]
 
 
+class TaskPatched(TypedDict):
+    task_id: str
+    agent_id: str
+    user_id: str | None
+    session_id: str | None
+    goal: str
+    status: "TaskStatus"
+    plan: "list[Step]"
+    context: "JsonObject"
+    scratchpad: "list[Note]"
+    evidence: "list[Evidence]"
+    open_questions: list[str]
+    max_tokens: int
+    checkpoint_every: int
+    metadata: "JsonObject"
+    expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+    operation_id: str | None
+
+
 TaskStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
 
 
@@ -2093,6 +2200,7 @@ UnderstoodTime = TypedDict("UnderstoodTime", {
     "from": str,
     "until": str,
     "words": str,
+    "empty": bool,
 })
 
 
@@ -2104,6 +2212,12 @@ class Verification(TypedDict):
 
     records_found: int
     search_found: int
+
+
+class VolatileContext(TypedDict):
+    text: str
+    tokens: int
+    sections: "list[PackedSection]"
 
 
 class WorkingMemory(TypedDict):
@@ -2136,11 +2250,13 @@ class MemoryOptions(TypedDict):
 class SearchOptions(TypedDict):
     """Optional fields of SearchRequest."""
 
+    tags: NotRequired["list[Tag] | None"]
+    tags_match: NotRequired["TagsMatch"]
+    exclude_tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
     memory_types: NotRequired["list[MemoryType] | None"]
-    tags: NotRequired["list[Tag] | None"]
-    metadata: NotRequired["JsonObject | None"]
     min_importance: NotRequired[float | None]
     min_score: NotRequired[float | None]
     min_trust: NotRequired[float | None]
@@ -2159,11 +2275,18 @@ class SearchOptions(TypedDict):
 class ContextOptions(TypedDict):
     """Optional fields of ContextRequest."""
 
+    tags: NotRequired["list[Tag] | None"]
+    tags_match: NotRequired["TagsMatch"]
+    exclude_tags: NotRequired["list[Tag] | None"]
+    metadata: NotRequired["JsonObject | None"]
     task_id: NotRequired[str | None]
     intent: NotRequired["IntentChoice"]
+    fill: NotRequired[bool]
     sections: NotRequired["dict[str, SectionAsked]"]
     format: NotRequired["ContextFormat"]
     citations: NotRequired["CitationStyle"]
+    layout: NotRequired["Layout"]
+    stable_etag: NotRequired[str | None]
     system_prompt: NotRequired[str | None]
     memory_role: NotRequired["MemoryRole"]
     include: NotRequired["list[SectionName]"]
@@ -2220,6 +2343,9 @@ class MemoryFilter(TypedDict):
     pinned: NotRequired[bool]
     since: NotRequired[str]
     until: NotRequired[str]
+    tags: NotRequired[str]
+    tags_match: NotRequired["TagsMatch"]
+    exclude_tags: NotRequired[str]
     metadata: NotRequired[str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
@@ -2263,14 +2389,14 @@ class Operations(Transport):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2494,9 +2620,9 @@ class Operations(Transport):
         found: "Task" = self._call("GET", path("/v1/tasks/{}", task_id))
         return found
 
-    def update_task(self, task_id: str, body: "TaskPatch", *, if_match: int | str | None = None) -> "Task":
+    def update_task(self, task_id: str, body: "TaskPatch", *, if_match: int | str | None = None) -> "TaskPatched":
         """Change a task."""
-        found: "Task" = self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
+        found: "TaskPatched" = self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
         return found
 
     def delete_task(self, task_id: str, *, if_match: int | str | None = None) -> None:
@@ -2747,7 +2873,7 @@ class Operations(Transport):
         return found
 
     def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
-        """Settle a finding without any other change."""
+        """Settle a finding."""
         found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
@@ -2776,9 +2902,9 @@ class Operations(Transport):
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_operations(self, *, session_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    def list_operations(self, *, session_id: str | None = None, user_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = self._call("GET", "/v1/operations", query={"session_id": session_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = self._call("GET", "/v1/operations", query={"session_id": session_id, "user_id": user_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_operation(self, operation_id: str) -> "Operation":
@@ -2858,14 +2984,14 @@ class AsyncOperations(AsyncTransport):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, metadata: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "metadata": metadata})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -3089,9 +3215,9 @@ class AsyncOperations(AsyncTransport):
         found: "Task" = await self._call("GET", path("/v1/tasks/{}", task_id))
         return found
 
-    async def update_task(self, task_id: str, body: "TaskPatch", *, if_match: int | str | None = None) -> "Task":
+    async def update_task(self, task_id: str, body: "TaskPatch", *, if_match: int | str | None = None) -> "TaskPatched":
         """Change a task."""
-        found: "Task" = await self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
+        found: "TaskPatched" = await self._call("PATCH", path("/v1/tasks/{}", task_id), body=body, headers={"If-Match": if_match})
         return found
 
     async def delete_task(self, task_id: str, *, if_match: int | str | None = None) -> None:
@@ -3342,7 +3468,7 @@ class AsyncOperations(AsyncTransport):
         return found
 
     async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
-        """Settle a finding without any other change."""
+        """Settle a finding."""
         found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
@@ -3371,9 +3497,9 @@ class AsyncOperations(AsyncTransport):
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_operations(self, *, session_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    async def list_operations(self, *, session_id: str | None = None, user_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"session_id": session_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"session_id": session_id, "user_id": user_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_operation(self, operation_id: str) -> "Operation":

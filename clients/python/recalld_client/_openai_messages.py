@@ -28,8 +28,13 @@ def turn_of(messages: list[Json]) -> Turn:
     said = [message for message in messages if message.get("role") not in INSTRUCTING]
     answers = [index for index, message in enumerate(said) if message.get("role") == "assistant"]
     queries = [text for message in said if message.get("role") == "user" and (text := message["content"] or "").strip()]
-    new = said[answers[-1] + 1 :] if answers else said
+    new = [message for message in (said[answers[-1] + 1 :] if answers else said) if _says_something(message)]
     return Turn(queries[-1] if queries else "", new, bool(answers))
+
+
+def _says_something(message: Json) -> bool:
+    """Whether the service takes the message: only a tool may answer with nothing."""
+    return message.get("role") == "tool" or bool(message.get("tool_calls") or (message["content"] or "").strip())
 
 
 def plain(content: Any) -> str:
@@ -74,7 +79,7 @@ def chat_answer(completion: Any) -> list[Json]:
 
 
 def _answer(text: str | None, calls: list[Json]) -> list[Json]:
-    if not text and not calls:
+    if not (text or "").strip() and not calls:
         return []
     kept = [{name: value for name, value in call.items() if name != "index"} for call in calls]
     return [{"role": "assistant", "content": text or "", **({"tool_calls": kept} if kept else {})}]

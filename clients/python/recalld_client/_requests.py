@@ -96,7 +96,10 @@ def read(response: httpx.Response) -> Any:
 
 
 def unreachable(url: httpx.URL, error: httpx.TransportError) -> Unreachable:
-    return Unreachable(str(url).rstrip("/"), f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    shown = url.copy_with(username="", password="", query=None)  # they may be secrets
+    return Unreachable(
+        str(shown).rstrip("/"), f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    )
 
 
 def settings(url: str | None, key: str | None) -> dict[str, Any]:
@@ -104,7 +107,8 @@ def settings(url: str | None, key: str | None) -> dict[str, Any]:
     key = key or os.environ.get("RECALLD_KEY")
     url = url or os.environ.get("RECALLD_URL") or DEFAULT_URL
     if not url.startswith(("http://", "https://")):
-        raise ValueError(f"The address of Recalld must begin with http:// or https://, not {url!r}.")
+        shown = url.rpartition("@")[2].partition("?")[0]  # before and behind may be secrets
+        raise ValueError(f"The address of Recalld must begin with http:// or https://, not {shown!r}.")
     return {"base_url": url, "headers": {"Authorization": f"Bearer {key}"} if key else {}}
 
 

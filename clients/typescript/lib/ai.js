@@ -85,7 +85,7 @@ class ConversationMemory {
     /** Appends one message; `key` makes the same message in the same place one. */
     async store(role, content, key) {
         const { memory, session, remember = true, timeout = 5000 } = this.options;
-        if (!remember || !content)
+        if (!remember || !content.trim())
             return;
         try {
             const call = { timeout, retries: 1, ...(key ? { idempotencyKey: key } : {}) };

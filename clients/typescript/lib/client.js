@@ -21,6 +21,7 @@ export class Recalld {
      *
      * @param user The user's id.
      * @param scope `agent`: what is added belongs to this agent and the user. Without it, every agent may know it.
+     * @throws RecalldError `invalid_user` when `user` is empty or no text.
      */
     user(user, scope = {}) {
         return new UserMemory(this, user, scope.agent);

@@ -1,4 +1,4 @@
-import { Problem } from "./errors.js";
+import { Problem, RecalldError } from "./errors.js";
 import { List } from "./list.js";
 import { randomId } from "./transport.js";
 /** The memory of one user, and of one agent when it was named. `Recalld.user` makes it. */
@@ -14,6 +14,9 @@ export class UserMemory {
         this.client = client;
         this.user = user;
         this.agent = agent;
+        if (typeof user !== "string" || user.trim() === "") {
+            throw new RecalldError("invalid_user", `A user needs an id, as user("ada"): ${JSON.stringify(user)} is none.`);
+        }
         this.facts = new Facts(client, this.owner);
         this.profile = new Profile(client, user);
     }

@@ -118,7 +118,7 @@ class ConversationMemory {
   /** Appends one message; `key` makes the same message in the same place one. */
   async store(role: "user" | "assistant", content: string, key?: string): Promise<void> {
     const { memory, session, remember = true, timeout = 5000 } = this.options;
-    if (!remember || !content) return;
+    if (!remember || !content.trim()) return;
     try {
       const call = { timeout, retries: 1, ...(key ? { idempotencyKey: key } : {}) };
       const stored = await memory.session(session).append({ role, content }, call);

@@ -33,6 +33,7 @@ export class Recalld {
    *
    * @param user The user's id.
    * @param scope `agent`: what is added belongs to this agent and the user. Without it, every agent may know it.
+   * @throws RecalldError `invalid_user` when `user` is empty or no text.
    */
   user(user: string, scope: { agent?: string } = {}): UserMemory {
     return new UserMemory(this, user, scope.agent);

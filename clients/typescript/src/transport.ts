@@ -41,7 +41,11 @@ export class Transport {
   constructor(options: Options) {
     const url = options.url ?? environment("RECALLD_URL") ?? DEFAULT_URL;
     if (!/^https?:\/\/[^/]/.test(url)) {
-      throw new RecalldError("invalid_url", `url must begin with http:// or https:// and name a host, not "${url}"`);
+      const shown = url.replace(/^.*@|\?.*$/gs, ""); // before and behind may be secrets
+      throw new RecalldError("invalid_url", `url must begin with http:// or https:// and name a host, not "${shown}"`);
+    }
+    if (/^https?:\/\/[^/?#]*@/.test(url)) {
+      throw new RecalldError("invalid_url", "url must hold no user and password: the key is RECALLD_KEY or the option key");
     }
     this.url = url.replace(/\/+$/, "");
     const key = options.key ?? environment("RECALLD_KEY");

@@ -1,6 +1,6 @@
 /** What people do daily with the memory of one user. */
 import type { Recalld } from "./client.js";
-import { Problem } from "./errors.js";
+import { Problem, RecalldError } from "./errors.js";
 import { List } from "./list.js";
 import { randomId } from "./transport.js";
 import type { CallOptions, paths, Schemas } from "./types.js";
@@ -42,6 +42,9 @@ export class UserMemory {
     readonly user: string,
     readonly agent?: string,
   ) {
+    if (typeof user !== "string" || user.trim() === "") {
+      throw new RecalldError("invalid_user", `A user needs an id, as user("ada"): ${JSON.stringify(user)} is none.`);
+    }
     this.facts = new Facts(client, this.owner);
     this.profile = new Profile(client, user);
   }

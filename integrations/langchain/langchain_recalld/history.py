@@ -114,9 +114,13 @@ def _stored(message: BaseMessage) -> dict[str, Any]:
         return {**made, "role": "tool", "tool_call_id": message.tool_call_id}
     if isinstance(message, AIMessage) and message.tool_calls:
         return {**made, "role": "assistant", "tool_calls": [_call(one) for one in message.tool_calls]}
-    if isinstance(message, ChatMessage) and message.role in ("user", "system", "developer"):
+    if isinstance(message, ChatMessage) and message.role in ("system", "developer"):
         return {**made, "role": message.role}
-    return {**made, "role": ROLES.get(message.type, "assistant")}
+    is_user = isinstance(message, ChatMessage) and message.role == "user"
+    role = "user" if is_user else ROLES.get(message.type, "assistant")
+    if role != "system" and not made["content"].strip():
+        made["content"] = [{"type": message.type}]  # the service takes no message that is empty
+    return {**made, "role": role}
 
 
 def _call(call: Any) -> dict[str, Any]:

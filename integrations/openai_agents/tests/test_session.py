@@ -6,7 +6,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from agents import Agent, ModelResponse, Runner, SQLiteSession, Usage, function_tool, set_tracing_disabled
+from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool, set_tracing_disabled
 from agents.models.interface import Model
 from agents_session_recalld import RecalldSession
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -103,3 +103,61 @@ async def test_an_agent_goes_on_in_its_session_and_its_words_are_memories(me: As
     hits = await me.search("Which city does she live in?")
     assert "I live in Boston. What is the weather?" in [hit["memory"]["content"] for hit in hits]
     assert (await again.end())["operation_id"]
+
+
+async def test_a_new_session_knows_what_earlier_ones_said(me: AsyncUserMemory) -> None:
+    model = Scripted(says("Noted."), says("In Boston."), says("Yes."), says("Nuts."))
+    agent = Agent("Assistant", model=model)
+    await Runner.run(agent, "I live in Boston and I am allergic to nuts.", session=RecalldSession(me.session()))
+    session = RecalldSession(me.session())
+    await Runner.run(agent, "Where do I live?", session=session)
+    block, question = model.seen[1]
+    assert block["content"].startswith("<recalld_context>")
+    assert "I live in Boston and I am allergic to nuts." in block["content"]
+    assert question["content"] == "Where do I live?"
+    await Runner.run(agent, "Are you sure?", session=session)
+    block, *items = model.seen[2]
+    assert "Boston" in block["content"]
+    assert "Where do I live?" not in block["content"]  # that is in the history
+    assert [_text(item) for item in items] == ["Where do I live?", "In Boston.", "Are you sure?"]
+    stored = await session.get_items()
+    assert [_text(item) for item in stored] == ["Where do I live?", "In Boston.", "Are you sure?", "Yes."]
+
+    config = RunConfig(call_model_input_filter=session.recall)
+    await Runner.run(agent, "What must I not eat?", session=session, run_config=config)
+    texts = [_text(item) for item in model.seen[3]]
+    assert texts[:4] == ["Where do I live?", "In Boston.", "Are you sure?", "Yes."]
+    assert "allergic to nuts" in texts[4]
+    assert texts[5] == "What must I not eat?"
+    assert len(await session.get_items()) == 6
+    assert len([one async for one in me.session(session.session_id).messages()]) == 6
+
+
+async def test_nothing_is_recalled_where_nothing_is_known_or_wanted(me: AsyncUserMemory) -> None:
+    model = Scripted(says("Noted."), says("Hm."), says("Hm."))
+    agent = Agent("Assistant", model=model)
+    await Runner.run(agent, "I live in Boston.", session=RecalldSession(me.session()))
+    assert len(model.seen[0]) == 1
+    await Runner.run(agent, "Where do I live?", session=RecalldSession(me.session(), budget=0))
+    assert len(model.seen[1]) == 1
+
+
+async def test_a_large_output_is_kept_short_and_an_image_as_a_word_about_it(me: AsyncUserMemory) -> None:
+    session = RecalldSession(me.session())
+    data = "iVBORw0KGgo" + "A" * 39_997
+    image = {"type": "input_image", "image_url": f"data:image/png;base64,{data}", "detail": "auto"}
+    asked = {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, image]}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "begin" + "x" * 50_000 + "end"}
+    await session.add_items([asked, output])  # type: ignore[list-item]
+    items: list[Any] = await session.get_items()
+    assert items[0]["content"] == [asked["content"][0], {"type": "input_text", "text": ABOUT_IMAGE}]
+    kept = items[1]["output"]
+    assert (kept[:5], kept[-3:], len(kept) <= 32_000) == ("begin", "end", True)
+
+
+ABOUT_IMAGE = "[image/png, 30006 bytes, was not kept]"
+
+
+def _text(item: Any) -> str:
+    content = item["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)

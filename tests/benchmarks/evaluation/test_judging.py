@@ -23,23 +23,18 @@ TOOK = {"embed": 1.0, "search": 2.0, "total": 3.0}
 class Fake:
     """An API that ranks what it holds by the words shared with the query; `text` wants a shared word."""
 
-    def __init__(self, failing: int = 0, lost: str = "", sessions: Sequence[dict[str, Any]] = ()) -> None:
+    def __init__(self, failing: int = 0, lost: str = "") -> None:
         self.memories: list[dict[str, Any]] = []
         self.searches: list[dict[str, Any]] = []
-        self.listed: list[str] = []
-        self._failing, self._lost, self._sessions = failing, lost, list(sessions)
+        self._failing, self._lost = failing, lost
 
-    def service(self, *, summaries: bool = False) -> Service:
+    def service(self) -> Service:
         client = httpx.Client(transport=httpx.MockTransport(self._answer), base_url="http://service")
-        return Service(client, summaries=summaries)
+        return Service(client)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET":
-            self.listed.append(request.url.path)
-            items = self.memories
-            if request.url.path == "/v1/sessions":  # one answer after the other
-                items = [self._sessions.pop(0)] if self._sessions else []
-            return httpx.Response(200, json={"items": items, "next_cursor": None})
+            return httpx.Response(200, json={"items": self.memories, "next_cursor": None})
         body = json.loads(request.content)
         if request.url.path == "/v1/memories/search":
             return self._search(body)
@@ -170,17 +165,6 @@ def test_a_service_that_loses_an_item_ends_the_run() -> None:
     world = World("w", (item("the red boat"), item("a car")), (question("boat", ["the red boat"], 2),))
     with pytest.raises(SystemExit, match=r"w: the service does not hold 1 of 2 items: \['a car'\]"):
         ask_set(Fake(lost="a car").service(), a_set(world), ["hybrid"])
-
-
-def test_with_summaries_nothing_is_asked_before_each_long_session_has_its_own() -> None:
-    sessions = [{"message_count": 20, "summary": None}, {"message_count": 19, "summary": None}]
-    world = World("w", (item("the red boat"),), (question("boat", ["the red boat"], 1),))
-    waiting = Fake(sessions=sessions)
-    ask_set(waiting.service(summaries=True), a_set(world), ["text"])
-    assert waiting.listed == ["/v1/memories", "/v1/sessions"] * 2, "the first answer lacked a summary"
-    hasty = Fake(sessions=sessions)
-    ask_set(hasty.service(), a_set(world), ["text"])
-    assert hasty.listed == ["/v1/memories"]
 
 
 def test_a_users_name_reaches_the_service() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import ROOT
+from benchmarks.learned import right_items
 from benchmarks.learned.judging import Derived, Judgement, invented, judge, quoted
 from benchmarks.learned.made_up_models import INVENTED, echo, liar, scripted
 from benchmarks.learned.meter import Json, completion, recorded
@@ -124,6 +125,10 @@ def test_the_scripted_model_quotes_what_must_be_learned() -> None:
     told = scripted(GERMAN)
     assert told["facts"][0] | {"valid_from": None} == {
         "quote": "Ich wohne in Köln und arbeite als Lehrer.",
+        "about": "user",
+        "whom": None,
+        "certainty": "stated",
+        "holds": "now",
         "subject": "jonas",
         "predicate": "wohne_in",
         "object": "Köln",
@@ -168,7 +173,7 @@ def test_right_answers_are_learned_and_lies_are_not() -> None:
         "needed in prompts": "2 of 2",
         "forbidden in prompts": "0 of 2",
         "unfinished": 0,
-        "calls": 1.0,
+        "calls": 2.0,
         "tokens in": 0,
         "cached": 0,
         "tokens out": 0,
@@ -177,9 +182,22 @@ def test_right_answers_are_learned_and_lies_are_not() -> None:
     }
     assert [row["part"] for row in part_rows(right)] == ["memory", "fact", "profile", "summary"]
     assert dropped_row(right)["dropped"] == 0
-    assert not any(tally.invented for tally in wrong.judged.parts.values()), "what is stored are the user's sentences"
-    assert all(wrong.judged.parts[part].right == wrong.judged.parts[part].stored for part in ("fact", "profile"))
-    assert dropped_row(wrong)["unfounded"] > 10
+    assert dropped_row(wrong)["not_quoted"] > 10, "quotes that stand nowhere"
+    assert dropped_row(wrong)["not_said"] > 0, "numbers that nobody said"
+
+
+@pytest.mark.timeout(120)
+def test_right_items_are_kept_as_worded_and_wrong_ones_go_with_the_second_look() -> None:
+    sets = right_items.load(right_items.DEV)[1:3]
+    looked, lied = (
+        right_items.measure(stage, sets, 60)
+        for stage in right_items.STAGES
+        if stage.name in ("+ second look", "fields and second look lie")
+    )
+    assert (looked.kept, looked.wrong_stored, looked.forbidden, looked.small_talk) == (looked.emitted, 0, [], 0)
+    assert looked.as_worded >= looked.emitted - 2
+    assert lied.wrong_stored > 0, "who lies in both answers is believed"
+    assert lied.dropped["not_said"] + lied.dropped["not_quoted"] > 0
 
 
 def test_a_service_that_stores_lies_misses_its_target() -> None:

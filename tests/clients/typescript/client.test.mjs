@@ -25,6 +25,21 @@ test("a text is remembered, found, judged and forgotten", async () => {
   await assert.rejects(ada.forget(made), { name: "Problem", code: "not_found", status: 404 });
 });
 
+test("names that every object has are names like any other", async () => {
+  const metadata = JSON.parse('{"__proto__": {"polluted": true}, "constructor": 1}');
+  const made = await memory.user("__proto__", { agent: "constructor" }).add(`Ada prefers tea ${run}`, { metadata });
+  assert.equal(made.user_id, "__proto__");
+  assert.deepEqual(Object.entries(made.metadata).sort(), Object.entries(metadata).sort());
+  assert.equal({}.polluted, undefined);
+  assert.deepEqual((await memory.user("__proto__", { agent: "constructor" }).get(made)).metadata, made.metadata);
+});
+
+test("an address with a password is refused, and not told", () => {
+  for (const url of ["http://ada:hunter2@127.0.0.1:1", "ada:hunter2@127.0.0.1"]) {
+    assert.throws(() => new Recalld({ url }), (error) => error.code === "invalid_url" && !error.message.includes("hunter2"));
+  }
+});
+
 test("a conversation gives a context and ends", async () => {
   const monday = of("bob").session(`monday|${run}`);
   await monday.append("I moved to Boston in May.");
@@ -101,4 +116,10 @@ test("errors say what is wrong", async () => {
     assert.match(error.message, /http:\/\/127\.0\.0\.1:9\b/);
     return error.url === "http://127.0.0.1:9";
   });
+});
+
+test("a user without an id is an error of its own", () => {
+  for (const nobody of ["", " ", undefined]) {
+    assert.throws(() => new Recalld({ url: "http://127.0.0.1:9" }).user(nobody), { name: "RecalldError", code: "invalid_user" });
+  }
 });

@@ -31,7 +31,7 @@ def test_a_quantised_vector_points_where_the_vector_does(seed: int, dim: int) ->
 
 def test_a_record_holds_the_text_and_what_the_document_says() -> None:
     doc = entry_doc("tea", kind="a", tags=["t", "t", "u"], weight=2, event_at=at(5), pinned=True)
-    packed = pack(SEARCHED, doc, search_entry("tea tea roses", random_vector(1)), 7)
+    packed = pack(SEARCHED, doc, search_entry("tea. tea. roses", random_vector(1)), 7)
     head = np.frombuffer(packed.head, HEAD)[0]
     assert (head["rev"], head["time"], head["length"], head["pinned"]) == (7, to_ms(at(5)), 3, 1)
     assert head["ranges"].tolist() == [to_ms(at(5)), to_ms(at(0)), 2]

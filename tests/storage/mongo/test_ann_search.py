@@ -1,28 +1,24 @@
-"""Search by capability: the exact stages sent, in the shapes of MongoDB's documentation, and what is made of replies.
+"""What a search sends to search indexes, and what it makes of the candidates that come back."""
 
-No deployment with search can be had here. What is sent is read where it leaves for the driver; the replies are canned:
-real rows of a real store, chosen by the test as an index would choose them.
-"""
-
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from app.core.clock import to_ms
-from app.storage.changes import Change, Delete, Update
-from app.storage.index.record_codec import model_id, quantise, range_value
+from app.memories.models import MEMORIES
+from app.memories.search import SearchRequest, search_filter
+from app.storage.changes import Delete, Update
+from app.storage.index.record_codec import model_id, quantise
 from app.storage.mongo import partitions
-from app.storage.mongo.ann_search import CANDIDATES, Candidates, fields
-from app.storage.mongo.codec import OWN, range_name, term_text
-from app.storage.mongo.connection import PAIRS
-from app.storage.mongo.search_indexes import models, text_filter, vector_filter
+from app.storage.mongo.ann_search import DEPTHS
+from app.storage.mongo.codec import range_name, term_text
+from app.storage.mongo.search_filters import vector_filter
+from app.storage.mongo.search_indexes import USABLE, missing, models
 from app.storage.mongo.store import MongoStore
-from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
-from app.storage.search import Columns, SearchQuery
+from app.storage.schema import And, Eq, Has, Not, Range
+from scripts.export_search_indexes import ROOT, rendered
+from tests.storage.mongo.conftest import Open, until
+from tests.support.atlas import Atlas, verbs_of
 from tests.support.declared import (
     AU,
     DIM,
@@ -35,8 +31,8 @@ from tests.support.declared import (
     entry,
     random_vector,
     search_entry,
-    unit,
 )
+from tests.support.views import view
 
 pytestmark = pytest.mark.anyio
 
@@ -45,118 +41,74 @@ NEW_ID = model_id("model-b", DIM)
 WORD = {word: term_text(ask(word).terms.tolist()) for word in ("tea", "roses")}
 
 
-class Canned(Candidates):
-    """Records what is sent. `answers` chooses rows by entry id; counts are given."""
-
-    def __init__(self, store: MongoStore) -> None:
-        super().__init__(store._database, DIM)
-        self.sent: list[list[Stage]] = []
-        self.vector_ids: list[str] = []
-        self.text_ids: list[str] = []
-        self.counts: dict[str, int] = {}
-
-    async def _aggregate(self, collection: Collection, pipeline: Sequence[Stage]) -> list[Stage]:
-        self.sent.append(list(pipeline))
-        (verb, stage), *_ = pipeline[0].items()
-        if verb == "$searchMeta":
-            query = stage["compound"]["filter"][-1]["text"]["query"]
-            return [{"count": {"total": self.counts.get(query, 0)}}]
-        ids = self.vector_ids if verb == "$vectorSearch" else self.text_ids
-        return await self._database[collection.name].find({"entry_id": {"$in": ids}}, fields(collection)).to_list()
-
-    def stage(self, verb: str) -> Stage:
-        (found,) = [pipeline[0][verb] for pipeline in self.sent if verb in pipeline[0]]
-        stage: Stage = found
-        return stage
-
-    async def search(self, query: SearchQuery, now: str = at(3000)) -> Columns:
-        states = [s for s in await partitions.read(self._database, ENTRIES, query.tenant, query.pairs) if s.count]
-        return await self.columns(ENTRIES, query, states, to_ms(now))
-
-
 @pytest.fixture
-def canned(store: MongoStore) -> Canned:
-    return Canned(store)
+async def store(indexed: MongoStore) -> MongoStore:
+    return indexed
 
 
-async def said(store: MongoStore, many: int = 12, session: str = "s") -> None:
-    """Long ago, by the mark of the pair: `old` moves it there."""
-    for i in range(many):
-        source = {"session_id": session, "message_seq": i, "speaker": "Ann"}
-        await store.commit([entry(f"tea {i}", f"{session}{i}", vector=random_vector(i), source=source)])
-    await old(store)
+async def said(store: MongoStore, atlas: Atlas, kinds: str, session: str = "s") -> None:
+    """A conversation long ago, one turn for each letter of `kinds`."""
+    await store.commit(
+        [
+            entry(
+                f"tea {i}",
+                f"{session}{i}",
+                kind=kind,
+                vector=random_vector(i),
+                source={"session_id": session, "message_seq": i, "speaker": "Ann"},
+            )
+            for i, kind in enumerate(kinds)
+        ]
+    )
+    atlas.settle()
+    atlas.watch()
 
 
-async def old(store: MongoStore) -> None:
-    """As if everything had been written an hour before the search."""
-    async for pair in store._database[PAIRS].find({}):
-        marks = [[to_ms(at(0)) - 3_600_000, pair["version"]]]
-        await store._database[PAIRS].update_one({"_id": pair["_id"]}, {"$set": {"marks": marks}})
-
-
-async def ids(store: MongoStore, columns: Columns) -> list[str]:
-    docs = await store.fetch(ENTRIES, T, columns.rows)
-    return [one.doc["entry_id"] for one in docs if one is not None]
+def parts_of(atlas: Atlas) -> list[list[Stage]]:
+    """The pipelines of the one command that was sent."""
+    (sent,) = atlas.pipelines
+    unions = [stage["$unionWith"]["pipeline"] for stage in sent if "$unionWith" in stage]
+    return [[stage for stage in sent if "$unionWith" not in stage], *unions]
 
 
 # --- What is sent -----------------------------------------------------------------------------------------------------
 
 
-async def test_vector_search_is_asked_as_documented(store: MongoStore, canned: Canned) -> None:
-    await said(store, 1)
+async def test_the_vector_stage_has_the_filter_and_as_many_candidates_as_documented(
+    store: MongoStore, atlas: Atlas
+) -> None:
+    await said(store, atlas, "a")
     vector = random_vector(1)
-    where = And((Eq("kind", "a"), Range("created_at", ge=at(0))))
-    await canned.search(ask(vector=vector, where=where))
-    stage = canned.stage("$vectorSearch")
-    assert stage.keys() == {"index", "path", "queryVector", "numCandidates", "limit", "filter"}
-    assert (stage["index"], stage["path"], stage["limit"]) == ("entries_vector", "_r.vector", CANDIDATES)
+    await store.search(ENTRIES, ask(vector=vector, where=And((Eq("kind", "a"), Range("created_at", ge=at(0))))))
+    stage = parts_of(atlas)[0][0]["$vectorSearch"]
+    assert (stage["index"], stage["path"], stage["limit"]) == ("entries_vector", "_r.vector", DEPTHS[0])
     assert 20 * stage["limit"] <= stage["numCandidates"] <= 10_000
     asked = stage["queryVector"].as_vector()
-    assert stage["queryVector"].subtype == 9
     assert (asked.dtype.name, list(asked.data)) == ("INT8", quantise(vector).tolist())
     (pair,) = await partitions.read(store._database, ENTRIES, T, [AU])
-    assert stage["filter"] == {
-        "$and": [
-            {"tenant_id": {"$eq": T}},
-            {"_r.pair": {"$in": [pair.pair]}},
-            {"_r.model": {"$eq": model_id(MODEL, DIM)}},
-            {"$and": [{"kind": {"$eq": "a"}}, {"_r.ranges.created_at": {"$gte": float(to_ms(at(0)))}}]},
-        ]
-    }
+    named = str(stage["filter"])
+    for condition in ("tenant_id", T, str(pair.pair), str(model_id(MODEL, DIM)), "'kind': {'$eq': 'a'}"):
+        assert condition in named
 
 
-async def test_text_search_and_its_counts_are_asked_as_documented(store: MongoStore, canned: Canned) -> None:
-    await said(store, 1)
-    await canned.search(ask("tea roses", where=Not(Has("tags", "t"))))
-    (pair,) = await partitions.read(store._database, ENTRIES, T, [AU])
-    within = [{"equals": {"path": "tenant_id", "value": T}}, {"in": {"path": "_r.pair", "value": [pair.pair]}}]
-    stage = canned.stage("$search")
-    assert stage["index"] == "entries_text"
-    (should,) = stage["compound"].pop("should")
-    assert set(should["text"]["query"].split()) == set(WORD.values())
-    assert should["text"]["path"] == "_r.words"
-    without = {"compound": {"mustNot": [{"equals": {"path": "tags", "value": "t"}}]}}
-    assert stage["compound"] == {"filter": [*within, without], "minimumShouldMatch": 1}
-    counted = [pipeline[0]["$searchMeta"] for pipeline in canned.sent if "$searchMeta" in pipeline[0]]
-    assert counted == [
-        {
-            "index": "entries_text",
-            "compound": {"filter": [*within, {"text": {"query": word, "path": "_r.words"}}]},
-            "count": {"type": "total"},
-        }
-        for word in WORD.values()
+async def test_terms_are_searched_and_counted_in_the_scope_in_the_same_command(store: MongoStore, atlas: Atlas) -> None:
+    await said(store, atlas, "aab")
+    columns = await store.search(ENTRIES, ask("tea roses", where=Not(Has("tags", "t"))))
+    assert columns.df.tolist() == [3, 0]
+    first, *others = parts_of(atlas)
+    assert set(first[0]["$search"]["compound"]["should"][0]["text"]["query"].split()) == set(WORD.values())
+    assert [verb for part in others for verb in part[0]] == ["$searchMeta"] * 3, "the scope, and each term"
+
+
+async def test_nothing_is_asked_that_was_not_given(store: MongoStore, atlas: Atlas) -> None:
+    await said(store, atlas, "a")
+    await store.search(ENTRIES, ask(vector=random_vector(1)))
+    await store.search(ENTRIES, ask("tea"))
+    await store.search(ENTRIES, ask())
+    assert [verbs_of(pipeline) & {"$search", "$vectorSearch"} for pipeline in atlas.pipelines] == [
+        {"$vectorSearch"},
+        {"$search"},
     ]
-    after = next(pipeline for pipeline in canned.sent if "$search" in pipeline[0])[1:]
-    assert [next(iter(stage)) for stage in after] == ["$limit", "$project"]
-
-
-async def test_nothing_is_asked_that_was_not_given(store: MongoStore, canned: Canned) -> None:
-    await said(store, 1)
-    await canned.search(ask(vector=unit(1)))
-    await canned.search(ask("tea"))
-    assert [next(iter(pipeline[0])) for pipeline in canned.sent] == ["$vectorSearch", "$search", "$searchMeta"] or [
-        next(iter(pipeline[0])) for pipeline in canned.sent
-    ] == ["$vectorSearch", "$searchMeta", "$search"]
 
 
 def test_every_filter_is_declared_in_both_indexes() -> None:
@@ -166,205 +118,98 @@ def test_every_filter_is_declared_in_both_indexes() -> None:
     assert first == {"type": "vector", "path": "_r.vector", "numDimensions": DIM, "similarity": "cosine"}
     declared = {field["path"] for field in rest if field["type"] == "filter"}
     ranges = {f"_r.ranges.{range_name(field)}" for field in SEARCHED.ranges}
-    assert declared == {"tenant_id", "_r.pair", "_r.model", "_r.absent", *SEARCHED.facets, *ranges}
+    own = {"tenant_id", "_r.pair", "_r.model", "_r.absent", "base_importance"}
+    assert declared == {*own, *SEARCHED.facets, *ranges}
     assert (text["name"], text["type"]) == ("entries_text", "search")
     mappings = text["definition"]["mappings"]
     assert mappings["dynamic"] is False
-    own = mappings["fields"]["_r"]["fields"]
-    assert own["words"] == {"type": "string", "analyzer": "lucene.whitespace", "indexOptions": "freqs"}
-    assert own["ranges"]["fields"]["weight"] == own["pair"] == {"type": "number"}
-    assert mappings["fields"]["kind"] == own["absent"] == {"type": "token"}
+    fields = mappings["fields"]["_r"]["fields"]
+    assert fields["words"] == {"type": "string", "analyzer": "lucene.whitespace", "indexOptions": "freqs"}
+    assert fields["ranges"]["fields"]["weight"] == fields["pair"] == {"type": "number"}
+    assert mappings["fields"]["kind"] == fields["absent"] == {"type": "token"}
+
+
+def test_trust_and_validity_are_filters_of_the_index_and_no_mask_afterwards() -> None:
+    body = SearchRequest(query="tea", user_id="u", min_trust=0.5)
+    vector = models(MEMORIES, DIM)[0].document["definition"]
+    declared = {field["path"] for field in vector["fields"]}
+    named = str(vector_filter(search_filter(body, at(0)).where))
+    for field in ("trust", "valid_from", "valid_until", "expires_at"):
+        assert f"_r.ranges.{field}" in declared
+        assert f"_r.ranges.{field}" in named
+
+
+def test_a_definition_with_more_than_is_wanted_is_no_other_one() -> None:
+    vector, text = (model.document["definition"] for model in models(ENTRIES, DIM))
+    assert missing(vector, {"fields": [*vector["fields"], {"type": "filter", "path": "more"}]}) == []
+    assert missing(vector, {"fields": vector["fields"][:-1]}) == ["tags"]
+    assert missing(models(ENTRIES, 2 * DIM)[0].document["definition"], vector) == ["_r.vector"]
+    assert missing(text, {"mappings": {"dynamic": True, "fields": text["mappings"]["fields"]}, "analyzer": "x"}) == []
+    assert "_r.words" in missing(text, {"mappings": {"dynamic": True}})
 
 
 # --- What is made of the replies --------------------------------------------------------------------------------------
 
 
-async def test_candidates_come_with_their_neighbours_and_the_scopes_statistics(
-    store: MongoStore, canned: Canned
+async def test_candidates_come_with_their_neighbours_and_the_scopes_statistics(store: MongoStore, atlas: Atlas) -> None:
+    await said(store, atlas, "bbbabbbbbabb")
+    query = ask("tea roses", vector=random_vector(3), where=Eq("kind", "a"))
+    found = await view(store, ENTRIES, query)
+    assert sorted(found.rows) == sorted(["s1", "s2", "s3", "s4", "s5", "s7", "s8", "s9", "s10", "s11"])
+    assert found.matched == {"s3", "s9"}
+    assert (found.count, found.df) == (12, [12, 0])
+    assert (found.rows["s3"]["previous"], found.rows["s3"]["following"]) == ("s2", "s4")
+    assert found.rows["s5"]["following"] == "s7", "two turns on: near enough"
+
+
+async def test_turns_that_are_far_apart_are_no_neighbours(store: MongoStore, atlas: Atlas) -> None:
+    await said(store, atlas, "abbbbbbbbbba")
+    found = await view(store, ENTRIES, ask("tea", where=Eq("kind", "a")))
+    assert sorted(found.rows) == sorted(["s0", "s1", "s2", "s9", "s10", "s11"])
+    assert found.rows["s2"]["following"] is None
+    assert found.rows["s9"]["previous"] is None
+
+
+async def test_what_was_deleted_or_changed_since_the_index_read_it_is_judged_as_it_is(
+    open_indexed: Open, atlas: Atlas
 ) -> None:
-    await said(store, 12)
-    canned.vector_ids, canned.text_ids, canned.counts = ["s3"], ["s9"], {WORD["tea"]: 12}
-    found = await canned.search(ask("tea roses", vector=random_vector(3)))
-    names = await ids(store, found)
-    assert sorted(names) == sorted(["s1", "s2", "s3", "s4", "s5", "s7", "s8", "s9", "s10", "s11"])
-    exact = await store.search(ENTRIES, ask("tea roses", vector=random_vector(3)))
-    assert (found.count, found.mean_length, found.df.tolist()) == (12, exact.mean_length, [12, 0])
-    own, whole = dict(zip(names, range(12), strict=False)), dict(zip(await ids(store, exact), range(12), strict=True))
-    for name, index in own.items():
-        for column in ("cosine", "has_vector", "length", "speaker", "time", "content", "rows"):
-            assert getattr(found, column)[index] == getattr(exact, column)[whole[name]], (name, column)
-    assert names[found.previous[own["s3"]]] == "s2"
-    assert names[found.following[own["s3"]]] == "s4"
-    assert found.following[own["s5"]] >= 0, "s7 is two turns on: near enough"
-    assert found.matched.all()
+    store = await open_indexed(overlay_ms=0)
+    await until(store, USABLE)
+    await said(store, atlas, "aaa")
+    await store.commit([Delete(ENTRIES, T, "s0"), Update(ENTRIES, T, "s1", set={"kind": "b"})])
+    found = await view(store, ENTRIES, ask("tea", where=Eq("kind", "a")))
+    assert (found.matched, "s0" in found.rows) == ({"s2"}, False)
 
 
-async def test_turns_that_are_far_apart_are_no_neighbours(store: MongoStore, canned: Canned) -> None:
-    await said(store, 12)
-    canned.text_ids = ["s0", "s11"]
-    found = await canned.search(ask("tea"))
-    names = await ids(store, found)
-    assert sorted(names) == sorted(["s0", "s1", "s2", "s9", "s10", "s11"])
-    assert found.following[names.index("s2")] == -1
-    assert found.previous[names.index("s9")] == -1
-
-
-async def test_what_was_just_written_is_found_before_the_index_has_it(store: MongoStore, canned: Canned) -> None:
-    await said(store, 4)
-    await store.commit([entry("roses", "new", vector=unit(1))])
-    found = await canned.search(ask("roses", vector=unit(1)), now="2100-01-01T00:00:00.000Z")
-    assert await ids(store, found) == []
-    now = store._clock.now()
-    fresh = await canned.columns(
-        ENTRIES, ask("roses", vector=unit(1)), await partitions.read(store._database, ENTRIES, T, [AU]), to_ms(now)
-    )
-    assert await ids(store, fresh) == ["new"]
-    assert (fresh.df.tolist(), fresh.count) == ([1], 5)
-
-
-async def test_what_was_deleted_is_not_found_though_the_index_still_has_it(store: MongoStore, canned: Canned) -> None:
-    await said(store, 4)
-    changes: list[Change] = [Delete(ENTRIES, T, "s1")]
-    await store.commit(changes)
-    canned.text_ids = ["s1", "s3"]
-    assert "s1" not in await ids(store, await canned.search(ask("tea")))
-
-
-async def test_a_filter_is_judged_on_the_row_as_it_is_now(store: MongoStore, canned: Canned) -> None:
-    """The index may have let through what has changed since."""
-    await store.commit([entry("tea", "a", kind="a"), entry("tea", "b", kind="b")])
-    await old(store)
-    canned.text_ids = ["a", "b"]
-    found = await canned.search(ask("tea", where=Eq("kind", "a")))
-    assert dict(zip(await ids(store, found), found.matched.tolist(), strict=True)) == {"a": True, "b": False}
-
-
-async def test_only_large_scopes_of_a_ready_index_take_this_path(
-    store: MongoStore, open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await said(store, 3)
-    small = await open_store(exact_up_to=2)
-    assert len((await small.search(ENTRIES, ask("tea"))).rows) == 3, "no index: exact"
-    candidates = Canned(small)
-    candidates.text_ids = ["s0"]
-    monkeypatch.setattr(small, "_candidates", candidates)
-    small._indexes._ready.add("entries")
-    assert len((await small.search(ENTRIES, ask("tea"))).rows) == 3
-    assert candidates.sent
-    candidates.sent.clear()
-    exact = await open_store(exact_up_to=3)
-    monkeypatch.setattr(exact, "_candidates", candidates)
-    exact._indexes._ready.add("entries")
-    await exact.search(ENTRIES, ask("tea"))
-    assert not candidates.sent
+async def test_only_large_scopes_are_asked_of_the_indexes(open_indexed: Open, atlas: Atlas) -> None:
+    store = await open_indexed(exact_up_to=3)
+    await until(store, USABLE)
+    await said(store, atlas, "aaa")
+    await store.search(ENTRIES, ask("tea"))
+    assert atlas.pipelines == []
+    await said(store, atlas, "a", "other")
+    await store.search(ENTRIES, ask("tea"))
+    assert len(atlas.pipelines) == 1
 
 
 async def test_a_scope_with_vectors_kept_beside_the_index_is_searched_exactly_by_their_model(
-    store: MongoStore, open_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    store: MongoStore, atlas: Atlas
 ) -> None:
-    await said(store, 3)
-    for i in range(3):
-        made = search_entry("tea", random_vector(9 + i), "model-b")
-        await store.commit([Update(ENTRIES, T, f"s{i}", entry=made, keep=True)])
-    large = await open_store(exact_up_to=2)
-    candidates = Canned(large)
-    monkeypatch.setattr(large, "_candidates", candidates)
-    large._indexes._ready.add("entries")
-    found = await large.search(ENTRIES, ask(vector=random_vector(1)))
-    assert (found.has_vector.sum(), candidates.sent) == (3, [])
-    await large.reembedding.mark_migrated(ENTRIES, await large.reembedding.pairs(ENTRIES, 0, 0, 9, "every"), NEW_ID)
-    await large.search(ENTRIES, ask(vector=random_vector(1), model="model-b"))
-    assert len(candidates.sent) == 1, "the index has those"
-    await large.search(ENTRIES, ask(vector=random_vector(1)))
-    assert len(candidates.sent) == 1
-
-
-# --- Filters, against their meaning -----------------------------------------------------------------------------------
-
-kinds = st.sampled_from(["a", "b", "$x"])
-weights = st.sampled_from([-1, 0, 0.5, 1])
-docs = st.fixed_dictionaries(
-    {"created_at": st.integers(0, 4).map(at)},
-    optional={"kind": st.none() | kinds, "tags": st.lists(kinds, max_size=2), "weight": st.none() | weights},
-)
-bounds = st.fixed_dictionaries({}, optional=dict.fromkeys(("ge", "gt", "le", "lt"), weights))
-filters: st.SearchStrategy[Filter] = st.recursive(
-    st.one_of(
-        st.builds(Eq, st.just("kind"), kinds),
-        st.builds(In, st.just("kind"), st.lists(kinds, max_size=3).map(tuple)),
-        st.builds(Has, st.just("tags"), kinds),
-        bounds.map(lambda given_bounds: Range("weight", **given_bounds)),
-        st.builds(Absent, st.just("weight")),
-    ),
-    lambda inner: st.one_of(
-        st.builds(Not, inner),
-        st.builds(And, st.lists(inner, max_size=3).map(tuple)),
-        st.builds(Or, st.lists(inner, max_size=3).map(tuple)),
-    ),
-    max_leaves=6,
-)
-
-
-def stored(doc: dict[str, Any]) -> dict[str, Any]:
-    """The fields that the indexes read."""
-    ranges = {f: range_value(doc[f]) for f in SEARCHED.ranges if doc.get(f) is not None}
-    return doc | {OWN: {"pair": 1, "ranges": ranges, "absent": [f for f in SEARCHED.ranges if doc.get(f) is None]}}
-
-
-@given(docs, filters)
-def test_both_translations_mean_what_the_filter_means(doc: dict[str, Any], where: Filter) -> None:
-    whole = stored(doc)
-    assert all(_passes(whole, part) for part in vector_filter(where)) == matches(doc, where)
-    assert all(_operator(whole, part) for part in text_filter(where)) == matches(doc, where)
-
-
-def _values(doc: dict[str, Any], path: str) -> list[Any]:
-    value = value_at(doc, path)
-    return value if isinstance(value, list) else [] if value is None else [value]
-
-
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "gte": lambda a, b: bool(a >= b),
-    "gt": lambda a, b: bool(a > b),
-    "lte": lambda a, b: bool(a <= b),
-    "lt": lambda a, b: bool(a < b),
-}
-
-
-def _passes(doc: dict[str, Any], query: Stage) -> bool:
-    """A query as documented for `filter` of `$vectorSearch`: any element of an array may match."""
-    ((name, asked),) = query.items()
-    if name in ("$and", "$or"):
-        return (all if name == "$and" else any)(_passes(doc, part) for part in asked)
-    values = _values(doc, name)
-    return all(_condition(values, sign, wanted) for sign, wanted in asked.items())
-
-
-def _condition(values: list[Any], sign: str, wanted: Any) -> bool:
-    if sign in ("$eq", "$ne"):
-        return (wanted in values) is (sign == "$eq")
-    if sign in ("$in", "$nin"):
-        return any(value in wanted for value in values) is (sign == "$in")
-    return any(COMPARE[sign[1:]](value, wanted) for value in values)
-
-
-def _operator(doc: dict[str, Any], operator: Stage) -> bool:
-    """An operator of `$search` as documented."""
-    ((name, asked),) = operator.items()
-    if name == "compound":
-        every = [_operator(doc, part) for part in asked.get("filter", [])]
-        never = [_operator(doc, part) for part in asked.get("mustNot", [])]
-        some = [_operator(doc, part) for part in asked.get("should", [])]
-        return all(every) and not any(never) and sum(some) >= asked.get("minimumShouldMatch", 0)
-    values = _values(doc, asked["path"])
-    if name == "equals":
-        return asked["value"] in values
-    if name == "in":
-        return any(value in asked["value"] for value in values)
-    if name == "exists":
-        return bool(values)
-    assert name == "range"
-    return any(all(COMPARE[s](v, b) for s, b in asked.items() if s != "path") for v in values)
+    await said(store, atlas, "aaa")
+    await store.commit(
+        [
+            Update(ENTRIES, T, f"s{i}", entry=search_entry("tea", random_vector(9 + i), "model-b"), keep=True)
+            for i in range(3)
+        ]
+    )
+    atlas.settle()
+    found = await store.search(ENTRIES, ask(vector=random_vector(1)))
+    assert (found.has_vector.sum(), atlas.pipelines) == (3, [])
+    await store.reembedding.mark_migrated(ENTRIES, await store.reembedding.pairs(ENTRIES, 0, 0, 9, "every"), NEW_ID)
+    await store.search(ENTRIES, ask(vector=random_vector(1), model="model-b"))
+    assert len(atlas.pipelines) == 1, "the index has those"
+    await store.search(ENTRIES, ask(vector=random_vector(1)))
+    assert len(atlas.pipelines) == 1
 
 
 def test_the_words_of_the_index_are_the_terms_of_the_ranking() -> None:
@@ -373,13 +218,17 @@ def test_the_words_of_the_index_are_the_terms_of_the_ranking() -> None:
 
 
 async def test_a_long_text_is_indexed_by_its_first_window_and_scored_by_its_best(
-    store: MongoStore, canned: Canned
+    store: MongoStore, atlas: Atlas
 ) -> None:
     first, *further = (random_vector(number) for number in (50, 51, 52))
     await store.commit([entry("long", "long", vector=first, further=np.stack(further))])
+    atlas.settle()
     stored = await store._database["entries"].find_one({"entry_id": "long"})
     assert stored is not None
     assert list(stored["_r"]["vector"].as_vector().data) == quantise(first).tolist()
-    canned.vector_ids = ["long"]
-    found = await canned.search(ask(vector=further[-1]))
+    found = await store.search(ENTRIES, ask(vector=further[-1]))
     assert found.cosine.tolist() == [pytest.approx(1, abs=1e-3)]
+
+
+def test_the_definitions_to_paste_are_those_of_the_code() -> None:
+    assert (ROOT / "deploy" / "search-indexes.js").read_text() == rendered(), "run scripts/export_search_indexes.py"

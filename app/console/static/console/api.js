@@ -1,5 +1,6 @@
 /** The REST API: a typed client (openapi-fetch on the paths of the service's document), problems and loading. */
 import createClient from "./vendor/openapi-fetch.mjs";
+import { follow } from "./live.js";
 import { useCallback, useEffect, useRef, useState } from "./ui.js";
 
 const KEY = "recalld.key";
@@ -21,8 +22,23 @@ export class Problem extends Error {
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   /** @param {string} value */
-  set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
+  set: (value) => {
+    value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY);
+    changes.close();
+  },
 };
+
+const changes = follow((signal) => fetch(`${BASE}/v1/changes?after=now`, {
+  signal, headers: { Accept: "text/event-stream", ...(key.get() && { Authorization: `Bearer ${key.get()}` }) },
+}));
+
+/** Calls `act` after records of these kinds have changed, as long as the component is drawn. No kind: never.
+ * @param {string[]} kinds @param {() => void} act */
+export function useLive(kinds, act) {
+  const now = useRef(act);
+  now.current = act;
+  useEffect(() => (kinds.length ? changes.on(kinds, () => now.current()) : undefined), [kinds.join()]);
+}
 
 /** Called at a 401, so that the console asks for a key. */
 export const unauthorized = new EventTarget();
@@ -31,6 +47,7 @@ export const unauthorized = new EventTarget();
 export const api = createClient({ baseUrl: BASE });
 api.use({
   onRequest({ request }) {
+    changes.asked();
     if (key.get()) request.headers.set("Authorization", `Bearer ${key.get()}`);
   },
 });
@@ -62,8 +79,9 @@ export async function ask(call) {
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} load passes the signal to each call: `api.GET(path, { signal, … })`
  * @param {unknown[]} inputs
+ * @param {string[]} [kinds] of records; it loads again when one of them changes
  */
-export function useLoad(load, inputs) {
+export function useLoad(load, inputs, kinds = []) {
   const [state, set] = useState(
     /** @returns {{ data?: T, error?: Problem, loading: boolean }} */ () => ({ loading: true }),
   );
@@ -77,7 +95,9 @@ export function useLoad(load, inputs) {
     );
     return () => abort.abort();
   }, [...inputs, turn]);
-  return { ...state, again: useCallback(() => next((n) => n + 1), []) };
+  const again = useCallback(() => next((n) => n + 1), []);
+  useLive(kinds, again);
+  return { ...state, again };
 }
 
 /**
@@ -85,8 +105,9 @@ export function useLoad(load, inputs) {
  * @template T
  * @param {(cursor: string | undefined, signal: AbortSignal) => Promise<{ items: T[], next_cursor?: string | null }>} load
  * @param {unknown[]} inputs
+ * @param {string[]} [kinds] of records; the list loads again when one of them changes, unless more than a page is shown
  */
-export function usePages(load, inputs) {
+export function usePages(load, inputs, kinds = []) {
   const first = useLoad((signal) => load(undefined, signal), inputs);
   const [rest, setRest] = useState(/** @type {{ of: unknown, items: T[], next: string | null }} */ ({
     of: null, items: [], next: null,
@@ -94,6 +115,7 @@ export function usePages(load, inputs) {
   const [problem, setProblem] = useState(/** @type {Problem | undefined} */ (undefined));
   const busy = useRef(false);
   const current = rest.of === first.data ? rest : { of: first.data, items: [], next: first.data?.next_cursor ?? null };
+  useLive(kinds, () => { if (!current.items.length) first.again(); });
   const more = async () => {
     if (busy.current || !current.next) return;
     busy.current = true;

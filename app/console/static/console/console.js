@@ -1,8 +1,12 @@
-/** The frame of the console: menu, key, theme, and the page that the address names. */
+/** The frame of the console: menu, whose memory, finding, key, theme, and the page that the address names. */
 import { Component, html, render, useEffect, useRef, useState } from "./ui.js";
 import { Problem, api, ask, asProblem, key, may, unauthorized } from "./api.js";
 import { PAGES } from "./pages/index.js";
 import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
+import { Palette } from "./parts/palette.js";
+import { KnownOwners, ScopeChoice } from "./parts/scope.js";
+import { Tour, useTour } from "./parts/tour.js";
+import { Icon } from "./parts/text.js";
 import { parse, to, useRoute } from "./route.js";
 
 /** @typedef {{ route: import("./route.js").Route, caller: import("./api.js").Caller }} PageProps */
@@ -11,13 +15,19 @@ import { parse, to, useRoute } from "./route.js";
 const THEME = "recalld.theme";
 const THEMES = /** @type {const} */ (["auto", "light", "dark"]);
 
-function Theme() {
+/** @returns {[string, (theme: string) => void]} */
+function useTheme() {
   const [theme, set] = useState(localStorage.getItem(THEME) ?? "auto");
   useEffect(() => {
     document.documentElement.dataset.theme = theme;
     localStorage.setItem(THEME, theme);
     dispatchEvent(new Event("theme"));
   }, [theme]);
+  return [theme, set];
+}
+
+/** @param {{ theme: string, set: (theme: string) => void }} props */
+function Theme({ theme, set }) {
   return html`<label class="theme">Theme <select value=${theme}
     onChange=${(/** @type {any} */ event) => set(event.target.value)}>
     ${THEMES.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`;
@@ -81,18 +91,25 @@ function View({ route, caller }) {
   return html`<${Guard} key=${entry.name}><${loaded.page} route=${route} caller=${caller} /></${Guard}>`;
 }
 
-const SHORTCUTS = [["/", "Go to the search of the page"], ["?", "Show this list"], ["Esc", "Close a dialog"]];
+const SHORTCUTS = [["⌘K", "Find people, pages, sessions and memories; Ctrl+K, too"], ["/", "Go to the search of the page"], ["?", "Show this list"], ["Esc", "Close a dialog"]];
 
-/** Keys of the whole console: `/` search, `?` help, `1` to `9` pages. @param {(open: boolean) => void} showHelp */
-function useShortcuts(showHelp) {
+/** Keys of the whole console: ⌘K or Ctrl+K finds, `/` search, `?` help, `1` to `9` pages.
+ * @param {(open: boolean) => void} showHelp @param {(open: boolean) => void} showFind */
+function useShortcuts(showHelp, showFind) {
   useEffect(() => {
     const pressed = (/** @type {KeyboardEvent} */ event) => {
       const target = /** @type {HTMLElement} */ (event.target);
+      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && !target.closest("dialog")) {
+        showFind(true);
+        event.preventDefault();
+        return;
+      }
       if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, dialog")) return;
       const page = PAGES[Number(event.key) - 1];
-      if (event.key === "/") /** @type {HTMLElement | null} */ (document.querySelector("main input[type=search]"))?.focus();
+      const search = /** @type {HTMLElement | null} */ (document.querySelector("main input[type=search]"));
+      if (event.key === "/") search ? search.focus() : showFind(true);
       else if (event.key === "?") showHelp(true);
-      else if (page) location.hash = to(page.name);
+      else if (page && !page.hidden) location.hash = to(page.name);
       else return;
       event.preventDefault();
     };
@@ -107,6 +124,10 @@ function Console() {
   const [caller, setCaller] = useState(/** @type {import("./api.js").Caller | undefined} */ (undefined));
   const [problem, setProblem] = useState(/** @type {Problem | undefined} */ (undefined));
   const [help, showHelp] = useState(false);
+  const [finds, showFind] = useState(false);
+  const [menu, showMenu] = useState(false);
+  const [theme, setTheme] = useTheme();
+  const [tour, showTour] = useTour();
   const enter = () => {
     setProblem(undefined);
     whoami().then(setCaller, (error) => setProblem(asProblem(error)));
@@ -118,29 +139,48 @@ function Console() {
     enter();
     return () => unauthorized.removeEventListener("401", asked);
   }, []);
-  useShortcuts(showHelp);
+  useShortcuts(showHelp, showFind);
+  useEffect(() => showMenu(false), [location.hash]);
   if (!caller) {
     if (problem?.status === 401) return html`<main><${KeyForm} onDone=${enter} wrong=${key.get() ? problem : undefined} /></main>`;
     return html`<main>${problem
       ? html`<h1>Recalld</h1><${ProblemBox} problem=${problem} /><p><button type="button" onClick=${leave}>Enter another key</button></p>`
       : html`<p class="quiet" role="status">Loading…</p>`}</main>`;
   }
-  const pages = PAGES.filter((page) => caller.verbs.includes(page.verb));
-  return html`<${ToastArea}>
+  const pages = PAGES.filter((page) => !page.hidden && caller.verbs.includes(page.verb));
+  const bound = [...(caller.users ?? []), ...(caller.agents ?? [])];
+  const commands = [
+    ...pages.map((page) => ({ group: "Go to", label: page.title, href: to(page.name) })),
+    ...THEMES.filter((one) => one !== theme).map((one) => ({ group: "Commands", label: `Theme: ${one}`, run: () => setTheme(one) })),
+    ...(tour ? [] : [{ group: "Commands", label: "The demo in five steps", run: () => showTour(true) }]),
+    { group: "Commands", label: "Keyboard shortcuts", run: () => showHelp(true) },
+  ];
+  return html`<${ToastArea}><${KnownOwners}>
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the page</a>
-    <header class="top"><strong class="brand">Recalld</strong>
-      <nav aria-label="Pages">${pages.map((page) => html`<a href=${to(page.name)}
-        aria-current=${page.name === route.page ? "page" : undefined}>${page.title}</a>`)}</nav>
-      <div class="who"><span class="quiet small" title=${`Key ${caller.key_id}, verbs ${caller.verbs.join(", ")}`}>
-        ${caller.tenant}${may(caller, "write") ? "" : " · read only"}</span>
-        <${Theme} />${key.get() && html`<button type="button" class="small" onClick=${leave}>Leave</button>`}
-        <button type="button" class="plain small" aria-label="Keyboard shortcuts" onClick=${() => showHelp(true)}>?</button></div>
-    </header>
-    <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>
+    <div class="frame">
+      <aside class=${menu ? "side open" : "side"}>
+        <div class="brand"><strong>Recalld</strong><button type="button" class="menu" aria-expanded=${menu ? "true" : "false"} aria-controls="menu" onClick=${() => showMenu(!menu)}><${Icon} of="menu" /> Menu</button></div>
+        <div class="drawer" id="menu"><nav aria-label="Pages">${pages.map((page, index) => html`${page.group !== pages[index - 1]?.group && html`<div class="group">${page.group}</div>`}
+          <a href=${to(page.name)} aria-current=${page.name === route.page ? "page" : undefined}><${Icon} of=${page.icon} />${page.title}</a>`)}</nav>
+          <div class="who"><span class="quiet small" title=${`Key ${caller.key_id}, verbs ${caller.verbs.join(", ")}`}>
+            ${[caller.tenant, may(caller, "write") ? "" : "read only", caller.key_id === "anonymous" ? "no API keys: this machine only" : "",
+              bound.length ? `bound to ${bound.join(", ")}` : ""].filter(Boolean).join(" · ")}</span>
+            <${Theme} theme=${theme} set=${setTheme} />
+            <span class="row">${key.get() && html`<button type="button" class="small" onClick=${leave}><${Icon} of="log-out" /> Leave</button>`}
+            <button type="button" class="small" aria-label="Keyboard shortcuts" onClick=${() => showHelp(true)}><${Icon} of="circle-question-mark" /></button></span></div></div>
+      </aside>
+      <div class="content">
+        <header class="top"><${ScopeChoice} route=${route} />
+          <button type="button" class="find" onClick=${() => showFind(true)}><span><${Icon} of="search" /> Find…</span> <kbd>⌘K</kbd></button></header>
+        ${tour && html`<${Tour} onClose=${() => showTour(false)} />`}
+        <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>
+      </div>
+    </div>
+    ${finds && html`<${Palette} route=${route} commands=${commands} onClose=${() => showFind(false)} />`}
     ${help && html`<${Dialog} title="Keyboard" onClose=${() => showHelp(false)}><table><tbody>
       ${pages.map((page, index) => html`<tr><th><kbd>${index + 1}</kbd></th><td>${page.title}</td></tr>`)}
       ${SHORTCUTS.map(([name, what]) => html`<tr><th><kbd>${name}</kbd></th><td>${what}</td></tr>`)}</tbody></table></${Dialog}>`}
-  </${ToastArea}>`;
+  </${KnownOwners}></${ToastArea}>`;
 }
 
 const root = document.getElementById("console");

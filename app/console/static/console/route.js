@@ -19,14 +19,29 @@ export function parse(hash) {
   return { page: page ?? "overview", rest, params: Object.fromEntries(new URLSearchParams(query)) };
 }
 
+const KINDS = /** @type {const} */ ({ users: "user_id", agents: "agent_id" });
+
+/** The name of the owner that a page of one person or one agent is about. @param {string} page @param {string[]} rest */
+const ownerOf = (page, rest) => (page === "owners" && rest[1] && Object.hasOwn(KINDS, rest[0]) ? KINDS[/** @type {keyof typeof KINDS} */ (rest[0])] : undefined);
+
+/** Whose memory a view is about; nobody named means everyone. @param {Route} route @returns {{ user_id?: string, agent_id?: string }} */
+export function scopeOf({ page, rest, params }) {
+  const owner = ownerOf(page, rest);
+  const { user_id, agent_id } = params;
+  return { ...(user_id && { user_id }), ...(agent_id && { agent_id }), ...(owner && { [owner]: rest[1] }) };
+}
+
 /**
- * Returns the address of a view, for `href`. Parameters that are empty are left out.
+ * Returns the address of a view, for `href`. Parameters that are empty are left out. The person and the agent that are
+ * chosen now stay chosen, unless `params` names others or none: `to("memories", [], { user_id: "" })`.
  * @param {string} page
  * @param {string[]} [rest]
  * @param {Record<string, unknown>} [params]
  */
 export function to(page, rest = [], params = {}) {
-  const given = Object.entries(params).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const all = { ...scopeOf(parse(location.hash)), ...params };
+  const owner = ownerOf(page, rest);
+  const given = Object.entries(all).filter(([name]) => name !== owner).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
   return `#/${[page, ...rest].map(encodeURIComponent).join("/")}${query && `?${query}`}`;
 }

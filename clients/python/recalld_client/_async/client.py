@@ -15,7 +15,8 @@ class AsyncRecalld(AsyncOperations):
     def user(self, user_id: str, *, agent: str = "default") -> AsyncUserMemory:
         """What the agent `agent` knows of the user `user_id`. Nothing is sent yet.
 
-        Another agent does not see it. Name the agent after what you build, for example "support".
+        Another agent does not see it. Name the agent after what you build, for example "support". Raises InvalidUser if
+        `user_id` is empty.
         """
         return AsyncUserMemory(self, user_id, agent)
 

@@ -9,6 +9,7 @@ from recalld_client._async.facts import AsyncUserFacts
 from recalld_client._async.pages import items
 from recalld_client._async.profile import AsyncUserProfile
 from recalld_client._async.session import AsyncUserSession
+from recalld_client._errors import InvalidUser
 from recalld_client._generated import AsyncOperations
 from recalld_client._messages import Hit, MemoryRef, Messages, memory_id
 
@@ -17,6 +18,9 @@ class AsyncUserMemory:
     """What one agent knows of one user. `AsyncRecalld.user` makes it."""
 
     def __init__(self, client: AsyncOperations, user_id: str, agent_id: str) -> None:
+        """Raises InvalidUser."""
+        if not (user_id or "").strip():
+            raise InvalidUser(user_id)
         self.client, self.user_id, self.agent_id = client, user_id, agent_id
 
     @overload
@@ -123,8 +127,8 @@ class AsyncUserMemory:
         if memory is not None:
             await self.client.delete_memory(memory_id(memory))
             return None
-        body: models.ForgetRequest = {"agent_id": self.agent_id, "user_id": self.user_id, "dry_run": not apply}
-        return await self.client.forget_memories({**body, "policy": policy or {}})
+        owner: models.ForgetRequest = {"agent_id": self.agent_id, "user_id": self.user_id, "policy": policy or {}}
+        return await self.client.forget_memories({**owner, "dry_run": not apply})
 
     async def erase(self) -> models.Receipt | models.Operation:
         """Removes everything about the user, for all agents, and verifies it. It cannot be undone."""

@@ -10,6 +10,7 @@ from recalld_client._sync.facts import UserFacts
 from recalld_client._sync.pages import items
 from recalld_client._sync.profile import UserProfile
 from recalld_client._sync.session import UserSession
+from recalld_client._errors import InvalidUser
 from recalld_client._generated import Operations
 from recalld_client._messages import Hit, MemoryRef, Messages, memory_id
 
@@ -18,6 +19,9 @@ class UserMemory:
     """What one agent knows of one user. `Recalld.user` makes it."""
 
     def __init__(self, client: Operations, user_id: str, agent_id: str) -> None:
+        """Raises InvalidUser."""
+        if not (user_id or "").strip():
+            raise InvalidUser(user_id)
         self.client, self.user_id, self.agent_id = client, user_id, agent_id
 
     @overload
@@ -124,8 +128,8 @@ class UserMemory:
         if memory is not None:
             self.client.delete_memory(memory_id(memory))
             return None
-        body: models.ForgetRequest = {"agent_id": self.agent_id, "user_id": self.user_id, "dry_run": not apply}
-        return self.client.forget_memories({**body, "policy": policy or {}})
+        owner: models.ForgetRequest = {"agent_id": self.agent_id, "user_id": self.user_id, "policy": policy or {}}
+        return self.client.forget_memories({**owner, "dry_run": not apply})
 
     def erase(self) -> models.Receipt | models.Operation:
         """Removes everything about the user, for all agents, and verifies it. It cannot be undone."""

@@ -15,18 +15,20 @@ function keyOf(form) {
   const list = (/** @type {string} */ name) => String(form.get(name) ?? "").split(",").map((one) => one.trim()).filter(Boolean);
   const days = Number(form.get("days"));
   return { name: String(form.get("name")), verbs: VERBS.filter((verb) => form.get(verb)), agents: list("agents"), users: list("users"),
-    ...(days > 0 && { expires_in: Math.round(days * DAY_SECONDS) }) };
+    no_admin: Boolean(form.get("no_admin")), ...(days > 0 && { expires_in: Math.round(days * DAY_SECONDS) }) };
 }
 
-/** @param {{ onClose: () => void, onMade: (made: Schemas["CreatedKey"]) => void }} props */
-function NewKey({ onClose, onMade }) {
+/** @param {{ first: boolean, onClose: () => void, onMade: (made: Schemas["CreatedKey"]) => void }} props `first`: there is no key yet */
+function NewKey({ first, onClose, onMade }) {
   const make = useAction(async (/** @type {HTMLFormElement} */ form) => {
     onMade(await ask(api.POST("/v1/keys", { body: keyOf(new FormData(form)) })));
     onClose();
   });
   return html`<${Dialog} title="New key" onClose=${onClose}><form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); make.start(event.target); }}>
     <label>Name <input name="name" required maxlength="200" /></label>
-    <fieldset><legend>Verbs</legend>${VERBS.map((verb) => html`<label><input type="checkbox" name=${verb} defaultChecked=${verb === "read"} /> ${verb}</label> `)}</fieldset>
+    <fieldset><legend>Verbs</legend>${VERBS.map((verb) => html`<label><input type="checkbox" name=${verb} defaultChecked=${first || verb === "read"} /> ${verb}</label> `)}</fieldset>
+    ${first && html`<p class="quiet small">The first key must administer: from then on every request needs a key.</p>
+      <label><input type="checkbox" name="no_admin" /> No key shall administer</label>`}
     <label>Only these agents, separated by commas <input name="agents" /></label><label>Only these users <input name="users" /></label>
     <label>Expires after <input name="days" type="number" min="0" max="3660" step="any" /> days</label><${ProblemBox} problem=${make.error} />
     <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${make.busy}>Make key</button></footer></form></${Dialog}>`;
@@ -65,7 +67,7 @@ export function Keys() {
         <td>${state(key) === "valid" && html`<button type="button" class="small" aria-label=${`Rotate ${key.name}`} onClick=${() => rotate.start(key.id)}>Rotate</button>
           <button type="button" class="small danger" aria-label=${`Revoke ${key.name}`} onClick=${() => setOpen(key.id)}>Revoke</button>`}</td></tr>`)}</tbody></table></div>`}
     <${More} of=${keys} />
-    ${open === "new" && html`<${NewKey} onClose=${() => setOpen("")} onMade=${(/** @type {Schemas["CreatedKey"]} */ key) => { setMade(key); keys.again(); }} />`}
+    ${open === "new" && html`<${NewKey} first=${keys.items?.length === 0} onClose=${() => setOpen("")} onMade=${(/** @type {Schemas["CreatedKey"]} */ key) => { setMade(key); keys.again(); }} />`}
     ${open && open !== "new" && html`<${Confirm} title="Revoke this key?" button="Revoke" action=${revoke} onClose=${() => setOpen("")}>
       <p>The next request with it is refused. This cannot be undone.</p></${Confirm}>`}</section>`;
 }
@@ -87,12 +89,40 @@ export function Audit({ params }) {
         ${entry.records.length > 0 && html` <span class="quiet"><${Text} text=${entry.records.join(", ")} long=${120} /></span>`}</div></li>`)}</ul><${More} of=${entries} /></section>`;
 }
 
+/** Settings that share the first word of their name are a group, from this many on; the others are the first group. */
+const GROUP = 3;
+
+/** @param {Schemas["SettingInForce"][]} items @returns {[string, Schemas["SettingInForce"][]][]} */
+function grouped(items) {
+  const word = (/** @type {Schemas["SettingInForce"]} */ { name }) => name.split("_").slice(0, 2).join("_");
+  const sizes = Map.groupBy(items, word);
+  const groups = Map.groupBy(items, (one) => ((sizes.get(word(one))?.length ?? 0) >= GROUP ? `${word(one)}_…` : ""));
+  return [...groups].sort(([one], [other]) => one.localeCompare(other));
+}
+
+/** @param {{ items: Schemas["SettingInForce"][] }} props */
+function SettingTable({ items }) {
+  return html`<dl class="settings">${items.map((one) => html`<div key=${one.name}>
+    <dt><code>${one.name}</code> ${one.changed && html`<${Tag} of="changed" />`}</dt>
+    <dd><b class="text">${one.value || "empty"}</b>${one.changed && !one.secret && html` <span class="quiet">default: ${one.default || "empty"}</span>`}<div class="small quiet">${one.description}</div></dd></div>`)}</dl>`;
+}
+
 export function SettingList() {
   const settings = useLoad((signal) => ask(api.GET("/v1/settings", { signal })), []);
   const [changed, setChanged] = useState(false);
+  const [typed, type] = useState("");
+  const sought = typed.toLowerCase().split(/\s+/).filter(Boolean);
+  const fits = (/** @type {Schemas["SettingInForce"]} */ one) => (one.changed || !changed)
+    && sought.every((word) => `${one.name} ${one.name.replaceAll("_", " ")} ${one.description}`.toLowerCase().includes(word));
   return html`<section class="box"><h2>Settings in force</h2>
-    <label><input type="checkbox" checked=${changed} onChange=${(/** @type {any} */ event) => setChanged(event.target.checked)} /> only those that differ from the default</label>
-    <${Loaded} of=${settings}>${(/** @type {Schemas["SettingsInForce"]} */ { items }) => html`<dl class="settings">${items.filter((one) => one.changed || !changed).map((one) => html`
-      <dt><code>${one.name}</code> = <b class="text">${one.value || "empty"}</b> ${one.changed && html`<${Tag} of="changed" />`}</dt>
-      <dd class="small quiet">${one.description}${one.changed && !one.secret && ` Default: ${one.default || "empty"}.`}</dd>`)}</dl>`}</${Loaded}></section>`;
+    <div class="filters"><input type="search" aria-label="Search settings" placeholder="Search settings ( / )" value=${typed} onInput=${(/** @type {any} */ event) => type(event.target.value)} />
+      <label><input type="checkbox" checked=${changed} onChange=${(/** @type {any} */ event) => setChanged(event.target.checked)} /> only those that differ from the default</label></div>
+    <${Loaded} of=${settings}>${(/** @type {Schemas["SettingsInForce"]} */ { items }) => {
+      const groups = grouped(items).map(([name, all]) => ({ name, all, shown: all.filter(fits) })).filter((group) => group.shown.length);
+      const narrowed = changed || sought.length > 0;
+      return html`${!groups.length && html`<p class="quiet">No setting is like this.</p>`}
+        ${groups.map(({ name, all, shown }) => html`<details class="settings" key=${`${name} ${narrowed}`} open=${narrowed || !name}>
+          <summary>${name ? html`<code>${name}</code>` : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && ", some changed"}</span></summary>
+          <${SettingTable} items=${shown} /></details>`)}`;
+    }}</${Loaded}></section>`;
 }

@@ -1,9 +1,10 @@
 /** Findings: what reflection and reviews found, with the evidence side by side; accept, dismiss, undo. */
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
+import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Json, OwnerFilter, ended, place } from "../parts/records.js";
-import { Tag, Text, Time, curl, percent } from "../parts/text.js";
+import { Json, ended, place } from "../parts/records.js";
+import { Icon, Tag, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { Progress } from "./operations.js";
 
@@ -46,6 +47,7 @@ function Piece({ one, finding }) {
   const link = address(one, finding);
   return html`<li class="box"><p><${Tag} of=${one.kind} /> ${fate && html`<${Tag} of=${fate} tone=${fate === "kept" ? "good" : ""} />`}</p>
     ${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${one.text} long=${400} /></p>`}
+    ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
     <p class="quiet small">${one.said_at && html`<${Time} at=${one.said_at} whole=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
       ${link ? html`<a href=${link}>Open the ${one.kind}</a>` : html`<code>${one.id}</code>`}</p></li>`;
 }
@@ -87,14 +89,13 @@ function Card({ finding, caller, onDone }) {
   const told = /** @type {{ content?: string, valid_until?: string }} */ (details ?? {});
   const owner = [finding.agent_id, finding.user_id].filter(Boolean).join(" · ");
   return html`<section aria-label=${`${finding.kind}: ${finding.reason}`}>
-    <div class="row apart"><h2>${finding.kind.replaceAll("_", " ")} <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></h2>
+    <div class="row apart"><h2>${words(finding.kind)} <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></h2>
       <span class="quiet small">${owner} · found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>link</a></span></div>
     <p><${Text} text=${finding.reason} /></p>
     <ul class="grid list">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
     <p class="small">If you accept: ${EFFECTS[action] ?? action}</p>
-    <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.
-      ${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
+    <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
     <${Json} title="Proposal" value=${finding.proposal} />
     <${Settle} finding=${finding} caller=${caller} onDone=${onDone} /></section>`;
 }
@@ -103,7 +104,7 @@ function Card({ finding, caller, onDone }) {
 function Choice({ route, name, label, of, all, value }) {
   const change = (/** @type {any} */ event) => go(to(route.page, [], { ...route.params, [name]: event.target.value }), { replace: true });
   return html`<label>${label} <select value=${route.params[name] ?? value ?? ""} onChange=${change}>
-    ${all && html`<option value="">${all}</option>`}${of.map((one) => html`<option value=${one}>${one.replaceAll("_", " ")}</option>`)}</select></label>`;
+    ${all && html`<option value="">${all}</option>`}${of.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label>`;
 }
 
 /** Looks for findings of the agent and user in the filters. @param {{ params: Params, onEnd: () => void }} props */
@@ -119,8 +120,8 @@ function Reflect({ params, onEnd }) {
 
 /** @param {{ id: string, caller: Caller }} props */
 function One({ id, caller }) {
-  const found = useLoad((signal) => ask(api.GET("/v1/findings/{finding_id}", { ...at(id), signal })), [id]);
-  return html`<p><a href=${to("findings")}>All findings</a></p><h1>Finding</h1><${Loaded} of=${found}>${(/** @type {Finding} */ finding) => html`
+  const found = useLoad((signal) => ask(api.GET("/v1/findings/{finding_id}", { ...at(id), signal })), [id], ["finding"]);
+  return html`<p><a class="back" href=${to("findings")}><${Icon} of="chevron-left" /> All findings</a></p><h1>Finding</h1><${Loaded} of=${found}>${(/** @type {Finding} */ finding) => html`
     <div class="box"><${Card} finding=${finding} caller=${caller} onDone=${found.again} /></div>`}</${Loaded}>`;
 }
 
@@ -129,19 +130,21 @@ export default function Findings({ route, caller }) {
   const { params } = route;
   const query = {
     agent_id: params.agent_id, user_id: params.user_id, kind: /** @type {Finding["kind"] | undefined} */ (params.kind),
-    status: /** @type {Schemas["FindingListStatus"]} */ (params.status ?? "open"), limit: 20,
+    status: /** @type {Schemas["FindingListStatus"]} */ (params.status ?? "open"), order: orderOf(params), limit: 20,
   };
   const id = route.rest[0];
   const list = usePages(async (cursor, signal) => {
     if (id) return { items: /** @type {Finding[]} */ ([]), next_cursor: null };
     const page = await ask(api.GET("/v1/findings", { params: { query: { ...query, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
-  }, [id, JSON.stringify(query)]);
+  }, [id, JSON.stringify(query)], id ? [] : ["finding"]);
+  const set = (/** @type {Params} */ given) => go(to("findings", [], { ...params, ...given }), { replace: true });
   if (id) return html`<${One} id=${id} caller=${caller} />`;
   const asked = { ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }) };
   return html`<h1>Findings</h1>
-    <form class="filters" role="search" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}><${OwnerFilter} route=${route} />
-      <${Choice} route=${route} name="kind" label="Kind" of=${KINDS} all="every kind" /><${Choice} route=${route} name="status" label="Status" of=${STATUSES} value="open" /></form>
+    <form class="filters" role="search" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+      <${Choice} route=${route} name="kind" label="Kind" of=${KINDS} all="every kind" /><${Choice} route=${route} name="status" label="Status" of=${STATUSES} value="open" /><${Order} params=${params} set=${set} /></form>
+    <${Chips} params=${params} set=${set} names=${{ kind: "Kind", status: "Status" }} />
     ${may(caller, "write") && html`<${Reflect} params=${params} onEnd=${list.again} />`}
     <${ProblemBox} problem=${list.error} />
     ${list.items?.length === 0 && html`<${Empty} title="Nothing waits to be settled here. Look for what cannot be true together:"

@@ -1,9 +1,11 @@
 /** Memories: search as one types, filters, and one memory beside the list. */
-import { BASE, api, ask, key, useLoad, usePages } from "../api.js";
-import { html, useEffect, useState } from "../ui.js";
-import { Empty, More, ProblemBox } from "../parts/feedback.js";
-import { Scores } from "../parts/scores.js";
-import { Tag, Text, Time, curl } from "../parts/text.js";
+import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
+import { Add, Chips, Order, orderOf, useBulk, useChosen } from "../parts/collection.js";
+import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
+import { useKnown } from "../parts/scope.js";
+import { LEAST_SHOWN, Scores } from "../parts/scores.js";
+import { Icon, Tag, Text, Time, counted, curl, visible } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -13,9 +15,15 @@ import { go, to } from "../route.js";
 
 const TYPES = ["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"];
 const STATUSES = ["active", "superseded", "archived", "disputed"];
+const NEW_TYPES = TYPES.filter((type) => type !== "message" && type !== "summary");
 const MODES = ["hybrid", "vector", "text"];
 const TYPING_MS = 200;
 const HITS = 20;
+/** Records of a request for the list, and the most requests for one step of it: roll-ups are left out here. */
+const ROWS = 30;
+const MOST_REQUESTS = 4;
+/** Persons and agents that are offered for a search. */
+const CHOICES = 12;
 
 /** The filters of the address as the list takes them. @param {Params} params */
 function listQuery(params) {
@@ -23,8 +31,25 @@ function listQuery(params) {
     agent_id: params.agent_id, user_id: params.user_id, tag: params.tag, session_id: params.session_id,
     memory_type: /** @type {Memory["memory_type"] | undefined} */ (params.memory_type),
     status: /** @type {Memory["status"] | "any"} */ (params.status ?? "any"),
-    pinned: params.pinned ? true : undefined, limit: HITS,
+    pinned: params.pinned ? true : undefined, order: orderOf(params), limit: ROWS,
   };
+}
+
+/** Whether the service made it of actions, a day or a month in one memory. @param {Schemas["FoundMemory"]} memory */
+const isRollup = ({ memory_type, source }) => memory_type === "summary" && source?.origin === "consolidation" && Boolean(source.action_ids?.length);
+
+/** A step of the list without roll-ups: asks on until there is a screen of others. @param {Params} params @param {string | undefined} from @param {AbortSignal} signal */
+async function listed(params, from, signal) {
+  let cursor = from;
+  /** @type {Memory[]} */
+  const found = [];
+  for (let asked = 0; asked < MOST_REQUESTS; asked++) {
+    const page = await ask(api.GET("/v1/memories", { params: { query: { ...listQuery(params), cursor } }, signal }));
+    found.push(...page.items.filter((memory) => params.rollups || !isRollup(memory)));
+    cursor = page.next_cursor ?? undefined;
+    if (!cursor || found.length >= HITS) break;
+  }
+  return { items: found.map((memory) => /** @type {Hit} */ ({ memory })), next_cursor: cursor ?? null };
 }
 
 /** The filters of the address as the search takes them. @param {Params} params @returns {Schemas["SearchRequest"]} */
@@ -39,86 +64,113 @@ export function searchBody(params) {
   };
 }
 
-/** The agents and users to choose from: the first hundred that are registered. `every`: these are all agents.
- * @typedef {{ agents: Schemas["Agent"][], every: boolean, users: string[] }} Owners */
-function useOwners() {
-  return useLoad(async (signal) => {
-    const [agents, users] = await Promise.all([
-      ask(api.GET("/v1/agents", { params: { query: { limit: 100 } }, signal })),
-      ask(api.GET("/v1/users", { params: { query: { limit: 100 } }, signal })),
-    ]);
-    return { agents: agents.items, every: !agents.next_cursor, users: users.items.map((one) => one.user_id) };
-  }, []);
-}
-
 /** The list of the filters, or the hits of the query. @param {Params} params */
 function useHits(params) {
   const searched = Boolean(params.query?.trim());
   const inputs = [JSON.stringify({ ...params, query: params.query?.trim() ?? "" })];
   const ready = !searched || Boolean(params.agent_id || params.user_id);
   return usePages(async (cursor, signal) => {
-    if (!searched) {
-      const page = await ask(api.GET("/v1/memories", { params: { query: { ...listQuery(params), cursor } }, signal }));
-      return { items: page.items.map((memory) => /** @type {Hit} */ ({ memory })), next_cursor: page.next_cursor ?? null };
-    }
+    if (!searched) return listed(params, cursor, signal);
     if (!ready) return { items: [], next_cursor: null };
     const found = await ask(api.POST("/v1/memories/search", { body: searchBody(params), signal }));
-    return { items: /** @type {Hit[]} */ (found.items), next_cursor: null };
-  }, inputs);
+    const items = /** @type {Hit[]} */ (found.items).filter(({ memory }) => params.rollups || !isRollup(memory));
+    return { items, next_cursor: null };
+  }, inputs, searched ? [] : ["memory"]);
 }
 
-/** @param {{ name: string, params: Params, set: (given: Params) => void, options: string[], any: string }} props */
-function Choice({ name, params, set, options, any }) {
-  return html`<label>${name.replace("memory_", "")} <select value=${params[name] ?? ""}
+/** @param {{ name: string, label: string, params: Params, set: (given: Params) => void, options: string[], any: string }} props */
+function Choice({ name, label, params, set, options, any }) {
+  return html`<label>${label} <select value=${params[name] ?? ""}
     onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value })}>
     <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`;
 }
 
-/** @param {{ name: string, params: Params, set: (given: Params) => void, options?: string[] }} props */
-function Field({ name, params, set, options = [] }) {
-  return html`<label>${name.replace("_id", "")} <input size="12" key=${params[name]} defaultValue=${params[name] ?? ""} list=${`of-${name}`}
-    onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value.trim() })} />
-    <datalist id=${`of-${name}`}>${options.map((one) => html`<option value=${one}></option>`)}</datalist></label>`;
+/** @param {{ name: string, label: string, params: Params, set: (given: Params) => void }} props */
+function Field({ name, label, params, set }) {
+  return html`<label>${label} <input size="12" key=${params[name]} defaultValue=${params[name] ?? ""}
+    onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value.trim() })} /></label>`;
 }
 
-/** @param {{ params: Params, set: (given: Params) => void, owners: Owners | undefined }} props */
-function Filters({ params, set, owners }) {
+const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups" };
+
+/** @param {{ params: Params, set: (given: Params) => void, children: unknown }} props */
+function Filters({ params, set, children }) {
   const [typed, type] = useState(params.query ?? "");
-  useEffect(() => type(params.query ?? ""), [params.query]);
+  const sent = useRef(typed); // the address follows what is typed, a little later: it must not take back a letter typed meanwhile
   useEffect(() => {
-    const timer = setTimeout(() => typed !== (params.query ?? "") && set({ query: typed }), TYPING_MS);
+    const query = params.query ?? "";
+    if (query !== sent.current) type(sent.current = query);
+  }, [params.query]);
+  const send = () => set({ query: sent.current = typed });
+  useEffect(() => {
+    const timer = setTimeout(() => typed !== (params.query ?? "") && send(), TYPING_MS);
     return () => clearTimeout(timer);
   }, [typed]);
-  return html`<form role="search" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); set({ query: typed }); }}>
+  return html`<form role="search" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); send(); }}>
     <input type="search" aria-label="Search memories" placeholder="Search memories ( / )" value=${typed} maxlength="32000"
       onInput=${(/** @type {any} */ event) => type(event.target.value)} />
     <div class="filters">
-      <${Field} name="agent_id" params=${params} set=${set} options=${owners?.agents.map((one) => one.agent_id)} />
-      <${Field} name="user_id" params=${params} set=${set} options=${owners?.users} />
-      <${Choice} name="memory_type" params=${params} set=${set} options=${TYPES} any="any type" />
-      <${Choice} name="status" params=${params} set=${set} options=${STATUSES} any=${params.query ? "active" : "any status"} />
-      <${Field} name="tag" params=${params} set=${set} /><${Field} name="session_id" params=${params} set=${set} />
-      ${params.query ? html`<${Choice} name="mode" params=${params} set=${set} options=${MODES.slice(1)} any="hybrid" />`
-        : html`<label><input type="checkbox" checked=${Boolean(params.pinned)}
-          onChange=${(/** @type {any} */ event) => set({ pinned: event.target.checked ? "1" : "" })} /> pinned</label>`}
-    </div></form>`;
+      <${Choice} name="memory_type" label="Type" params=${params} set=${set} options=${TYPES} any="any type" />
+      <${Choice} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any=${params.query ? "active" : "any status"} />
+      ${!params.query && html`<${Order} params=${params} set=${set} />`}${children}
+      <details class="more"><summary>More filters</summary><div class="filters">
+        <${Field} name="tag" label="Tag" params=${params} set=${set} /><${Field} name="session_id" label="Session" params=${params} set=${set} />
+        ${params.query ? html`<${Choice} name="mode" label="Mode" params=${params} set=${set} options=${MODES.slice(1)} any="hybrid" />`
+          : html`<label><input type="checkbox" checked=${Boolean(params.pinned)} onChange=${(/** @type {any} */ event) => set({ pinned: event.target.checked ? "1" : "" })} /> Pinned</label>`}
+        <label><input type="checkbox" checked=${Boolean(params.rollups)} onChange=${(/** @type {any} */ event) => set({ rollups: event.target.checked ? "1" : "" })} /> Roll-ups of actions</label></div></details></div><${Chips} params=${params} set=${set} names=${FILTERS} switches=${["pinned", "rollups"]} /></form>`;
 }
 
-/** @param {{ hit: Hit, chosen: boolean, params: Params }} props */
-function Row({ hit, chosen, params }) {
+/** `turn`: chooses the row for work on several, where the key may write.
+ * @param {{ hit: Hit, chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
+function Row({ hit, chosen, params, picked, turn }) {
   const { memory } = hit;
-  return html`<li class=${chosen ? "chosen" : ""}>
-    <a href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
+  return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
+    ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
+    <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.agent_id, memory.user_id].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
     ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
-/** @param {{ params: Params }} props */
-function Nothing({ params }) {
-  if (params.query && !params.agent_id && !params.user_id) {
-    return html`<${Empty} title="A search needs an agent or a user."><p>Choose one above: memories of others are never searched along.</p></${Empty}>`;
-  }
+/** What can be done with the chosen memories at once. @param {{ memories: Memory[], clear: () => void, again: () => void }} props */
+function Bulk({ memories, clear, again }) {
+  const patch = (/** @type {Memory} */ { memory_id }, /** @type {Schemas["MemoryPatch"]} */ body) => ask(api.PATCH("/v1/memories/{memory_id}", { params: { path: { memory_id } }, body }));
+  const how = { noun: /** @type {[string, string]} */ (["memory", "memories"]), onDone: () => { clear(); again(); } };
+  const pin = useBulk({ ...how, done: "pinned", does: (memory) => patch(memory, { pinned: true }), undoes: (memory) => patch(memory, { pinned: false }) });
+  const archive = useBulk({ ...how, done: "archived", does: (memory) => patch(memory, { status: "archived" }), undoes: (memory) => patch(memory, { status: "active" }) });
+  const loose = memories.filter((memory) => !memory.pinned);
+  const active = memories.filter((memory) => memory.status === "active");
+  return html`<div class="bulk" role="group" aria-label="Chosen memories"><b>${counted(memories.length, "memory", "memories")} chosen</b>
+    <button type="button" disabled=${pin.busy || !loose.length} onClick=${() => pin.start(loose)}><${Icon} of="pin" /> Pin</button>
+    <button type="button" disabled=${archive.busy || !active.length} onClick=${() => archive.start(active)}><${Icon} of="archive" /> Archive</button>
+    <button type="button" class="plain" onClick=${clear}>Choose none</button></div>`;
+}
+
+/** A new memory of the person or agent that is chosen, or of one that is named. @param {{ params: Params, again: () => void }} props */
+function AddMemory({ params, again }) {
+  const toast = useToast();
+  const save = async (/** @type {Record<string, string>} */ given) => {
+    const { memory_id } = await ask(api.POST("/v1/memories", { body: /** @type {Schemas["MemoryCreate"]} */ (/** @type {unknown} */ (given)) }));
+    again();
+    toast({ text: "Remembered.", about: memory_id, undo: async () => {
+      await ask(api.DELETE("/v1/memories/{memory_id}", { params: { path: { memory_id } } }));
+      again();
+    } });
+  };
+  return html`<${Add} title="Add a memory" save=${save} fields=${[{ name: "content", label: "What to remember", long: true }, { name: "memory_type", label: "Type", options: NEW_TYPES, value: "fact" },
+    { name: "user_id", label: "Person", value: params.user_id, optional: true }, { name: "agent_id", label: "Agent", value: params.agent_id, optional: true }]} />`;
+}
+
+/** Asks whose memories are to be searched: nobody is chosen unsaid. @param {{ set: (given: Params) => void, owners: import("../parts/scope.js").Known }} props */
+function Whose({ set, owners }) {
+  const choice = (/** @type {string} */ name, /** @type {string} */ id) => html`<button type="button" key=${name + id} onClick=${() => set({ [name]: id })}>${visible(id)}</button>`;
+  return html`<${Empty} title="Whose memories?"><p>A search looks into those of one person or one agent. Choose one:</p>
+    <div class="filters">${owners.users.slice(0, CHOICES).map((user) => choice("user_id", user.user_id))}${owners.agents.slice(0, CHOICES).map((agent) => choice("agent_id", agent.agent_id))}</div></${Empty}>`;
+}
+
+/** @param {{ params: Params, set: (given: Params) => void, owners: import("../parts/scope.js").Known }} props */
+function Nothing({ params, set, owners }) {
+  if (params.query?.trim() && !params.agent_id && !params.user_id) return html`<${Whose} set=${set} owners=${owners} />`;
   const filtered = Object.values(params).some(Boolean);
   const body = { agent_id: params.agent_id ?? "support", user_id: params.user_id ?? "ada", content: "Ada prefers tea" };
   return html`<${Empty} title=${filtered ? "No memory is like this. This remembers one:" : "Nothing is remembered yet. This remembers one thing:"}
@@ -136,22 +188,22 @@ function Chosen(props) {
 export default function Memories({ route, caller }) {
   const { params, rest: [chosen] } = route;
   const hits = useHits(params);
-  const owners = useOwners();
-  const owner = hits.items?.[0]?.memory;
-  const set = (/** @type {Params} */ given) => {
-    const next = { ...params, ...given };
-    if (next.query && !next.agent_id && !next.user_id && owner) { // search what the list begins with
-      if (owner.user_id) next.user_id = owner.user_id;
-      else if (owner.agent_id) next.agent_id = owner.agent_id;
-    }
-    go(to("memories", chosen ? [chosen] : [], next), { replace: true });
-  };
-  return html`<h1>Memories</h1><${Filters} params=${params} set=${set} owners=${owners.data} /><${ProblemBox} problem=${hits.error} />
+  const owners = useKnown();
+  const set = (/** @type {Params} */ given) => go(to("memories", chosen ? [chosen] : [], { ...params, ...given }), { replace: true });
+  const writes = may(caller, "write");
+  const [picked, turn, clear] = useChosen();
+  const [all, showAll] = useState("");
+  const weak = hits.items?.filter((hit) => hit.score !== undefined && (params.mode ?? "hybrid") === "hybrid" && hit.score < LEAST_SHOWN).length ?? 0;
+  const shown = weak && all !== params.query ? hits.items?.slice(0, -weak) : hits.items;
+  const chosenOnes = (hits.items ?? []).map((hit) => hit.memory).filter((memory) => picked.has(memory.memory_id));
+  return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} />
     <div class=${chosen ? "two detail" : ""}>
       <section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
-        ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} />`}
+        ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
         ${!hits.items && hits.loading && html`<p class="quiet" role="status">Loading…</p>`}
-        <ul class="list">${hits.items?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} params=${params} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
+        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}
         <${More} of=${hits} /></section>
       ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
     </div>`;

@@ -4,9 +4,10 @@ import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
 import { Diff, changes } from "../parts/diff.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Tag, Text, Time, visible } from "../parts/text.js";
+import { Json } from "../parts/records.js";
+import { Icon, Tag, Text, Time, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
-import { EditMemory } from "./memory_edit.js";
+import { CorrectMemory, EditMemory } from "./memory_edit.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
@@ -56,14 +57,14 @@ function Chain({ memory }) {
     ${links.length === 0 && html`<p class="quiet small">It replaced nothing, and nothing replaced it.</p>`}
     <ul class="list">${links.map(({ id, how }, index) => {
       const other = loaded.data?.[index];
-      return html`<li key=${how + id}><span class="quiet">${how}</span> <a href=${to("memories", [id])}>
-        ${other && "content" in other ? html`<${Text} text=${other.content} long=${160} />` : id}</a></li>`;
+      return html`<li key=${how + id}><a class="title" href=${to("memories", [id])}>
+        ${other && "content" in other ? html`<${Text} text=${other.content} long=${160} />` : id}</a><div class="small quiet">${how}</div></li>`;
     })}</ul>
     ${(memory.agent_id || memory.user_id) && html`<p><button type="button" class="small" disabled=${look.busy} onClick=${look.start}>Find near-duplicates</button></p>`}
     <${ProblemBox} problem=${look.error} />
     ${similar?.length === 0 && html`<p class="quiet small">No other active memory has a cosine of ${SIMILAR} or more.</p>`}
-    <ul class="list">${similar?.map((hit) => html`<li key=${hit.memory.memory_id}><span class="quiet">cosine ${hit.score.toFixed(3)}</span>
-      <a href=${to("memories", [hit.memory.memory_id])}> <${Text} text=${hit.memory.content} long=${160} /></a></li>`)}</ul></section>`;
+    <ul class="list">${similar?.map((hit) => html`<li key=${hit.memory.memory_id}><a class="title" href=${to("memories", [hit.memory.memory_id])}><${Text} text=${hit.memory.content} long=${160} /></a>
+      <div class="small quiet">cosine ${hit.score.toFixed(3)}</div></li>`)}</ul></section>`;
 }
 
 /** Memories that have to do with it, each with the reasons, but for those of the chain. @param {{ memory: Memory }} props */
@@ -75,8 +76,8 @@ function Related({ memory }) {
     return html`
     ${!items.length && html`<p class="quiet small">No other memory has to do with it.</p>`}
     ${warnings.map((one) => html`<p class="quiet small">${one.detail}</p>`)}
-    <ul class="list">${items.map((one) => html`<li key=${one.memory.memory_id}><a href=${to("memories", [one.memory.memory_id])}><${Text} text=${one.memory.content} long=${160} /></a>
-      <div class="quiet small">${one.reasons.map(because).join("; ")}</div></li>`)}</ul>`;
+    <ul class="list">${items.map((one) => html`<li key=${one.memory.memory_id}><a class="title" href=${to("memories", [one.memory.memory_id])}><${Text} text=${one.memory.content} long=${160} /></a>
+      <div class="small quiet">${one.reasons.map(because).join("; ")}</div></li>`)}</ul>`;
   }}</${Loaded}></section>`;
 }
 
@@ -90,7 +91,7 @@ function because({ reason, score, names }) {
 function SourceOf({ source }) {
   const seq = source.message_seq ?? undefined;
   const rows = Object.entries({
-    origin: source.origin, speaker: source.speaker, role: source.role, model: source.model, note: source.note,
+    said: source.quote && `“${source.quote}”`, origin: source.origin, speaker: source.speaker, role: source.role, model: source.model, note: source.note,
     "prompt version": source.prompt_version, "API key": source.api_key_id, address: source.url, actions: source.action_ids?.join(", "),
   }).filter(([, value]) => value);
   return html`<section><h3>Source</h3><dl class="pairs">
@@ -137,42 +138,54 @@ function Actions({ memory, onDone, onGone }) {
   const change = useAction(async (body, text) => {
     await patch(body);
     const before = Object.fromEntries(Object.keys(body).map((name) => [name, /** @type {any} */ (memory)[name]]));
-    toast({ text, undo: () => patch(before) });
+    toast({ text, about: memory.memory_id, undo: () => patch(before) });
   });
+  /** What a person said stays as it was said; what is right stands in its place as a memory of its own. */
+  const correct = async (/** @type {string} */ content) => {
+    const { agent_id, user_id, source } = memory;
+    const made = await ask(api.POST("/v1/memories", { body: { agent_id, user_id, content, memory_type: "fact", supersedes: [memory.memory_id], deduplicate: false,
+      source: { session_id: source.session_id ?? null, message_seq: source.message_seq ?? null, note: "A correction of what was said." } } }));
+    onDone();
+    toast({ text: "Corrected. What was said stays in the history.", undo: async () => {
+      await ask(api.DELETE("/v1/memories/{memory_id}", { params: { path: { memory_id: made.memory_id }, query: { predecessors: "restore" } } }));
+      onDone();
+    } });
+  };
   const feedback = useAction(async (helpful) => {
     const { items: [result] } = await ask(api.POST("/v1/memories/feedback", { body: { items: [{ memory_id: memory.memory_id, helpful }] } }));
     onDone();
-    toast({ text: result?.applied ? "Feedback noted." : `Nothing changed: ${result?.reason ?? "unknown"}.`,
+    toast({ text: result?.applied ? "Feedback noted." : `Nothing changed: ${words(result?.reason ?? "unknown")}.`, about: memory.memory_id,
       undo: result?.applied ? async () => {
         await ask(api.POST("/v1/memories/feedback", { body: { items: [{ memory_id: memory.memory_id, helpful: !helpful }] } }));
         onDone();
       } : undefined });
   });
   const archived = memory.status === "archived";
-  const button = (/** @type {string} */ text, /** @type {() => void} */ act, tone = "") =>
-    html`<button type="button" class=${tone} disabled=${change.busy || feedback.busy} onClick=${act}>${text}</button>`;
+  const button = (/** @type {string} */ text, /** @type {() => void} */ act, icon = "", tone = "") =>
+    html`<button type="button" class=${tone} disabled=${change.busy || feedback.busy} onClick=${act}>${icon && html`<${Icon} of=${icon} /> `}${text}</button>`;
   return html`<div class="actions">
-      ${button("Edit", () => setOpen("edit"))}
-      ${button(memory.pinned ? "Unpin" : "Pin", () => change.start({ pinned: !memory.pinned }, memory.pinned ? "Unpinned." : "Pinned."))}
+      ${memory.memory_type !== "message" ? button("Edit", () => setOpen("edit"), "pencil") : memory.status === "active" && button("Correct", () => setOpen("correct"), "pencil")}
+      ${button(memory.pinned ? "Unpin" : "Pin", () => change.start({ pinned: !memory.pinned }, memory.pinned ? "Unpinned." : "Pinned."), memory.pinned ? "pin-off" : "pin")}
       ${["active", "archived"].includes(memory.status)
-        && button(archived ? "Bring back" : "Archive", () => change.start({ status: archived ? "active" : "archived" }, archived ? "Brought back." : "Archived."))}
+        && button(archived ? "Bring back" : "Archive", () => change.start({ status: archived ? "active" : "archived" }, archived ? "Brought back." : "Archived."), archived ? "archive-restore" : "archive")}
       ${button("It helped", () => feedback.start(true))}${button("It misled", () => feedback.start(false))}
-      ${button("Delete", () => setOpen("delete"), "danger")}</div>
+      ${button("Delete", () => setOpen("delete"), "trash-2", "danger")}</div>
     <${ProblemBox} problem=${change.error ?? feedback.error} />
     ${open === "edit" && html`<${EditMemory} memory=${memory} onClose=${() => setOpen("")}
       onSave=${async (/** @type {Schemas["MemoryPatch"]} */ body) => { await patch(body);
         const before = Object.fromEntries(Object.keys(body).map((name) => [name, /** @type {any} */ (memory)[name]]));
-        toast({ text: "Saved.", undo: () => patch(before) }); }} />`}
+        toast({ text: "Saved.", about: memory.memory_id, undo: () => patch(before) }); }} />`}
+    ${open === "correct" && html`<${CorrectMemory} memory=${memory} onClose=${() => setOpen("")} onSave=${correct} />`}
     ${open === "delete" && html`<${Confirm} title="Delete this memory?" button="Delete" onClose=${() => setOpen("")}
-      action=${async () => { await ask(api.DELETE("/v1/memories/{memory_id}", at(memory.memory_id))); onGone(); toast({ text: "Deleted." }); }}>
+      action=${async () => { await ask(api.DELETE("/v1/memories/{memory_id}", at(memory.memory_id))); onGone(); toast({ text: "Deleted.", gone: memory.memory_id }); }}>
       <p><${Text} text=${memory.content} long=${300} /></p>
       <p>Its history goes, too, and this cannot be undone. Memories that it replaced come back. To keep it out of answers only, archive it.</p></${Confirm}>`}`;
 }
 
-/** @param {{ id: string, caller: import("../api.js").Caller, owners: { data?: import("./memories.js").Owners, loading: boolean },
+/** @param {{ id: string, caller: import("../api.js").Caller, owners: import("../parts/scope.js").Known,
  *   back: string, onChange: () => void }} props */
 export function MemoryView({ id, caller, owners, back, onChange }) {
-  const found = useLoad((signal) => load(id, signal), [id]);
+  const found = useLoad((signal) => load(id, signal), [id], ["memory"]);
   const done = () => { found.again(); onChange(); };
   const gone = () => { location.hash = back; onChange(); };
   if (found.error?.status === 404) {
@@ -185,14 +198,16 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
         ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
       ${may(caller, "write") && memory.status === "disputed" && html`<${Dispute} memory=${memory} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
-      ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners.data} />`}
-      <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} /><${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
+      <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} />
+      ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners} />`}
+      <${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
       <p class="small"><a href=${to("findings", [], { agent_id: memory.agent_id, user_id: memory.user_id })}>Findings of the same agent and user</a></p>
       <section><h3>Fields</h3><dl class="pairs">
         ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
           recalled: `${memory.access_count} times`, helped: `${memory.helpful_count} times`, misled: `${memory.misleading_count} times`,
-          version: String(memory.version), "created at": memory.created_at, metadata: Object.keys(memory.metadata).length ? JSON.stringify(memory.metadata) : null,
-        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}</dl></section>`}
+          version: String(memory.version), "created at": memory.created_at,
+        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}</dl>
+        <${Json} title="Metadata" value=${memory.metadata} /></section>`}
     </${Loaded}></section>`;
 }

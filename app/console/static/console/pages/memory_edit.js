@@ -1,6 +1,7 @@
-/** The form that edits a memory. */
+/** The forms that edit a memory, and that correct what a person said. */
 import { html, useState } from "../ui.js";
 import { Dialog, ProblemBox, useAction } from "../parts/feedback.js";
+import { Text } from "../parts/text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 
@@ -40,5 +41,21 @@ export function EditMemory({ memory, onSave, onClose }) {
       <label>Key <input name="key" maxlength="256" defaultValue=${memory.key ?? ""} /></label>
       <${ProblemBox} problem=${save.error} />
       <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${save.busy}>Save</button></footer>
+    </form></${Dialog}>`;
+}
+
+/** @param {{ memory: Schemas["Memory"], onSave: (content: string) => Promise<unknown>, onClose: () => void }} props */
+export function CorrectMemory({ memory, onSave, onClose }) {
+  const save = useAction(async (/** @type {HTMLFormElement} */ form) => {
+    await onSave(String(new FormData(form).get("content")));
+    onClose();
+  });
+  return html`<${Dialog} title="Correct what was said" onClose=${onClose}>
+    <form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); save.start(event.target); }}>
+      <p class="quiet">What was said is not rewritten. Your correction is stored as a memory of its own, which takes its place in answers.</p>
+      <blockquote><${Text} text=${memory.content} long=${300} /></blockquote>
+      <label>What is right <textarea name="content" required maxlength="32000" dir="auto"></textarea></label>
+      <${ProblemBox} problem=${save.error} />
+      <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${save.busy}>Correct</button></footer>
     </form></${Dialog}>`;
 }

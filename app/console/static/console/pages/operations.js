@@ -2,8 +2,9 @@
 import { api, ask, may, useLoad, usePages } from "../api.js";
 import { html, useEffect, useState } from "../ui.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Tabs } from "../parts/records.js";
 import { Result } from "../parts/results.js";
-import { Tag, Time } from "../parts/text.js";
+import { Tag, Time, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { Audit, Keys, SettingList } from "./administration.js";
 import { Forget } from "./forget.js";
@@ -33,7 +34,17 @@ export function Progress({ operation, onEnd }) {
     }, POLL_MS);
     return () => clearTimeout(timer);
   }, [now]);
-  return html`<div role="status"><p><b>${now.kind}</b> <${Tag} of=${now.status} tone=${TONE[now.status] ?? ""} /></p><${Result} operation=${now} /></div>`;
+  return html`<div role="status"><p><b>${words(now.kind)}</b> <${Tag} of=${now.status} tone=${TONE[now.status] ?? ""} /></p><${Result} operation=${now} /></div>`;
+}
+
+const SPANS = /** @type {const} */ ([["week", 604_800], ["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1]]);
+
+/** "every 86400 s" as "every day"; a schedule of another form stays. @param {string} schedule */
+function every(schedule) {
+  const seconds = Number(/^every (\d+(?:\.\d+)?) s$/.exec(schedule)?.[1]);
+  const [span, size] = SPANS.find(([, length]) => seconds >= length && seconds % length === 0) ?? ["", 1];
+  if (!span) return schedule;
+  return seconds === size ? `every ${span}` : `every ${seconds / size} ${span}s`;
 }
 
 /** @param {{ onRun: (operation: Operation) => void, running?: Operation, onEnd: () => void }} props */
@@ -44,10 +55,9 @@ function Jobs({ onRun, running, onEnd }) {
   return html`<section class="box"><h2>Jobs</h2><${ProblemBox} problem=${run.error} />
     <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs"><table>
       <thead><tr><th>Job</th><th>Schedule</th><th>Last run</th><th>Next run</th><th>Run now</th></tr></thead>
-      <tbody>${items.map((job) => html`<tr key=${job.name}><th>${job.name}</th><td>${job.schedule}</td>
+      <tbody>${items.map((job) => html`<tr key=${job.name}><th>${words(job.name)}</th><td>${every(job.schedule)}</td>
         <td><${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}</td><td><${Time} at=${job.next_run} /></td>
-        <td><button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button>
-          <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button></td></tr>`)}</tbody></table></div>`}</${Loaded}>
+        <td><button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button></td></tr>`)}</tbody></table></div>`}</${Loaded}>
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
 }
 
@@ -58,14 +68,14 @@ function Row({ operation, writes, onUndone }) {
   const owner = [operation.agent_id, operation.user_id, operation.session_id].filter(Boolean).join(" · ");
   const undo = async () => {
     await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id: operation.operation_id } } }));
-    toast({ text: `Undoing ${operation.kind}.` });
+    toast({ text: `Undoing ${words(operation.kind)}.` });
     onUndone();
   };
-  return html`<li><div class="row apart"><span><b>${operation.kind}</b> <${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} />
+  return html`<li><div class="row apart"><span><b>${words(operation.kind)}</b> <${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} />
       <span class="quiet small"> ${owner} <${Time} at=${operation.created_at} /></span></span>
       ${operation.can_undo && writes && html`<button type="button" class="small" onClick=${() => ask_(true)}>Undo</button>`}</div>
     <details><summary class="small">Result</summary><${Result} operation=${operation} /></details>
-    ${asking && html`<${Confirm} title=${`Undo ${operation.kind}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
+    ${asking && html`<${Confirm} title=${`Undo ${words(operation.kind)}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
       <p>What it made goes, and what it changed is set back, except where somebody changed it since.</p></${Confirm}>`}</li>`;
 }
 
@@ -88,8 +98,7 @@ function Work({ caller }) {
 export default function Operations({ route, caller }) {
   const tab = route.rest[0] ?? "";
   const tabs = TABS.filter((one) => !one.admin || may(caller, "admin"));
-  return html`<h1>Operations</h1><nav class="row" aria-label="Parts of operations">${tabs.map((one) => html`
-      <a href=${to("operations", one.name ? [one.name] : [])} aria-current=${one.name === tab ? "page" : undefined}>${one.title}</a>`)}</nav>
+  return html`<h1>Operations</h1><${Tabs} label="Parts of operations" current=${tab} tabs=${tabs.map((one) => ({ ...one, href: to("operations", one.name ? [one.name] : []) }))} />
     ${tab === "" && html`<${Work} caller=${caller} />`}
     ${tab === "forget" && html`<${Forget} caller=${caller} />`}
     ${tab === "keys" && html`<${Keys} />`}${tab === "audit" && html`<${Audit} params=${route.params} />`}${tab === "settings" && html`<${SettingList} />`}`;

@@ -4,7 +4,7 @@ import { html } from "../ui.js";
 import { Chart } from "../parts/chart.js";
 import { Bar } from "../parts/bars.js";
 import { Empty, Loaded } from "../parts/feedback.js";
-import { Tag, Text, Time, curl } from "../parts/text.js";
+import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]["StoreStats"]} Stats */
@@ -14,6 +14,9 @@ const PAGE_OF = /** @type {Record<string, string>} */ ({
   memories: "memories", messages: "sessions", sessions: "sessions", facts: "owners", procedures: "owners", users: "owners",
   agents: "owners", actions: "owners", tasks: "tasks",
 });
+
+/** Routes that are listed at once: those with the most requests. */
+const ROUTES = 8;
 
 /** @param {{ counts: Stats["counts"] }} props */
 function Counts({ counts }) {
@@ -45,18 +48,24 @@ function Recalled({ recalled }) {
   return html`<section class="box"><h2>Recalled lately</h2>
     ${recalled.length === 0 && html`<p class="quiet">Nothing since the service started.</p>`}
     <ul class="list">${recalled.map((memory) => html`<li key=${memory.memory_id}>
-      <a href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} /></a>
+      <a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} /></a>
       <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul></section>`;
 }
 
 /** @param {{ latency: Stats["latency"] }} props */
 function Latency({ latency }) {
   if (!latency) return null;
+  const rows = latency.filter((row) => row.route !== "/v1/changes"); // a stream lasts as long as somebody listens
   return html`<section class="box"><h2>Latency</h2><p class="quiet small">Of this process since it started, in milliseconds.</p>
-    <div class="scroll" tabindex="0" role="region" aria-label="Latency by route"><table>
-      <thead><tr><th>Route</th><th class="number">Requests</th><th class="number">Median</th><th class="number">95 %</th></tr></thead>
-      <tbody>${latency.map((row) => html`<tr><td>${row.method} ${row.route}</td><td class="number">${row.requests}</td>
-        <td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td></tr>`)}</tbody></table></div></section>`;
+    <${Routes} rows=${rows.slice(0, ROUTES)} />
+    ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}</section>`;
+}
+
+/** @param {{ rows: NonNullable<Stats["latency"]> }} props */
+function Routes({ rows }) {
+  return html`<table><thead><tr><th>Route</th><th class="number">Requests</th><th class="number">Median</th><th class="number">95 %</th></tr></thead>
+    <tbody>${rows.map((row) => html`<tr><td>${row.method} ${row.route}</td><td class="number">${row.requests}</td>
+      <td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td></tr>`)}</tbody></table>`;
 }
 
 /** @param {{ caller: import("../api.js").Caller, operations: Stats["operations_by_status"] }} props */
@@ -67,8 +76,9 @@ function Jobs({ caller, operations }) {
     <p>${Object.entries(operations).map(([status, count]) => html`
       <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}
       <a href=${to("operations")}>Operations</a></p>
-    <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<table><tbody>${items.map((job) => html`
-      <tr><td>${job.name}</td><td>${job.outcome ? html`<${Tag} of=${job.outcome} tone=${job.outcome === "succeeded" ? "good" : "bad"} />` : html`<span class="quiet">no work yet</span>`}</td>
+    <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<p class="quiet small">${counted(items.filter((job) => job.outcome === "succeeded").length, "job")} of ${items.length} did their last work well.</p>
+      <table><tbody>${items.filter((job) => job.outcome !== "succeeded").map((job) => html`
+      <tr><td>${words(job.name)}</td><td>${job.outcome ? html`<${Tag} of=${job.outcome} tone=${job.outcome === "succeeded" ? "good" : "bad"} />` : html`<span class="quiet">no work yet</span>`}</td>
         <td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;
 }
 
@@ -83,7 +93,7 @@ export default function Overview({ caller }) {
       ${found.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
-      <div class="grid">
+      <div class="masonry">
         <${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
         <${Jobs} caller=${caller} operations=${found.operations_by_status} /><${Latency} latency=${found.latency} />
       </div>

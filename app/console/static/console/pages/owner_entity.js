@@ -3,7 +3,7 @@ import { html, useState } from "../ui.js";
 import { api, ask, may, useLoad } from "../api.js";
 import { Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { ended } from "../parts/records.js";
-import { Tag, Text, Time } from "../parts/text.js";
+import { Tag, Text, Time, statement } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -51,7 +51,7 @@ function Bound({ of }) {
 /** @param {{ title: string, known: Schemas["KnownFacts"], route: import("../route.js").Route }} props */
 function FactList({ title, known, route }) {
   return html`<section class="box"><h2>${title}</h2><ul class="list">${known.items.map((fact) => html`<li key=${fact.fact_id}>
-      <a href=${to(route.page, [...route.rest.slice(0, 2), "facts"], { fact: fact.fact_id })}><${Text} text=${fact.subject} long=${80} /> ${fact.predicate} <${Text} text=${fact.object} long=${120} /></a>
+      <a href=${to(route.page, [...route.rest.slice(0, 2), "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact)} long=${200} /></a>
       <span class="quiet small">${fact.valid_from && html` since <${Time} at=${fact.valid_from} />`}${fact.valid_until && html` until <${Time} at=${fact.valid_until} />`}</span></li>`)}</ul>
     <${Bound} of=${known} /></section>`;
 }

@@ -1,9 +1,10 @@
 /** The facts of a user or agent on a timeline, as of a time and as known at a time. */
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad } from "../api.js";
+import { Add } from "../parts/collection.js";
 import { Confirm, Dialog, Empty, Loaded, useToast } from "../parts/feedback.js";
 import { Status } from "../parts/records.js";
-import { Text, Time, curl } from "../parts/text.js";
+import { Text, Time, curl, statement } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]["Fact"]} Fact */
@@ -29,7 +30,16 @@ export function Facts({ owner, route, caller }) {
     ...(as_of ? { as_of: momentOf(dayOf(as_of)) } : { timeline: true }), ...(known_at ? { known_at: momentOf(dayOf(known_at)) } : {}),
   };
   const loaded = useLoad((signal) => ask(api.GET("/v1/facts", { params: { query: { ...owner, ...times, status, limit: MOST } }, signal })),
-    [JSON.stringify([owner, times, status])]);
+    [JSON.stringify([owner, times, status])], ["fact"]);
+  const toast = useToast();
+  const add = async (/** @type {Record<string, string>} */ { subject = "@user", predicate, object, cardinality }) => {
+    const made = await ask(api.POST("/v1/facts", { body: { ...owner, subject, predicate, object, cardinality: /** @type {"one" | "many"} */ (cardinality) } }));
+    loaded.again();
+    toast({ text: "The fact is added.", undo: "fact_id" in made ? async () => {
+      await ask(api.POST("/v1/facts/{fact_id}/retract", { params: { path: { fact_id: made.fact_id } } }));
+      loaded.again();
+    } : undefined });
+  };
   const first = useLoad((signal) => ask(api.GET("/v1/facts", { params: { query: { ...owner, timeline: true, status: "any", order: "asc", limit: 1 } }, signal })), []);
   const from = first.data?.items.length ? dayOf(first.data.items[0].known_from) - 1 : today() - 30;
   const body = { ...owner, subject: "Ada", predicate: "lives_in", object: "Boston" };
@@ -37,7 +47,11 @@ export function Facts({ owner, route, caller }) {
       <${DaySlider} label="As of (true then)" unset="any time" from=${from} value=${as_of} onChange=${(/** @type {string} */ date) => set({ as_of: date })} />
       <${DaySlider} label="Known at" unset="now" from=${from} value=${known_at} onChange=${(/** @type {string} */ date) => set({ known_at: date })} />
       <label>Show <select value=${status} onChange=${(/** @type {any} */ event) => set({ status: event.target.value })}>
-        <option value="active">what is believed</option><option value="any">all that was ever said</option><option value="disputed">what is disputed</option></select></label></section>
+        <option value="active">what is believed</option><option value="any">all that was ever said</option><option value="disputed">what is disputed</option></select></label>
+      ${may(caller, "write") && html` <${Add} title="Add a fact" save=${add} fields=${[
+        { name: "subject", label: owner.user_id ? "Whom or what it is about; empty: this person" : "Whom or what it is about", optional: Boolean(owner.user_id) },
+        { name: "predicate", label: "What of it", hint: "lives in" }, { name: "object", label: "Value", hint: "Boston" },
+        { name: "cardinality", label: "Values that hold at a time", options: ["one", "many"], value: "one" }]} />`}</section>
     <${Loaded} of=${loaded}>${(/** @type {{ items: Fact[], next_cursor: string | null }} */ page) => page.items.length
       ? html`<${Timeline} facts=${page.items} route=${route} />${page.next_cursor && html`<p class="quiet small">Only the newest ${MOST} facts are drawn.</p>`}`
       : html`<${Empty} title=${first.data?.items.length ? "Nothing is known for these times." : "No facts. Assert one:"}
@@ -63,7 +77,7 @@ function Timeline({ facts, route }) {
   /** @type {Map<string, Fact[]>} */
   const lanes = new Map();
   for (const fact of facts) {
-    const lane = `${fact.subject} ${fact.predicate}`;
+    const lane = statement({ ...fact, object: "" }).trim();
     lanes.set(lane, [...(lanes.get(lane) ?? []), fact]);
   }
   const place = (/** @type {Fact} */ fact) => {
@@ -75,9 +89,9 @@ function Timeline({ facts, route }) {
     ${[...lanes].map(([lane, items]) => html`<div class="lane" key=${lane}><${Text} text=${lane} long=${120} /><div>${rows(items).map((row) => html`<div class="spans">
       ${row.map((fact) => html`<a key=${fact.fact_id} class=${fact.status} href=${open(fact)} style=${place(fact)} title=${describe(fact)}>${fact.object.slice(0, 200)}</a>`)}</div>`)}</div></div>`)}
     <details><summary class="small">As a table</summary><div class="scroll" tabindex="0" role="region" aria-label="Facts as a table"><table>
-      <thead><tr><th>Fact</th><th>Status</th><th>True</th><th>Known</th><th>Trust</th></tr></thead>
-      <tbody>${facts.map((fact) => html`<tr key=${fact.fact_id}><td><a href=${open(fact)}><${Text} text=${`${fact.subject} ${fact.predicate} ${fact.object}`} long=${160} /></a></td>
-        <td><${Status} of=${fact.status} /></td><td>${span(fact.valid_from, fact.valid_until)}</td><td>${span(fact.known_from, fact.known_until)}</td><td>${fact.trust}</td></tr>`)}</tbody></table></div></details></section>`;
+      <thead><tr><th>Fact</th><th>Status</th><th>True</th><th>Known</th><th class="number">Trust</th></tr></thead>
+      <tbody>${facts.map((fact) => html`<tr key=${fact.fact_id}><td><a href=${open(fact)}><${Text} text=${statement(fact)} long=${160} /></a></td>
+        <td><${Status} of=${fact.status} /></td><td>${span(fact.valid_from, fact.valid_until)}</td><td>${span(fact.known_from, fact.known_until)}</td><td class="number">${fact.trust.toFixed(2)}</td></tr>`)}</tbody></table></div></details></section>`;
 }
 
 /** Rows of spans that do not overlap. @param {Fact[]} facts @returns {Fact[][]} */
@@ -121,11 +135,10 @@ function Details({ id, caller, onClose, again }) {
   if (asks) return html`<${Confirm} title="Retract this fact?" button="Retract" action=${retract} onClose=${() => setAsks(false)}>
     <p>From now on it is not known. That it was known until now stays on record.</p></${Confirm}>`;
   return html`<${Dialog} title="Fact" onClose=${onClose}><${Loaded} of=${loaded}>${(/** @type {any} */ { fact, history }) => html`
-    <p><${Text} text=${`${fact.subject} ${fact.predicate} ${fact.object}`} /> <${Status} of=${fact.status} /></p>
+    <p><${Text} text=${statement(fact)} /> <${Status} of=${fact.status} /></p>
     <dl class="pairs"><dt>True</dt><dd>${span(fact.valid_from, fact.valid_until)}</dd><dt>Known</dt><dd>${span(fact.known_from, fact.known_until)}</dd>
-      <dt>Trust</dt><dd>${fact.trust}</dd><dt>Origin</dt><dd>${fact.source.origin}${fact.source.session_id && html`, <a href=${to("sessions", [fact.source.session_id])}>its session</a>`}</dd>
+      <dt>Trust</dt><dd>${fact.trust.toFixed(2)}</dd><dt>Origin</dt><dd>${fact.source.origin}${fact.source.session_id && html`, <a href=${to("sessions", [fact.source.session_id])}>its session</a>`}</dd>
       <dt>In place of</dt><dd>${fact.supersedes.join(", ") || "nothing"}</dd></dl>
-    <h3>All that was stated of it</h3><ul class="list">${history.items.map((/** @type {Fact} */ one) => html`<li><${Status} of=${one.status} /> ${span(one.valid_from, one.valid_until)},
-      known <${Time} at=${one.known_from} /></li>`)}</ul>
+    <h3>All that was stated of it</h3><ul class="list">${history.items.map((/** @type {Fact} */ one) => html`<li><${Status} of=${one.status} /> ${span(one.valid_from, one.valid_until)}, known <${Time} at=${one.known_from} /></li>`)}</ul>
     ${may(caller, "write") && ["active", "disputed"].includes(fact.status) && html`<footer><button type="button" class="danger" onClick=${() => setAsks(true)}>Retract…</button></footer>`}`}</${Loaded}></${Dialog}>`;
 }

@@ -2,19 +2,22 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { api, ask, asProblem, useLoad } from "../api.js";
 import { colour } from "../parts/chart.js";
+import { ROW, arranged, short } from "../parts/mindmap.js";
 import { Loaded, ProblemBox } from "../parts/feedback.js";
-import { Text } from "../parts/text.js";
+import { Text, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { EntityView } from "./owner_entity.js";
 import cytoscape from "../vendor/cytoscape.mjs";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
-/** @typedef {{ names: Record<string, string>, edges: Record<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
+/** @typedef {{ names: Map<string, string>, edges: Map<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
 
+/** The entity that the facts about the user begin at. */
+const USER = "@user";
 const MOST_NODES = 80;
 const MOST_NEW = 25;
-const ENTITIES = 30;
-const NOTHING = /** @type {Drawn} */ ({ names: {}, edges: {}, walked: [], last: "", cut: false });
+const ENTITIES = 12;
+const NOTHING = /** @type {Drawn} */ ({ names: new Map(), edges: new Map(), walked: [], last: "", cut: false });
 
 /** @param {import("./owners.js").PartProps} props */
 export function Graph(props) {
@@ -22,7 +25,8 @@ export function Graph(props) {
 }
 
 /** @param {import("./owners.js").PartProps} props */
-function Walked({ owner, route }) {
+function Walked({ id, owner, route }) {
+  const called = (/** @type {string} */ name) => (name === USER ? id : name);
   const prefix = route.params.prefix ?? "";
   const entities = useLoad((signal) => ask(api.GET("/v1/graph/entities", { params: { query: { ...owner, prefix, limit: ENTITIES } }, signal })), [prefix]);
   const [drawn, setDrawn] = useState(NOTHING);
@@ -41,84 +45,138 @@ function Walked({ owner, route }) {
   };
   const start = entities.data?.items[0]?.name;
   useEffect(() => { if (start && !now.current.walked.length) walk(start); }, [start]);
-  const count = Object.keys(drawn.names).length;
-  const last = drawn.names[drawn.last];
+  const count = drawn.names.size;
+  const last = drawn.names.get(drawn.last);
   return html`<div class="filters"><label>Begins with <input type="search" value=${prefix} onChange=${(/** @type {any} */ event) =>
       go(to(route.page, route.rest, { ...route.params, prefix: event.target.value }), { replace: true })} /></label>
       <button type="button" disabled=${!count} onClick=${() => setDrawn(NOTHING)}>Clear the picture</button></div>
     <${ProblemBox} problem=${problem} />
     <${Loaded} of=${entities}>${(/** @type {Schemas["EntityList"]} */ found) => html`
       <p class="small">Entities, those with the most facts first: ${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
-        onClick=${() => walk(entity.name)}>${entity.name} (${entity.degree})</button>`)}
+        onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}
         <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
     <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn, ${MOST_NEW} new ones a step${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see its neighbours.</p>
-    ${last && html`<p><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${last} long=${80} /></a></p>`}
-    <div class="two"><${Picture} drawn=${drawn} walk=${walk} /><${Edges} drawn=${drawn} walk=${walk} /></div>`;
+    ${last && html`<p><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
+    ${count > 0 && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
 }
 
 /** @param {Drawn} drawn @param {string} name @param {Schemas["Neighbors"]} found @returns {Drawn} */
 function joined(drawn, name, found) {
-  const names = { ...drawn.names };
+  const names = new Map(drawn.names); // no object: an entity may be called __proto__ or constructor
   let cut = drawn.cut || found.truncated !== null;
   for (const one of [{ name, key: found.key }, ...found.nodes]) {
-    if (one.key in names) continue;
-    if (Object.keys(names).length >= MOST_NODES) cut = true;
-    else names[one.key] = one.name;
+    if (names.has(one.key)) continue;
+    if (names.size >= MOST_NODES) cut = true;
+    else names.set(one.key, one.name);
   }
-  const edges = { ...drawn.edges };
-  for (const edge of found.edges) if (edge.subject_key in names && edge.object_key in names) edges[edge.fact_id] = edge;
+  const edges = new Map(drawn.edges);
+  for (const edge of found.edges) if (names.has(edge.subject_key) && names.has(edge.object_key)) edges.set(edge.fact_id, edge);
   return { names, edges, cut, last: found.key, walked: [...new Set([...drawn.walked, found.key])] };
 }
 
-/** @param {Drawn} drawn */
-function elements(drawn) {
-  const nodes = Object.entries(drawn.names).map(([id, name]) => ({ data: { id, name: name.slice(0, 40), walked: drawn.walked.includes(id) ? 1 : 0 } }));
-  const edges = Object.values(drawn.edges).map((edge) => ({
-    data: { id: edge.fact_id, source: edge.subject_key, target: edge.object_key, name: edge.predicate.slice(0, 40) },
-  }));
-  return [...nodes, ...edges];
+/** The library keeps elements in objects by their ids, so an id is no name: one of those is __proto__. @param {string} key */
+const nodeId = (key) => `entity ${key}`;
+
+/** Above so many entities a label shows for those that were chosen, and for the one under the pointer with its links. */
+const MOST_LABELS = 40;
+const NARROW = 600;
+const SHORTEST = 240;
+const FONT = "12px system-ui, sans-serif";
+
+/** The width of a label. @returns {(text: string) => number} */
+function ruler() {
+  const context = document.createElement("canvas").getContext("2d");
+  if (context) context.font = FONT;
+  return (text) => context?.measureText(text).width ?? text.length * 7;
 }
 
-/** @param {{ drawn: Drawn, walk: (name: string) => void }} props */
-function Picture({ drawn, walk }) {
+/** @param {Drawn} drawn @param {HTMLElement} box @param {(name: string) => string} called */
+function elements(drawn, box, called) {
+  const nodes = [...drawn.names].map(([key, name]) => ({ key, name: called(name) }));
+  const links = [...drawn.edges.values()].map((edge) => ({ id: edge.fact_id, from: edge.subject_key, to: edge.object_key, label: words(edge.predicate) }));
+  const width = ruler();
+  const arrangement = arranged(nodes, links, width, box.clientWidth < NARROW);
+  box.style.height = `${Math.max(SHORTEST, (arrangement.rows + 2) * ROW)}px`;
+  const quiet = nodes.length > MOST_LABELS ? "quiet" : "";
+  return [
+    ...nodes.map(({ key, name }) => {
+      const place = arrangement.places.get(key) ?? { x: 0, y: 0, side: 0 };
+      const walked = drawn.walked.includes(key) ? "walked" : quiet;
+      return { data: { id: nodeId(key), name: drawn.names.get(key), label: short(name) }, position: { x: place.x, y: place.y }, classes: `${walked} ${["left", "root", "right"][place.side + 1]}` };
+    }),
+    ...arrangement.drawn.map((link) => ({
+      data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14 },
+      classes: `${link.tree ? "tree" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
+    })),
+  ];
+}
+
+/** @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
+function Picture({ drawn, walk, called }) {
   const node = useRef(/** @type {HTMLDivElement | null} */ (null));
   const picture = useRef(/** @type {any} */ (null));
+  const draw = () => {
+    const graph = picture.current;
+    if (!graph || !node.current) return;
+    graph.elements().remove();
+    graph.add(elements(now.current, node.current, called));
+    graph.resize();
+    graph.fit(undefined, 24);
+  };
+  const now = useRef(drawn);
+  now.current = drawn;
   useEffect(() => {
     const box = node.current;
     if (!box) return undefined;
-    picture.current = cytoscape({ container: box, style: style(box), minZoom: 0.3, maxZoom: 1.4 });
+    picture.current = cytoscape({ container: box, style: style(box), layout: { name: "preset" }, minZoom: 0.2, maxZoom: 1.15, userZoomingEnabled: false, autoungrabify: true, boxSelectionEnabled: false });
     picture.current.on("tap", "node", (/** @type {any} */ event) => walk(event.target.data("name")));
+    picture.current.on("mouseover", "node", (/** @type {any} */ event) => event.target.closedNeighborhood().addClass("near"));
+    picture.current.on("mouseout", "node", () => picture.current?.elements().removeClass("near"));
     const themed = () => picture.current?.style(style(box));
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    let width = box.clientWidth;
+    const resized = new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; draw(); } });
+    resized.observe(box);
     addEventListener("theme", themed);
-    return () => { removeEventListener("theme", themed); picture.current?.destroy(); };
+    scheme.addEventListener("change", themed);
+    return () => {
+      resized.disconnect();
+      removeEventListener("theme", themed);
+      scheme.removeEventListener("change", themed);
+      picture.current?.destroy();
+    };
   }, []);
-  useEffect(() => {
-    const graph = picture.current;
-    if (!graph) return;
-    const wanted = elements(drawn);
-    const ids = new Set(wanted.map((one) => one.data.id));
-    graph.remove(graph.elements().filter((/** @type {any} */ one) => !ids.has(one.id())));
-    for (const one of wanted) graph.getElementById(one.data.id).length ? graph.getElementById(one.data.id).data(one.data) : graph.add(one);
-    graph.layout({ name: "cose", animate: false, randomize: false, padding: 20, idealEdgeLength: () => 110, nodeRepulsion: () => 9000 }).run();
-  }, [drawn]);
-  return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${Object.keys(drawn.names).length} entities; the list has the same`}></div>`;
+  useEffect(draw, [drawn]);
+  return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${drawn.names.size} entities; the list has the same`}></div>`;
 }
 
 /** @param {HTMLElement} box */
 function style(box) {
-  const ink = colour(box, "--ink"), quiet = colour(box, "--quiet");
+  const ink = colour(box, "--ink"), quiet = colour(box, "--quiet"), ground = colour(box, "--box"), edge = colour(box, "--edge");
+  const label = { "font-family": "system-ui, sans-serif", "text-background-color": ground, "text-background-opacity": 1, "text-background-padding": 2 };
   return /** @type {any} */ ([
-    { selector: "node", style: { label: "data(name)", color: ink, "background-color": colour(box, "--tone-7"), "font-size": 11, width: 18, height: 18, "text-valign": "bottom", "text-margin-y": 3 } },
-    { selector: "node[walked = 1]", style: { "background-color": colour(box, "--tone-0") } },
-    { selector: "edge", style: { label: "data(name)", color: quiet, "font-size": 9, width: 1.5, "line-color": colour(box, "--edge"), "target-arrow-color": colour(box, "--edge"),
-      "target-arrow-shape": "triangle", "curve-style": "bezier", "text-rotation": "autorotate" } },
+    { selector: "node", style: { ...label, label: "data(label)", color: ink, "background-color": colour(box, "--tone-7"), "font-size": 12, width: 12, height: 12, "text-valign": "center", "text-margin-x": 4 } },
+    { selector: "node.right", style: { "text-halign": "right", "text-margin-x": 6 } },
+    { selector: "node.left", style: { "text-halign": "left", "text-margin-x": -6 } },
+    { selector: "node.root", style: { "text-halign": "center", "text-valign": "bottom", "text-margin-x": 0, "text-margin-y": 6, width: 16, height: 16 } },
+    { selector: "node.walked", style: { "background-color": colour(box, "--tone-0") } },
+    { selector: "edge", style: { ...label, color: quiet, "font-size": 11, width: 1, "line-color": edge, "target-arrow-color": edge, "source-arrow-color": edge, "arrow-scale": 0.7 } },
+    { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": 16, "target-label": "data(label)", "target-text-offset": "data(offset)" } },
+    { selector: "edge.cross", style: { "curve-style": "unbundled-bezier", "line-style": "dashed", "line-dash-pattern": [3, 3] } },
+    { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
+    { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
+    { selector: "node.quiet", style: { label: "" } },
+    { selector: "edge.quiet", style: { "target-label": "" } },
+    { selector: "node.near", style: { label: "data(label)", "z-index": 9 } },
+    { selector: "edge.near", style: { "line-color": colour(box, "--tone-0"), "target-label": "data(label)", "z-index": 8 } },
+    { selector: "edge.cross.near", style: { "target-label": "", label: "data(label)" } },
   ]);
 }
 
-/** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void }} props */
-function Edges({ drawn, walk }) {
-  const step = (/** @type {string} */ name) => html`<button type="button" class="plain small" onClick=${() => walk(name)}><${Text} text=${name} long=${80} /></button>`;
+/** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
+function Edges({ drawn, walk, called }) {
+  const step = (/** @type {string} */ name) => html`<button type="button" class="plain small" onClick=${() => walk(name)}><${Text} text=${called(name)} long=${80} /></button>`;
   return html`<section class="box" aria-label="Links"><h2>Links</h2><div class="scroll" tabindex="0" role="region" aria-label="Links between entities"><ul class="came">
-    ${Object.values(drawn.edges).map((edge) => html`<li key=${edge.fact_id}>${step(edge.subject)} ${edge.predicate} ${step(edge.object)}</li>`)}</ul></div></section>`;
+    ${[...drawn.edges.values()].map((edge) => html`<li key=${edge.fact_id}>${step(edge.subject)} ${words(edge.predicate)} ${step(edge.object)}</li>`)}</ul></div></section>`;
 }

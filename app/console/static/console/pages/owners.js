@@ -3,10 +3,11 @@ import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json, Tabs, ended } from "../parts/records.js";
-import { Code, Tag, Text, Time, curl } from "../parts/text.js";
+import { Code, Icon, Tag, Text, Time, curl } from "../parts/text.js";
 import { to } from "../route.js";
 import { Facts } from "./owner_facts.js";
 import { Graph } from "./owner_graph.js";
+import { Person } from "./owner_person.js";
 import { Actions, Procedures } from "./owner_work.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -15,6 +16,7 @@ import { Actions, Procedures } from "./owner_work.js";
 
 const TABS = /** @type {Record<string, { name: string, title: string, show: (props: PartProps) => any }[]>} */ ({
   users: [
+    { name: "now", title: "What is known", show: Person },
     { name: "profile", title: "Profile", show: Profile },
     { name: "facts", title: "Facts", show: Facts },
     { name: "graph", title: "Graph", show: Graph },
@@ -34,12 +36,12 @@ const TABS = /** @type {Record<string, { name: string, title: string, show: (pro
 /** @type {import("../console.js").Page} */
 export default function Owners({ route, caller }) {
   const [kind, id, part] = route.rest;
-  const tabs = TABS[kind];
+  const tabs = Object.hasOwn(TABS, kind) ? TABS[kind] : undefined;
   if (!id || !tabs) return html`<${Lists} />`;
   const tab = tabs.find((one) => one.name === part) ?? tabs[0];
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
-  return html`<p><a href=${to("owners")}>All users and agents</a></p>
-    <h1>${kind === "users" ? "User" : "Agent"} <span class="text">${id}</span></h1>
+  return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
+    <h1><span class="text">${id}</span></h1>
     <${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
     <${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`;
 }
@@ -48,17 +50,17 @@ function Lists() {
   const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const withKey = Boolean(key.get());
-  return html`<h1>Users and agents</h1><div class="two">
-    <section class="box"><h2>Users</h2><${ProblemBox} problem=${users.error} />
+  return html`<h1>People and agents</h1><div class="two">
+    <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
-      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a href=${to("owners", ["users", user.user_id])}><${Text} text=${user.user_id} /></a>
-        ${user.name && html` <${Text} text=${user.name} long=${80} />`}${user.home && html`<span class="quiet small">, <${Text} text=${user.home} long=${80} /></span>`}</li>`)}</ul>
+      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${user.user_id} /></a>
+        ${(user.name || user.home || user.occupation) && html`<div class="quiet small"><${Text} text=${[user.name, user.occupation, user.home].filter(Boolean).join(" · ")} long=${160} /></div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"
         curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: "support", name: "Support" }, withKey)} />`}
-      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id}><a href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
+      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id}><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
         <div class="quiet small"><${Text} text=${agent.description} long=${200} /></div></li>`)}</ul>
       <${More} of=${agents} /></section></div>`;
 }
@@ -95,8 +97,7 @@ function Profile({ id }) {
         <${Json} title="Preferences" value=${profile.preferences} /><${Json} title="Custom" value=${profile.custom} />
         <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
       : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
-      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this user</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>,
-        <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
+      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this user</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>, <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
     <div><section class="box"><h2>Interactions</h2><ul class="list">${interactions?.items.map((/** @type {Schemas["Interaction"]} */ one) => html`<li>
         <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
@@ -116,8 +117,7 @@ function About({ id }) {
       ["Tokens of a context", agent.settings.max_context_tokens], ["Least importance", agent.settings.min_importance],
       ["Decay", `times ${agent.settings.decay?.factor} a day after ${agent.settings.decay?.grace_days} days, at least ${agent.settings.decay?.floor}`],
       ["Extraction", agent.settings.extraction_instructions]]} />
-      <p class="small"><a href=${to("memories", [], { agent_id: id })}>Memories of this agent</a>, <a href=${to("sessions", [], { agent_id: id })}>sessions</a>,
-        <a href=${to("tasks", [], { agent_id: id })}>tasks</a>, <a href=${to("findings", [], { agent_id: id })}>findings</a></p></section>`}</${Loaded}>`;
+      <p class="small"><a href=${to("memories", [], { agent_id: id })}>Memories of this agent</a>, <a href=${to("sessions", [], { agent_id: id })}>sessions</a>, <a href=${to("tasks", [], { agent_id: id })}>tasks</a>, <a href=${to("findings", [], { agent_id: id })}>findings</a></p></section>`}</${Loaded}>`;
 }
 
 const LESSONS = /** @type {const} */ ([

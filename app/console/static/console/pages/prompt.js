@@ -1,12 +1,13 @@
-/** Prompt: what a model would get for a query, what was kept and what was dropped. */
+/** Prompt: why an agent said something. What a model gets for a query, the entries with their turns, and what was left out. */
 import { html, useEffect, useState } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { Bar } from "../parts/bars.js";
 import { Loaded } from "../parts/feedback.js";
-import { RecordLink, owners } from "../parts/records.js";
+import { called, choose, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
-import { Code, Tag, Text } from "../parts/text.js";
+import { Code, Tag } from "../parts/text.js";
 import { go, to } from "../route.js";
+import { Dropped, Kept } from "./prompt_entries.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Context"]} Context */
@@ -14,10 +15,6 @@ import { go, to } from "../route.js";
 const SECTIONS = /** @type {const} */ ([
   "instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes",
 ]);
-const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
-  budget: "the budget was used up", section_budget: "its section was full", limit: "its section has enough items",
-  duplicate: "another entry says the same", score: "its score is too low", importance: "it matters too little by now",
-});
 const SLIDERS = /** @type {const} */ ([
   { name: "token_budget", label: "Budget in tokens", min: 100, max: 16000, step: 100, usual: 4000 },
   { name: "min_score", label: "Least score", min: 0, max: 1, step: 0.01, usual: 0 },
@@ -30,6 +27,8 @@ const CHOICES = /** @type {const} */ ([
   { name: "citations", label: "Citations", options: ["numbers", "ids", "none"] },
 ]);
 const PAUSE = 250;
+/** Agents that are offered where none is chosen. */
+const CHOICES_OF_AGENTS = 12;
 
 /**
  * The body of the request that the address stands for. Only what was set is in it.
@@ -51,8 +50,11 @@ export function request(params) {
 /** @type {import("../console.js").Page} */
 export default function Prompt({ route }) {
   const { params } = route;
-  const [typed, setTyped] = useState(params);
-  const known = useLoad((signal) => owners(signal), []);
+  const [typed, setTyped] = useState(() => {
+    const { user_id, agent_id, ...others } = params;  // these two are chosen in the frame, and `to` carries them
+    return /** @type {Record<string, string>} */ (others);
+  });
+  const known = useKnown();
   const set = (/** @type {string} */ name, /** @type {string} */ value) => setTyped((old) => ({ ...old, [name]: value }));
   const address = to("prompt", [], typed);
   const complete = Boolean(params.query?.trim() && params.agent_id?.trim());
@@ -62,23 +64,24 @@ export default function Prompt({ route }) {
   }, [address]);
   const made = useLoad(async (signal) => (complete ? ask(api.POST("/v1/context", { body: request(params), signal })) : undefined),
     [JSON.stringify(params)]);
-  const field = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string[]} */ suggested = []) => html`<label>${label}
-    <input list=${`prompt-${name}`} size="16" value=${typed[name] ?? ""} onInput=${(/** @type {any} */ event) => set(name, event.target.value)} />
-    <datalist id=${`prompt-${name}`}>${suggested.map((id) => html`<option value=${id} />`)}</datalist></label>`;
+  const slider = (/** @type {typeof SLIDERS[number]} */ { name, label, usual, ...bounds }) => html`<${Slider} key=${name} label=${label} ...${bounds} usual=${usual}
+    value=${typed[name]} onChange=${(/** @type {string} */ value) => set(name, value)} />`;
   return html`<h1>Prompt</h1>
-    <p class="quiet">What a model would get for a query: <code>POST /v1/context</code>.</p>
+    <p class="quiet">Why did it say that? What a model gets for a query, the turn behind each entry, and what was left out.</p>
     <form class="box" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); go(address, { replace: true }); made.again(); }}>
       <label class="query">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the user ask?"
         onInput=${(/** @type {any} */ event) => set("query", event.target.value)} /></label>
-      <div class="filters">${field("agent_id", "Agent", known.data?.agent_id)}${field("user_id", "User", known.data?.user_id)}${field("session_id", "Session")}
+      <div class="filters"><label>Session <input size="16" value=${typed.session_id ?? ""} onInput=${(/** @type {any} */ event) => set("session_id", event.target.value)} /></label>
         ${CHOICES.map(({ name, label, options }) => html`<label>${label} <select value=${typed[name] ?? options[0]}
           onChange=${(/** @type {any} */ event) => set(name, event.target.value)}>${options.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`)}
         <button type="submit" class="main">Make the prompt</button></div>
-      ${SLIDERS.map(({ name, label, usual, ...bounds }) => html`<${Slider} label=${label} ...${bounds} usual=${usual} value=${typed[name]}
-        onChange=${(/** @type {string} */ value) => set(name, value)} />`)}
+      ${SLIDERS.slice(0, 1).map(slider)}
+      <details open=${SLIDERS.slice(1).some(({ name }) => params[name])}><summary>Limits: the least that an entry needs</summary>${SLIDERS.slice(1).map(slider)}</details>
       <${Shares} params=${typed} set=${set} />
     </form>
-    ${!complete && html`<p class="quiet" role="status">A query and an agent are needed.</p>`}
+    ${!complete && html`<div class="empty" role="status"><p>A query and an agent are needed.</p>
+      ${!params.agent_id && html`<p class="quiet">Which agent asks?</p><div class="filters">${known.agents.slice(0, CHOICES_OF_AGENTS).map((agent) => html`
+        <button type="button" key=${agent.agent_id} onClick=${() => choose(route, "agent_id", agent.agent_id)}>${called(agent.agent_id, agent.name)}</button>`)}</div>`}</div>`}
     <${Loaded} of=${made}>${(/** @type {Context} */ context) => html`<${Made} context=${context} />`}</${Loaded}>
     ${complete && html`<${Requests} path="/v1/context" body=${request(params)} />`}`;
 }
@@ -108,37 +111,16 @@ function Shares({ params, set }) {
 /** @param {{ context: Context }} props */
 function Made({ context }) {
   const parts = context.sections.map((section) => ({ name: section.name, value: section.tokens }));
-  const kept = context.sections.flatMap((section) => section.items.map((item) => ({ ...item, section: section.name })));
+  const kept = context.sections.reduce((count, section) => count + section.items.length, 0);
   const milliseconds = Number(context.took_ms.total ?? 0).toFixed(0);
   return html`<section class="box"><h2>Budget</h2>
       <p>${context.tokens} of ${context.budget} tokens, intent <${Tag} of=${context.intent} />, ${milliseconds} ms.
         <span class="quiet"> The query has ${context.query_tokens} tokens of its own.</span></p>
       <${Bar} label="Tokens of the budget by section" parts=${parts} whole=${context.budget} digits=${0} />
       ${[...context.errors, ...context.warnings].map((one) => html`<p class="problem">${one.code}: ${one.detail}</p>`)}</section>
-    <div class="two"><section class="box"><h2>The prompt</h2>
-      ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
-        : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-    <div><section class="box"><h2>Kept (${kept.length})</h2><div class="scroll" tabindex="0" role="region" aria-label="Kept">
-      <table><thead><tr><th>Section</th><th>Record</th><th>Cited</th><th>Score</th><th>Tokens</th></tr></thead>
-      <tbody>${kept.map((item) => html`<tr key=${item.section + item.id}><td>${item.section}</td><td><${RecordLink} id=${item.id} /> <span class="quiet small">${item.type}</span></td>
-        <td>${item.citation ?? ""}</td><td class="number">${item.score?.toFixed(3) ?? ""}</td><td class="number">${item.tokens}</td></tr>`)}</tbody></table></div></section>
-    <section class="box"><h2>Dropped (${context.dropped.length})</h2><${Dropped} items=${context.dropped} /></section></div></div>`;
-}
-
-/** What was left out, each with the reason. @param {{ items: Context["dropped"] }} props */
-function Dropped({ items }) {
-  if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label="Dropped"><table><thead><tr><th>Record</th><th>Why</th></tr></thead>
-    <tbody>${items.map((item) => html`<tr key=${item.id}><td><${DroppedRecord} id=${item.id} /></td><td>${REASONS[item.reason]} <${Tag} of=${item.reason} /></td></tr>`)}</tbody></table></div>`;
-}
-
-/** A dropped record; its text is fetched when it is asked for. @param {{ id: string }} props */
-function DroppedRecord({ id }) {
-  const [text, setText] = useState("");
-  const show = async () => {
-    const memory = await ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } })).catch(() => undefined);
-    setText(memory?.content ?? "It is gone, or not for this key.");
-  };
-  return html`<${RecordLink} id=${id} /> ${id.startsWith("mem_") && (text ? html`<div><${Text} text=${text} long=${200} /></div>`
-    : html`<button type="button" class="plain small" onClick=${show}>Show text</button>`)}`;
+    <div class="two"><div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div>
+      <div><section class="box" aria-label="Dropped"><h2>Dropped (${context.dropped.length})</h2><${Dropped} items=${context.dropped} /></section>
+        <section class="box"><h2>The prompt</h2>
+        ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
+          : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section></div></div>`;
 }

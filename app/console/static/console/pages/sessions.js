@@ -3,9 +3,11 @@ import { html } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { useState } from "../ui.js";
-import { OwnerFilter, RecordLink, Status, ended } from "../parts/records.js";
-import { Tag, Text, Time, curl } from "../parts/text.js";
+import { RecordLink, Status, ended } from "../parts/records.js";
+import { Icon, Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
 import { go, to } from "../route.js";
+
+import { Chips, Order, orderOf } from "../parts/collection.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
@@ -25,24 +27,23 @@ function List({ route }) {
   const { agent_id, user_id, status } = route.params;
   const query = { agent_id, user_id, status: /** @type {"active" | "ended" | undefined} */ (status || undefined) };
   const sessions = usePages(
-    (cursor, signal) => ask(api.GET("/v1/sessions", { params: { query: { ...query, cursor, limit: 30 } }, signal })),
-    [agent_id, user_id, status],
+    (cursor, signal) => ask(api.GET("/v1/sessions", { params: { query: { ...query, order: orderOf(route.params), cursor, limit: 30 } }, signal })),
+    [agent_id, user_id, status, route.params.order], ["session", "message"],
   );
+  const set = (/** @type {Record<string, string>} */ given) => go(to("sessions", [], { ...route.params, ...given }), { replace: true });
   const body = { agent_id: "support", user_id: "ada", messages: [{ role: "user", content: "I moved to Boston." }] };
   return html`<h1>Sessions</h1>
-    <div class="filters"><${OwnerFilter} route=${route} />
-      <label>Status <select value=${status ?? ""} onChange=${(/** @type {any} */ event) =>
-        go(to("sessions", [], { ...route.params, status: event.target.value }), { replace: true })}>
-        <option value="">any</option><option>active</option><option>ended</option></select></label></div>
+    <div class="filters"><label>Status <select value=${status ?? ""} onChange=${(/** @type {any} */ event) => set({ status: event.target.value })}>
+        <option value="">any</option><option>active</option><option>ended</option></select></label><${Order} params=${route.params} set=${set} /></div>
+    <${Chips} params=${route.params} set=${set} names=${{ status: "Status" }} />
     <${ProblemBox} problem=${sessions.error} />
     ${sessions.items?.length === 0 && html`<${Empty} title="No conversation. Append messages to begin one:"
       curl=${curl("POST", `${BASE}/v1/sessions/chat-1/messages`, body, Boolean(key.get()))} />`}
-    <ul class="list">${sessions.items?.map((session) => html`<li key=${session.session_id}>
-      <a href=${to("sessions", [session.session_id])}><strong class="text">${session.session_id}</strong></a>
-      <span class="small quiet"> ${session.agent_id} with ${session.user_id}, ${session.message_count} messages,
-        <${Time} at=${session.last_message_at} /></span> <${Status} of=${session.status} />
-      ${session.summary && html`<p class="small"><${Text} text=${session.summary} long=${200} /></p>`}</li>`)}</ul>
-    <${More} of=${sessions} />`;
+    ${(sessions.items?.length ?? 0) > 0 && html`<section class="box" aria-label="List of sessions"><ul class="list">${sessions.items?.map((session) => html`<li key=${session.session_id}>
+      <a class="title text" href=${to("sessions", [session.session_id])}>${session.session_id}</a>
+      <span class="small quiet">${session.agent_id} with ${session.user_id} · ${counted(session.message_count, "message")} · <${Time} at=${session.last_message_at} /></span> <${Status} of=${session.status} />
+      ${session.summary && html`<div class="small"><${Text} text=${session.summary} long=${200} /></div>`}</li>`)}</ul>
+    <${More} of=${sessions} /></section>`}`;
 }
 
 /** @param {string} session_id @param {number} from @param {AbortSignal} signal */
@@ -89,7 +90,7 @@ function CameOf({ of = [] }) {
       <a href=${to("memories", [record.memory_id])}>${record.memory_type === "message" ? "stored as a memory" : html`<${Text} text=${record.content} long=${160} />`}</a></li>`
     : html`<li key=${record.fact_id} class=${record.status === "active" ? "" : "gone"}><${Tag} of="fact" />
       ${record.status !== "active" && html` <${Status} of=${record.status} />`}
-      <span> <${Text} text=${`${record.subject} ${record.predicate} ${record.object}`} long=${160} /></span></li>`)}</ul>`;
+      <span> <${Text} text=${statement(record)} long=${160} /></span></li>`)}</ul>`;
 }
 
 /** The text of a message, whatever form it came in. @param {Schemas["Message"]} message */
@@ -103,8 +104,8 @@ function said(message) {
 /** @param {{ id: string, route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
 function Conversation({ id, route, caller }) {
   const from = Number(route.params.from) || 0;
-  const loaded = useLoad((signal) => load(id, from, signal), [id, from]);
-  return html`<p><a href=${to("sessions")}>All sessions</a></p>
+  const loaded = useLoad((signal) => load(id, from, signal), [id, from], ["session", "message", "memory", "fact"]);
+  return html`<p><a class="back" href=${to("sessions")}><${Icon} of="chevron-left" /> All sessions</a></p>
     <h1 class="text">${id}</h1>
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) =>
       html`<${Details} data=${data} from=${from} caller=${caller} again=${loaded.again} />`}</${Loaded}>`;
@@ -116,8 +117,7 @@ function Details({ data, from, caller, again }) {
   const memories = [...new Map([...data.placed.items, ...data.learned.items].map((one) => [one.memory_id, one])).values()];
   const places = bySeq(memories, data.facts.items);
   const last = messages.items.length ? messages.items[messages.items.length - 1].seq : from;
-  return html`<p><${Status} of=${session.status} /> <span class="quiet">${session.agent_id} with <a href=${to("owners", ["users", session.user_id])}>${session.user_id}</a>,
-      begun <${Time} at=${session.created_at} />, ${session.message_count} messages, ${session.token_count} tokens</span></p>
+  return html`<p><${Status} of=${session.status} /> <span class="quiet">${session.agent_id} with <a href=${to("owners", ["users", session.user_id])}>${session.user_id}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box"><h2>Summary</h2>${session.summary ? html`<${Text} text=${session.summary} />`
       : html`<p class="quiet">None yet. It is written when the session ends.</p>`}</section>
     <${Learned} data=${data} caller=${caller} again=${again} />
@@ -163,7 +163,7 @@ function Learned({ data, caller, again }) {
     <${ProblemBox} problem=${end.error ?? reopen.error} />
     ${!data.operations.items.length && html`<p class="quiet">Nothing yet: the service learns when the session ends.</p>`}
     <ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id}>
-      <${Status} of=${operation.status} /> ${operation.kind}, <${Time} at=${operation.updated_at} />
+      <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the conversation" : words(operation.kind)}, <${Time} at=${operation.updated_at} />
       <${Parts} result=${operation.result} />
       ${writes && operation.can_undo && html` <button type="button" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}
       <span class="small"> <${RecordLink} id=${operation.operation_id} /></span></li>`)}</ul>
@@ -179,9 +179,12 @@ function undone(operation) {
   return `Undone: ${restored} records are as before${not_restored ? `, ${not_restored} changed since and stay` : ""}.`;
 }
 
-/** The parts of a learning run in a line each. @param {{ result: Schemas["Operation"]["result"] }} props */
+/** The parts of a learning run: "memories (3 created, 2 superseded) · profile". @param {{ result: Schemas["Operation"]["result"] }} props */
 function Parts({ result }) {
   const parts = /** @type {Record<string, Record<string, unknown>>} */ (Object(result).parts ?? {});
-  return html`<ul class="came">${Object.entries(parts).map(([name, part]) => html`<li>${name}: ${Object.entries(part)
-    .filter(([, value]) => value !== null && typeof value !== "object" && value !== "").map(([field, value]) => `${field} ${value}`).join(", ")}</li>`)}</ul>`;
+  return html`<p class="quiet">${Object.entries(parts).map(([name, { status, ...part }]) => {
+    const told = Object.entries(part).filter(([, value]) => typeof value === "number" && value > 0).map(([field, value]) => `${value} ${words(field)}`);
+    if (status !== "done") told.unshift(words(String(status)), ...(typeof part.detail === "string" ? [part.detail] : []));
+    return `${words(name)}${told.length ? ` (${told.join(", ")})` : ""}`;
+  }).join(" · ")}</p>`;
 }

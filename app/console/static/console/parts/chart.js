@@ -12,6 +12,8 @@ export function colour(near, name) {
   return found;
 }
 
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
 /** @typedef {{ name: string, values: (number | null)[], tone?: number, dash?: number[], fill?: boolean, bars?: boolean, points?: boolean }} Series */
 
 /**
@@ -44,7 +46,7 @@ export function Chart({ x, series, label, height = 180, time = true, range, digi
   return html`<figure class="chart"><figcaption>${label}</figcaption>
     <div ref=${node} aria-hidden="true"></div>
     ${table && html`<details><summary class="small">Numbers</summary><div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${label}`}><table>
-      <thead><tr><th></th>${series.map((one) => html`<th>${one.name}</th>`)}</tr></thead>
+      <thead><tr><th>${time ? "Day" : "From"}</th>${series.map((one) => html`<th>${one.name}</th>`)}</tr></thead>
       <tbody>${x.map((value, index) => html`<tr><th>${at(value)}</th>${series.map((one) => html`<td>${said(one.values[index])}</td>`)}</tr>`)}</tbody>
     </table></div></details>`}
   </figure>`;
@@ -52,6 +54,10 @@ export function Chart({ x, series, label, height = 180, time = true, range, digi
 
 /** @param {HTMLDivElement} box @param {{ x: number[], series: Series[], height: number, time: boolean, range?: [number, number] }} given */
 function plot(box, { x, series, height, time, range }) {
+  const days = (/** @type {unknown} */ _, /** @type {number[]} */ splits) => {
+    const named = splits.map((at) => DAY.format(at * 1000));
+    return named.map((name, index) => (name === named[index - 1] ? "" : name));
+  };
   const axis = { stroke: colour(box, "--quiet"), grid: { stroke: colour(box, "--line"), width: 1 }, ticks: { show: false } };
   const lines = series.map((one, index) => {
     const stroke = colour(box, `--tone-${one.tone ?? index % 8}`);
@@ -62,8 +68,8 @@ function plot(box, { x, series, height, time, range }) {
     };
   });
   const options = {
-    width: box.clientWidth || 300, height, legend: { show: series.length > 1 }, cursor: { drag: { x: false, y: false } },
-    scales: { x: { time }, y: range ? { range } : {} }, axes: [axis, { ...axis, size: 44 }], series: [{}, ...lines],
+    width: box.clientWidth || 300, height, legend: { show: series.length > 1, live: false }, cursor: { drag: { x: false, y: false } },
+    scales: { x: { time }, y: range ? { range } : {} }, axes: [time ? { ...axis, values: days } : axis, { ...axis, size: 44 }], series: [{}, ...lines],
   };
   return new uPlot(options, [x, ...series.map((one) => one.values)], box);
 }

@@ -1,7 +1,7 @@
 /** What the console says back: problems, empty states, toasts, dialogs. */
 import { createContext, html, useContext, useEffect, useRef, useState } from "../ui.js";
 import { asProblem } from "../api.js";
-import { Code } from "./text.js";
+import { Code, Icon } from "./text.js";
 
 /** Shows a problem of the service with its code and the id of the request. @param {{ problem?: import("../api.js").Problem }} props */
 export function ProblemBox({ problem }) {
@@ -32,13 +32,13 @@ export function More({ of }) {
 
 /**
  * A dialog of the browser: Escape closes it, the focus stays inside and goes back afterwards.
- * @param {{ title: string, onClose: () => void, children: unknown, wide?: boolean }} props
+ * `plain`: without a heading. @param {{ title: string, onClose: () => void, children: unknown, plain?: boolean }} props
  */
-export function Dialog({ title, onClose, children, wide = false }) {
+export function Dialog({ title, onClose, children, plain = false }) {
   const node = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => node.current?.showModal(), []);
-  return html`<dialog ref=${node} class=${wide ? "wide" : ""} aria-label=${title} onClose=${onClose}>
-    <header><h2>${title}</h2><button type="button" class="plain" aria-label="Close" onClick=${() => node.current?.close()}>✕</button></header>
+  return html`<dialog ref=${node} class=${plain ? "plain" : ""} aria-label=${title} onClose=${onClose}>
+    ${!plain && html`<header><h2>${title}</h2><button type="button" class="bare" aria-label="Close" onClick=${() => node.current?.close()}><${Icon} of="x" /></button></header>`}
     ${children}
   </dialog>`;
 }
@@ -73,7 +73,10 @@ export function useAction(action) {
   return { ...state, start };
 }
 
-/** @typedef {{ text: string, undo?: () => Promise<unknown>, bad?: boolean }} Toast */
+/**
+ * `about`: the record that an undo would change. `gone`: the record that went; undoing an earlier change of it would fail.
+ * @typedef {{ text: string, undo?: () => Promise<unknown>, bad?: boolean, about?: string, gone?: string }} Toast
+ */
 const Toasts = createContext(/** @type {(toast: Toast) => void} */ (() => {}));
 
 /** Returns a function that shows a short message: `toast({ text: "Archived.", undo: async () => … })`. */
@@ -88,7 +91,7 @@ export function ToastArea({ children }) {
   const drop = (/** @type {number} */ id) => set((old) => old.filter((one) => one.id !== id));
   const add = useRef((/** @type {Toast} */ toast) => {
     const id = ++counter.current;
-    set((old) => [...old.slice(-3), { ...toast, id }]);
+    set((old) => [...old.filter((one) => !toast.gone || one.about !== toast.gone).slice(-3), { ...toast, id }]);
     setTimeout(drop, SECONDS * 1000, id);
   }).current;
   const undo = async (/** @type {Toast & { id: number }} */ toast) => {
@@ -104,6 +107,6 @@ export function ToastArea({ children }) {
     <div class="toasts" role="status" aria-live="polite">${toasts.map((toast) => html`
       <div key=${toast.id} class=${toast.bad ? "toast bad" : "toast"}><span>${toast.text}</span>
         ${toast.undo && html`<button type="button" onClick=${() => undo(toast)}>Undo</button>`}
-        <button type="button" class="plain" aria-label="Dismiss" onClick=${() => drop(toast.id)}>✕</button></div>`)}
+        <button type="button" class="bare" aria-label="Dismiss" onClick=${() => drop(toast.id)}><${Icon} of="x" /></button></div>`)}
     </div></${Toasts.Provider}>`;
 }

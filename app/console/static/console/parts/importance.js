@@ -10,11 +10,11 @@ const FUTURE_DAYS = 365;
 const STEPS = 48;
 
 /** The decay of an agent: its settings, or the defaults if it is not registered. An agent is asked for only if the list of
- * agents is not whole. @param {string | null} agent_id @param {import("../pages/memories.js").Owners | undefined} owners */
+ * agents is not whole. @param {string | null} agent_id @param {import("./scope.js").Known} owners */
 function useDecay(agent_id, owners) {
   return useLoad(async (signal) => {
-    const listed = owners?.agents.find((one) => one.agent_id === agent_id);
-    if (!agent_id || (!listed && owners?.every)) return { decay: DEFAULT_DECAY, least: 0 };
+    const listed = owners.agents.find((one) => one.agent_id === agent_id);
+    if (!agent_id || (!listed && owners.every)) return { decay: DEFAULT_DECAY, least: 0 };
     const { settings } = listed ?? await ask(api.GET("/v1/agents/{agent_id}", { params: { path: { agent_id } }, signal }));
     return { decay: { ...DEFAULT_DECAY, ...settings.decay }, least: settings.min_importance ?? 0 };
   }, [agent_id]);
@@ -55,7 +55,7 @@ function ending(memory, fading, least, now) {
     : `If nobody recalls it, it fades until ${day(floor)} and stays at ${fading.decay.floor}. A policy of retention may forget it.`;
 }
 
-/** @param {{ memory: Schemas["Memory"], versions: Schemas["HistoryEntry"][], owners: import("../pages/memories.js").Owners | undefined }} props */
+/** @param {{ memory: Schemas["Memory"], versions: Schemas["HistoryEntry"][], owners: import("./scope.js").Known }} props */
 export function ImportanceCurve({ memory, versions, owners }) {
   const found = useDecay(memory.agent_id, owners);
   const { decay, least } = found.data ?? { decay: DEFAULT_DECAY, least: 0 };

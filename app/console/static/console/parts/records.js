@@ -1,8 +1,8 @@
-/** What pages of owned records share: choosing an owner, links to records, operations that go on in the background. */
+/** What pages of owned records share: links to records, operations that go on in the background. */
 import { html } from "../ui.js";
-import { api, ask, useLoad } from "../api.js";
-import { go, to } from "../route.js";
-import { Tag } from "./text.js";
+import { api, ask } from "../api.js";
+import { to } from "../route.js";
+import { Copy, Tag, Text, visible, words } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]["Operation"]} Operation */
 
@@ -17,34 +17,18 @@ export function place(id) {
   return page && to(page, [id]);
 }
 
-/** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole. @param {{ id: string }} props */
+/** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole, and a button copies it. @param {{ id: string }} props */
 export function RecordLink({ id }) {
   const address = place(id);
   const short = MADE.test(id) ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-6)}` : id;
-  return address ? html`<a href=${address} title=${id}><code>${short}</code></a>` : html`<code title=${id}>${short}</code>`;
+  return html`<span class="id">${address ? html`<a href=${address} title=${id}><code>${short}</code></a>` : html`<code title=${id}>${short}</code>`}<${Copy} text=${id} /></span>`;
 }
 
-/**
- * Fields for agent and user with the known ones as suggestions. A change goes into the address.
- * @param {{ route: import("../route.js").Route, names?: ("agent_id" | "user_id")[] }} props
- */
-export function OwnerFilter({ route, names = ["agent_id", "user_id"] }) {
-  const known = useLoad((signal) => owners(signal), []);
-  const change = (/** @type {string} */ name, /** @type {string} */ value) =>
-    go(to(route.page, route.rest, { ...route.params, [name]: value }), { replace: true });
-  return names.map((name) => html`<label>${name === "agent_id" ? "Agent" : "User"}
-    <input list=${`known-${name}`} value=${route.params[name] ?? ""} autocomplete="off" size="14"
-      onChange=${(/** @type {any} */ event) => change(name, event.target.value.trim())} />
-    <datalist id=${`known-${name}`}>${(known.data?.[name] ?? []).map((id) => html`<option value=${id} />`)}</datalist></label>`);
-}
-
-/** @param {AbortSignal} signal @returns {Promise<Record<string, string[]>>} the first hundred of each */
-export async function owners(signal) {
-  const query = { limit: 100 };
-  const [users, agents] = await Promise.all([
-    ask(api.GET("/v1/users", { params: { query }, signal })), ask(api.GET("/v1/agents", { params: { query }, signal })),
-  ]);
-  return { user_id: users.items.map((user) => user.user_id), agent_id: agents.items.map((agent) => agent.agent_id) };
+/** Where it comes from: the words that were said, or the conversation. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
+export function SourceLink({ of }) {
+  if (!of.session_id) return html`<span>${of.origin === "api" ? "told by a caller" : words(of.origin)}</span>`;
+  const from = of.message_seq ? Math.max(0, of.message_seq - 1) : undefined;
+  return html`<a href=${to("sessions", [of.session_id], { from })}>${of.quote ? `“${visible(of.quote)}”` : visible(of.session_id)}</a>`;
 }
 
 const LOOKS = 40;
@@ -68,12 +52,28 @@ const TONES = /** @type {Record<string, string>} */ ({
 });
 
 /** A status in its colour. @param {{ of: string }} props */
-export const Status = ({ of }) => html`<${Tag} of=${of} tone=${TONES[of] ?? ""} />`;
+export const Status = ({ of }) => html`<${Tag} of=${words(of)} tone=${TONES[of] ?? ""} />`;
 
-/** JSON that a record holds, or nothing where it is empty. @param {{ value: unknown, title: string }} props */
+/** @param {unknown} value */
+const isEmpty = (value) => value === null || value === undefined || value === "" || (typeof value === "object" && !Object.keys(value).length);
+
+/** A value of JSON to read: names with their values, lists as lists. Fields that hold nothing are left out. @param {{ of: unknown }} props */
+export function Value({ of }) {
+  if (isEmpty(of)) return html`<span class="quiet">nothing</span>`;
+  if (Array.isArray(of)) {
+    return of.every((one) => typeof one !== "object") ? html`<${Text} text=${of.join(", ")} long=${400} />`
+      : html`<ul class="values">${of.map((one) => html`<li><${Value} of=${one} /></li>`)}</ul>`;
+  }
+  if (typeof of === "object") {
+    return html`<dl class="pairs">${Object.entries(/** @type {object} */ (of)).filter(([, value]) => !isEmpty(value)).map(([name, value]) => html`
+      <dt>${words(name)}</dt><dd><${Value} of=${value} /></dd>`)}</dl>`;
+  }
+  return html`<${Text} text=${of === true ? "yes" : of === false ? "no" : String(of)} long=${400} />`;
+}
+
+/** What a record holds in a field of its own form, or nothing where it is empty. @param {{ value: unknown, title: string }} props */
 export function Json({ value, title }) {
-  if (value === null || value === undefined || (typeof value === "object" && !Object.keys(value).length)) return null;
-  return html`<details><summary class="small">${title}</summary><pre class="plain prompt" tabindex="0">${JSON.stringify(value, null, 2)}</pre></details>`;
+  return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;
 }
 
 /** Links that show a part of a record each. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */

@@ -1,6 +1,7 @@
 /** The result of an operation: histograms before and after for decay, else its numbers. */
 import { html } from "../ui.js";
 import { Chart } from "./chart.js";
+import { Value } from "./records.js";
 import { Text } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]["Operation"]} Operation */
@@ -25,8 +26,7 @@ export function Result({ operation }) {
   return html`${progress.total !== null && progress.done < (progress.total ?? 0)
       && html`<progress value=${progress.done} max=${progress.total} aria-label="Progress"></progress>`}
     ${drawn && html`<${Histograms} before=${before} after=${after} />`}
-    ${shown.length > 0 && html`<dl class="pairs">${shown.map(([name, value]) => html`<dt>${name.replaceAll("_", " ")}</dt>
-      <dd><${Text} text=${typeof value === "object" ? JSON.stringify(value, null, 1) : String(value)} long=${400} /></dd>`)}</dl>`}
+    ${shown.length > 0 && html`<${Value} of=${Object.fromEntries(shown)} />`}
     ${!result && !error && html`<p class="small quiet">No result yet.</p>`}
-    ${error && html`<p class="problem"><${Text} text=${typeof error === "string" ? error : JSON.stringify(error)} /></p>`}`;
+    ${error && html`<p class="problem"><${Value} of=${error} /></p>`}`;
 }

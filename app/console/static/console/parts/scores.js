@@ -1,34 +1,54 @@
-/** The score of a hit and what it was made of. */
-import { html } from "../ui.js";
-import { Bar } from "./bars.js";
+/** How well a hit fits: a word and a bar; what the score is made of comes when it is asked for. */
+import { html, useState } from "../ui.js";
+import { words } from "./text.js";
 
-/** The features by what they say, in the order of the bar. Those that are not named here show by their own names. */
+/** The features by what they say, in the order of the table. Those that are not named here show by their own names. */
 const NAMES = /** @type {Record<string, string>} */ ({
   kind: "kind of memory", vector_scaled: "meaning", vector_rank: "nearest in meaning", text_scaled: "words", coverage: "words covered", rerank: "second stage", when: "time asked for",
-  latest: "latest", session: "same session", neighbour: "neighbouring turns", speaker: "speaker", number: "numbers",
-  importance: "importance", recency: "recency", echo: "repeats the question", filler: "says little",
+  latest: "latest", present: "present value", session: "the rest of its session", neighbour: "neighbouring turns", speaker: "speaker", number: "numbers",
+  importance: "importance", recency: "recency", echo: "repeats the question", repeats: "repeats the question", filler: "says little", length: "length",
 });
 /** Raw values behind the features, on scales of their own. */
 const RAW = new Set(["vector", "text"]);
-/** The width of every bar, in log-odds: bars of several hits can be compared. */
-const WHOLE = 24;
 
-/** @param {string} name @param {number} value */
-const part = (name, value) => ({ name: NAMES[name] ?? name.replaceAll("_", " "), value, title: name, tone: Math.max(0, Object.keys(NAMES).indexOf(name)) });
+/** From which probability on a hit is called what. */
+const STRONG = 0.5;
+const LIKELY = 0.2;
+/** Hits below it are not listed unless they are asked for: one in a hundred of them helps, at most. */
+export const LEAST_SHOWN = 0.01;
+
+/** @param {number} probability */
+export const strength = (probability) => (probability >= STRONG ? "strong" : probability >= LIKELY ? "likely" : "weak");
+
+/** @param {string} name */
+const named = (name) => NAMES[name] ?? words(name);
+/** @param {number} value */
+const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+
+/** A probability as a word with a bar. @param {{ probability: number }} props */
+export function Strength({ probability }) {
+  const word = strength(probability);
+  return html`<span class=${`strength ${word}`} title=${`The probability that it helps is ${probability.toFixed(3)}`}>
+    <span class="measure" aria-hidden="true"><i class="share" style=${{ width: `${Math.max(4, Math.min(100, probability * 100))}%` }}></i></span>${word}</span>`;
+}
 
 /** @param {{ score: number, scores?: Record<string, number> | null, contributions?: Record<string, number> | null, mode: string }} props */
 export function Scores({ score, scores, contributions, mode }) {
-  scores ??= {};
-  const given = Object.entries(contributions ?? {}).map(([name, value]) => ({ ...part(name, value), value }))
-    .sort((one, other) => Math.abs(other.value) - Math.abs(one.value));
-  const sum = given.reduce((all, one) => all + one.value, 0);
-  const against = given.filter((one) => one.value < 0).map((one) => ({ ...one, value: -one.value }));
-  const named = Object.keys(NAMES).filter((name) => name in scores);
-  const others = Object.keys(scores).filter((name) => !(name in NAMES) && !RAW.has(name));
-  const said = { hybrid: "probability that it helps", vector: "cosine", text: "BM25" }[mode] ?? "score";
-  return html`<div class="small"><b>${score.toFixed(3)}</b> <span class="quiet">${said}</span>
-    ${given.length > 0 && html`<${Bar} label=${`What speaks for this hit: ${score.toFixed(3)}`} parts=${given.filter((one) => one.value > 0)} whole=${WHOLE} digits=${2} />`}
-    ${against.length > 0 && html`<p class="quiet small">Against it</p><${Bar} label="What speaks against this hit" parts=${against} whole=${WHOLE} digits=${2} />`}
-    ${named.length > 0 && html`<details><summary>All features</summary><p class="quiet">Above: the log-odds that each feature adds, ${sum.toFixed(2)} in all, which order the hits. Here: the features before their weights. Cosine ${scores.vector?.toFixed(3) ?? "none"}, BM25 ${scores.text?.toFixed(2) ?? "none"}.</p>
-        <dl class="pairs">${[...named, ...others].map((name) => part(name, scores[name])).map((one) => html`<dt>${one.name}</dt><dd>${one.value.toFixed(4)}</dd>`)}</dl></details>`}</div>`;
+  const [open, setOpen] = useState(false);
+  if (mode !== "hybrid") return html`<div class="small quiet">${mode === "vector" ? "cosine" : "BM25"} ${score.toFixed(3)}</div>`;
+  return html`<div class="score"><${Strength} probability=${score} />
+    <details onToggle=${(/** @type {any} */ event) => setOpen(event.target.open)}><summary>Why</summary>
+      ${open && html`<${Parts} score=${score} scores=${scores ?? {}} contributions=${contributions ?? {}} />`}</details></div>`;
+}
+
+/** @param {{ score: number, scores: Record<string, number>, contributions: Record<string, number> }} props */
+function Parts({ score, scores, contributions }) {
+  const features = [...new Set([...Object.keys(contributions), ...Object.keys(scores)])].filter((name) => !RAW.has(name))
+    .sort((one, other) => Math.abs(contributions[other] ?? 0) - Math.abs(contributions[one] ?? 0));
+  const sum = Object.values(contributions).reduce((all, value) => all + value, 0);
+  return html`<p class="quiet small">It helps with a probability of ${score.toFixed(3)}. Each feature speaks for it (+) or against it (−) with the log-odds below, ${signed(sum)} in all.
+      Cosine ${scores.vector?.toFixed(3) ?? "none"}, BM25 ${scores.text?.toFixed(2) ?? "none"}.</p>
+    <table class="parts"><thead><tr><th>Feature</th><th class="number">Adds</th><th class="number">Value</th></tr></thead>
+      <tbody>${features.map((name) => html`<tr key=${name} title=${name}><td>${named(name)}</td><td class="number">${name in contributions ? signed(contributions[name]) : ""}</td>
+        <td class="number">${scores[name]?.toFixed(2) ?? ""}</td></tr>`)}</tbody></table>`;
 }

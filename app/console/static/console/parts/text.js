@@ -21,6 +21,20 @@ export function visible(text) {
     (one) => `␛${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+/** A picture of the one set (lucide): it stands beside a word, or in a button that has a name. @param {{ of: string }} props */
+export const Icon = ({ of }) => html`<svg class="icon" aria-hidden="true"><use href=${`vendor/icons.svg#${of}`} /></svg>`;
+
+/** A button that copies a text. @param {{ text: string }} props */
+export function Copy({ text }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    setTimeout(setCopied, 2000, false);
+  };
+  return html`<button type="button" class="bare" aria-label=${copied ? "Copied" : `Copy ${visible(text)}`} onClick=${copy}><${Icon} of=${copied ? "check" : "copy"} /></button>`;
+}
+
 /** A command or JSON with a button that copies it. @param {{ text: string, label?: string }} props */
 export function Code({ text, label = "Copy" }) {
   const [copied, setCopied] = useState(false);
@@ -45,11 +59,22 @@ export function ago(when) {
   return RELATIVE.format(Math.round(seconds / size), unit);
 }
 
-/** A time: relative, with the whole one as its title. @param {{ at: string | null | undefined, whole?: boolean }} props */
-export function Time({ at, whole = false }) {
+/** A time: relative, or the day or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
+ * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean }} props */
+export function Time({ at, whole = false, day = false }) {
   if (!at) return html`<span class="quiet">never</span>`;
-  return html`<time datetime=${at} title=${at}>${whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
+  return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
 }
+
+/** A name of the API as words: `in_progress` is "in progress". @param {string} name */
+export const words = (name) => name.replaceAll("_", " ");
+
+/** "1 message", "2 messages", "2 memories". @param {number} number @param {string} noun @param {string} [many] */
+export const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
+
+/** A fact as a sentence: the user is called by the name, where it is given, or the id.
+ * @param {{ subject: string, predicate: string, object: string, user_id?: string | null }} fact @param {string | null} [name] */
+export const statement = ({ subject, predicate, object, user_id }, name) => `${subject === "@user" ? name ?? user_id ?? "The user" : subject} ${words(predicate)} ${object}`;
 
 /** A share as a percentage with two digits. @param {number} share 0 to 1 */
 export const percent = (share) => `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;

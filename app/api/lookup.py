@@ -1,0 +1,12 @@
+"""The retriever of callers' searches."""
+
+from app.resources import Resources
+from app.retrieval.retriever import Retriever
+from app.storage.schema import Collection
+from app.storage.search import Scope
+
+
+def retriever_of(resources: Resources, scope: Scope, collection: Collection) -> Retriever:
+    """Returns a retriever that reranks the first hits, if there is a second stage, and takes the names that aliases
+    join for one. Background work does neither and makes its own."""
+    return Retriever(resources.store, scope, resources.embedder, collection, resources.second_stage, resources.names)

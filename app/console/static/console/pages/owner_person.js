@@ -1,0 +1,116 @@
+/** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
+import { html } from "../ui.js";
+import { BASE, api, ask, key, useLoad } from "../api.js";
+import { Empty, Loaded } from "../parts/feedback.js";
+import { SourceLink } from "../parts/records.js";
+import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
+import { to } from "../route.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["Memory"]} Memory */
+/** @typedef {Schemas["Fact"]} Fact */
+/** @typedef {Schemas["ReflectionFinding"]} Finding */
+/** @typedef {{ profile: Schemas["StoredProfile"] | null, facts: Fact[], memories: Memory[], findings: Finding[], cut: boolean }} Known */
+/** What was, what is in its place, since when, and where it comes from. @typedef {{ id: string, was: string, is: string, at: string, href: string, source: Memory["source"] }} Change */
+
+const MOST = 100;
+const ROWS = 10;
+/** Below it a fact is uncertain, though nothing contradicts it. */
+const SURE = 0.5;
+/** Turns and summaries are what was said; the rest is what was made of it. */
+const SAID = new Set(["message", "summary"]);
+
+/** @param {string} user_id @param {AbortSignal} signal @returns {Promise<Known>} */
+async function load(user_id, signal) {
+  const [profile, facts, memories, findings] = await Promise.all([
+    ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id } }, signal })).catch((problem) => {
+      if (problem.status === 404) return null;
+      throw problem;
+    }),
+    ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, status: "any", limit: MOST } }, signal })),
+    ask(api.GET("/v1/memories", { params: { query: { user_id, status: "any", limit: MOST } }, signal })),
+    ask(api.GET("/v1/findings", { params: { query: { user_id, status: "open", limit: ROWS } }, signal })),
+  ]);
+  return { profile, facts: facts.items, memories: memories.items, findings: findings.items, cut: Boolean(facts.next_cursor ?? memories.next_cursor) };
+}
+
+/** @param {Fact} fact @param {number} now */
+const holds = (fact, now) => fact.status === "active" && (!fact.valid_from || Date.parse(fact.valid_from) <= now) && (!fact.valid_until || Date.parse(fact.valid_until) > now);
+
+/** Facts of the person before those about others, the latest first. @param {Fact} one @param {Fact} other */
+const byPerson = (one, other) => Number(other.subject === "@user") - Number(one.subject === "@user") || (other.valid_from ?? "").localeCompare(one.valid_from ?? "");
+
+/** Values that ended, each beside the one that followed, and memories that were replaced; the latest first.
+ * @param {Known} known @param {(fact: Fact) => string} address @param {(fact: Fact) => string} told @returns {Change[]} */
+function changes({ facts, memories }, address, told) {
+  const ended = facts.filter((fact) => fact.status === "active" && fact.valid_until && Date.parse(fact.valid_until) <= Date.now());
+  const ofFacts = ended.map((fact) => {
+    const next = facts.find((one) => one.status === "active" && one.subject === fact.subject && one.predicate === fact.predicate && one.valid_from === fact.valid_until);
+    return { id: fact.fact_id, was: told(fact), is: next ? told(next) : "", at: fact.valid_until ?? "", href: address(next ?? fact), source: (next ?? fact).source };
+  });
+  const ofMemories = memories.flatMap((memory) => {
+    const next = memory.superseded_by && memories.find((one) => one.memory_id === memory.superseded_by);
+    return next ? [{ id: memory.memory_id, was: memory.content, is: next.content, at: next.event_at ?? next.created_at, href: to("memories", [next.memory_id]), source: next.source }] : [];
+  });
+  return [...ofFacts, ...ofMemories].sort((one, other) => other.at.localeCompare(one.at));
+}
+
+/** @param {import("./owners.js").PartProps} props */
+export function Person({ id, route }) {
+  const loaded = useLoad((signal) => load(id, signal), [id], ["memory", "fact", "profile", "finding"]);
+  return html`<${Loaded} of=${loaded}>${(/** @type {Known} */ known) => html`<${Shown} id=${id} route=${route} known=${known} />`}</${Loaded}>`;
+}
+
+/** @param {{ id: string, route: import("../route.js").Route, known: Known }} props */
+function Shown({ id, route, known }) {
+  const address = (/** @type {Fact} */ fact) => to("owners", ["users", id, "facts"], { fact: fact.fact_id });
+  const told = (/** @type {Fact} */ fact) => statement(fact, known.profile?.name);
+  const now = Date.now();
+  const present = known.facts.filter((fact) => holds(fact, now)).sort(byPerson);
+  const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => other.importance - one.importance);
+  const changed = changes(known, address, told);
+  const disputed = [...known.facts.filter((fact) => fact.status === "disputed"), ...present.filter((fact) => fact.confidence < SURE)];
+  const contradicted = known.memories.filter((memory) => memory.status === "disputed");
+  const uncertain = known.findings.length + disputed.length + contradicted.length;
+  if (!known.profile && !known.facts.length && !known.memories.length) {
+    return html`<${Empty} title="Nothing is known yet. This remembers one thing:"
+      curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />`;
+  }
+  return html`<${Who} id=${id} profile=${known.profile} />
+    <div class="two">
+      <section class="box" aria-label="What holds now"><h2>What holds now</h2>
+        ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
+        <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
+          <div class="small quiet">${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
+        ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
+        ${noted.length > 0 && html`<h3>Noted of what was said</h3>`}
+        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
+          <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
+        <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
+      <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
+        ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}
+        <ul class="list">${changed.slice(0, ROWS).map((change) => html`<li key=${change.id}><a class="title" href=${change.href}>${change.is
+          ? html`<${Text} text=${change.is} long=${200} />` : html`<span class="quiet">No longer: </span><${Text} text=${change.was} long=${200} />`}</a>
+          ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s></div>`}
+          <div class="small quiet"><${Time} at=${change.at} /> · <${SourceLink} of=${change.source} /></div></li>`)}</ul></section>
+      <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
+        ${!uncertain && html`<p class="quiet">Nothing is disputed, and no finding waits.</p>`}
+        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><a class="title" href=${to("findings", [finding.finding_id])}><${Text} text=${finding.reason} long=${200} /></a>
+            <div class="small quiet"><${Tag} of=${words(finding.kind)} tone="bad" /> ${finding.evidence.map((one) => visible(one.text ?? "a record that is gone")).join(" · ")}</div></li>`)}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
+            <div class="small quiet"><${Tag} of=${fact.status === "disputed" ? "disputed" : "unsure"} tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
+            <div class="small quiet"><${Tag} of="disputed" tone="bad" /> <${SourceLink} of=${memory.source} /></div></li>`)}</ul></section></div></div>
+    ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
+}
+
+/** @param {{ id: string, profile: Schemas["StoredProfile"] | null }} props */
+function Who({ id, profile }) {
+  const pairs = /** @type {[string, string | number | null | undefined][]} */ ([
+    ["Called", profile?.name], ["Lives in", profile?.home], ["Works as", profile?.occupation], ["Age", profile?.age],
+    ["Interests", profile?.interests?.join(", ")], ["How to talk", profile?.conversation_preferences?.join(", ")],
+  ]).filter(([, value]) => value);
+  return html`<section class="box" aria-label="Who"><h2>Who</h2>
+    <dl class="facts"><div><dt>Id</dt><dd><code>${visible(id)}</code></dd></div>${pairs.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${String(value)} long=${160} /></dd></div>`)}
+      ${profile?.updated_at && html`<div><dt>Profile changed</dt><dd><${Time} at=${profile.updated_at} /></dd></div>`}</dl></section>`;
+}

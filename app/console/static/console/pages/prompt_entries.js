@@ -1,0 +1,88 @@
+/** The entries of a prompt: what was kept and what was left out, each with the turn that it comes from. */
+import { html, useEffect, useState } from "../ui.js";
+import { api, ask } from "../api.js";
+import { ProblemBox, useAction } from "../parts/feedback.js";
+import { RecordLink, SourceLink } from "../parts/records.js";
+import { Strength } from "../parts/scores.js";
+import { Tag, Text, counted, statement, words } from "../parts/text.js";
+import { to } from "../route.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["Context"]} Context */
+/** @typedef {{ text: string, source: Schemas["Source"], href: string }} Origin */
+
+const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
+  budget: "The budget was used up", section_budget: "Their section was full", limit: "Their section has enough entries",
+  duplicate: "Another entry says the same", score: "They hardly fit the query", importance: "They matter too little by now",
+});
+const ENTRY = /^- \[([^\]]+)\] (.*)$/;
+const HEADING = /^(#|<)/;
+
+/** The texts of the entries by what they are cited as: "- [3] home: Bergedorf". An entry may have several lines.
+ * @param {Context} context @returns {Map<string, string>} */
+export function entryTexts(context) {
+  const whole = [context.text ?? "", ...context.messages.map((message) => (typeof message.content === "string" ? message.content : ""))].join("\n");
+  /** @type {Map<string, string>} */
+  const texts = new Map();
+  let current = "";
+  for (const line of whole.split("\n")) {
+    const entry = ENTRY.exec(line);
+    if (entry) texts.set(current = entry[1], entry[2]);
+    else if (HEADING.test(line)) current = "";
+    else if (current) texts.set(current, `${texts.get(current)}\n${line}`);
+  }
+  return texts;
+}
+
+/** What an entry was made of, or undefined where it is no record. @param {string} id @returns {Promise<Origin> | undefined} */
+function originOf(id) {
+  if (id.startsWith("mem_")) {
+    return ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } }))
+      .then((memory) => ({ text: memory.content, source: memory.source, href: to("memories", [id]) }));
+  }
+  if (id.startsWith("fact_")) {
+    return ask(api.GET("/v1/facts/{fact_id}", { params: { path: { fact_id: id } } })).then((fact) => ({
+      text: statement(fact), source: fact.source,
+      href: to("owners", [...(fact.user_id ? ["users", fact.user_id] : ["agents", fact.agent_id ?? ""]), "facts"], { fact: id }),
+    }));
+  }
+  return undefined;
+}
+
+const RECORD = /^(mem|fact)_/;
+/** What was left out is told by its id alone: the first few are looked up at once. */
+const LOOKED_UP = 4;
+
+/** The turn that an entry comes from, when it is asked for or `atOnce`. @param {{ id: string, withText?: boolean, atOnce?: boolean }} props */
+function WhereFrom({ id, withText = false, atOnce = false }) {
+  const [origin, set] = useState(/** @type {Origin | undefined} */ (undefined));
+  const look = useAction(async () => set(await originOf(id)));
+  useEffect(() => { if (atOnce && RECORD.test(id)) look.start(); }, []);
+  if (!RECORD.test(id)) return null;
+  if (look.error?.status === 404) return html`<span class="small quiet">It is gone, or not for this key.</span>`;
+  if (!origin) return html`<button type="button" class="plain small" disabled=${look.busy} onClick=${look.start}>Where from</button><${ProblemBox} problem=${look.error} />`;
+  return html`${withText && html`<div class="whole"><${Text} text=${origin.text} long=${200} /></div>`}
+    <span class="small quiet"><${SourceLink} of=${origin.source} /> · <a href=${origin.href}>open the record</a></span>`;
+}
+
+/** @param {{ context: Context }} props */
+export function Kept({ context }) {
+  const texts = entryTexts(context);
+  return html`${context.sections.map((section) => html`<section key=${section.name}><h3>${words(section.name)} · ${counted(section.tokens, "token")}</h3>
+    <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
+      <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
+      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} /></div></li>`)}</ul></section>`)}`;
+}
+
+/** What was left out, by the reason. Those whose score is too low are many, and open when they are asked for.
+ * @param {{ items: Context["dropped"] }} props */
+export function Dropped({ items }) {
+  if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
+  const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
+  return reasons.map((reason) => {
+    const dropped = items.filter((item) => item.reason === reason);
+    return html`<details key=${reason} open=${reason !== "score"}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
+      <ul class="list">${dropped.map((item, index) => html`<li key=${item.id}><div class="entry">${RECORD.test(item.id) ? html`<${WhereFrom} id=${item.id} withText=${true} atOnce=${reason === reasons[0] && index < LOOKED_UP} /><${RecordLink} id=${item.id} />`
+        : html`<span>${words(item.id.split(":")[0])}</span>`}</div></li>`)}</ul></details>`;
+  });
+}

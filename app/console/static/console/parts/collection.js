@@ -1,0 +1,85 @@
+/** What lists of records share: the order, filters as chips, a form that adds a record, and work on several at once. */
+import { html, useState } from "../ui.js";
+import { asProblem } from "../api.js";
+import { Dialog, ProblemBox, useAction, useToast } from "./feedback.js";
+import { Icon, counted, visible, words } from "./text.js";
+
+/** @typedef {Record<string, string>} Params */
+
+/** The order of the address as the API takes it. @param {Params} params @returns {"asc" | "desc" | undefined} */
+export const orderOf = (params) => (params.order === "asc" ? "asc" : undefined);
+
+/** @param {{ params: Params, set: (given: Params) => void }} props */
+export function Order({ params, set }) {
+  return html`<label>Sort <select value=${params.order ?? ""} onChange=${(/** @type {any} */ event) => set({ order: event.target.value })}>
+    <option value="">newest first</option><option value="asc">oldest first</option></select></label>`;
+}
+
+/** The filters that are set, each with a button that takes it away. A filter that is a switch has no value to show.
+ * @param {{ params: Params, set: (given: Params) => void, names: Record<string, string>, switches?: string[] }} props `names`: the word of each filter */
+export function Chips({ params, set, names, switches = [] }) {
+  const given = Object.keys(names).filter((name) => params[name]);
+  if (!given.length) return null;
+  const none = Object.fromEntries(given.map((name) => [name, ""]));
+  return html`<ul class="chips" aria-label="Filters">${given.map((name) => html`<li key=${name} class="chip"><span>${names[name]}${!switches.includes(name) && html`: <b>${visible(words(params[name]))}</b>`}</span>
+      <button type="button" class="bare" aria-label=${`Remove the filter ${names[name]}`} onClick=${() => set({ [name]: "" })}><${Icon} of="x" /></button></li>`)}
+    ${given.length > 1 && html`<li><button type="button" class="plain small" onClick=${() => set(none)}>Remove all</button></li>`}</ul>`;
+}
+
+/** @typedef {{ name: string, label: string, value?: string, options?: string[], long?: boolean, optional?: boolean, hint?: string }} Field */
+
+/** A button that opens a form for a new record. `save` gets what was typed, without what was left empty.
+ * @param {{ title: string, fields: Field[], save: (given: Record<string, string>) => Promise<unknown> }} props */
+export function Add({ title, fields, save }) {
+  const [open, setOpen] = useState(false);
+  const run = useAction(async (/** @type {HTMLFormElement} */ form) => {
+    const given = [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value);
+    await save(Object.fromEntries(given));
+    setOpen(false);
+  });
+  const control = (/** @type {Field} */ field) => {
+    const same = { name: field.name, required: !field.optional, maxlength: 32_000 };
+    if (field.options) return html`<select name=${field.name} value=${field.value}>${field.options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select>`;
+    return field.long ? html`<textarea ...${same} dir="auto" defaultValue=${field.value ?? ""}></textarea>` : html`<input ...${same} defaultValue=${field.value ?? ""} placeholder=${field.hint ?? ""} />`;
+  };
+  return html`<button type="button" onClick=${() => setOpen(true)}><${Icon} of="plus" /> ${title}</button>
+    ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}><form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); run.start(event.target); }}>
+      ${fields.map((field) => html`<label key=${field.name}>${field.label} ${control(field)}</label>`)}<${ProblemBox} problem=${run.error} />
+      <footer><button type="button" onClick=${() => setOpen(false)}>Cancel</button><button type="submit" class="main" disabled=${run.busy}>Add</button></footer></form></${Dialog}>`}`;
+}
+
+/** The ids that are chosen in a list, and a function that chooses one or no more. @returns {[Set<string>, (id: string) => void, () => void]} */
+export function useChosen() {
+  const [chosen, set] = useState(/** @type {Set<string>} */ (new Set()));
+  const turn = (/** @type {string} */ id) => set((old) => new Set(old.has(id) ? [...old].filter((one) => one !== id) : [...old, id]));
+  return [chosen, turn, () => set(new Set())];
+}
+
+/**
+ * Does the same with several records, one after the other, and offers to take it back. What could not be done is said.
+ * @template T
+ * @param {{ does: (record: T) => Promise<unknown>, undoes: (record: T) => Promise<unknown>, noun: [string, string], done: string, onDone: () => void }} how `done`: "archived"
+ */
+export function useBulk({ does, undoes, noun, done, onDone }) {
+  const toast = useToast();
+  return useAction(async (/** @type {T[]} */ records) => {
+    /** @type {T[]} */
+    const changed = [];
+    let problem = "";
+    for (const record of records) {
+      try {
+        await does(record);
+        changed.push(record);
+      } catch (error) {
+        problem = asProblem(error).message;
+      }
+    }
+    onDone();
+    const failed = records.length - changed.length;
+    toast({ text: `${counted(changed.length, ...noun)} ${done}.${failed ? ` ${failed} could not be: ${problem}` : ""}`, bad: failed > 0,
+      undo: changed.length ? async () => {
+        for (const record of changed) await undoes(record);
+        onDone();
+      } : undefined });
+  });
+}

@@ -1,0 +1,59 @@
+/** Whose memory one looks at: a person, an agent, both or everyone. It is part of the address, and links carry it on. */
+import { api, ask, useLoad } from "../api.js";
+import { createContext, html, useContext } from "../ui.js";
+import { go, scopeOf, to } from "../route.js";
+import { visible } from "./text.js";
+
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** The first hundred of each. `every`: these are all agents. `again()` loads them anew.
+ * @typedef {{ users: Schemas["ListedUser"][], agents: Schemas["Agent"][], every: boolean, loading: boolean, again: () => void }} Known */
+
+const MOST = 100;
+const Owners = createContext(/** @type {Known} */ ({ users: [], agents: [], every: false, loading: true, again: () => {} }));
+
+/** The people and agents to choose from. The frame loads them once for all pages. @returns {Known} */
+export const useKnown = () => useContext(Owners);
+
+/** @param {{ children: unknown }} props */
+export function KnownOwners({ children }) {
+  const loaded = useLoad(async (signal) => {
+    const [users, agents] = await Promise.all([
+      ask(api.GET("/v1/users", { params: { query: { limit: MOST } }, signal })),
+      ask(api.GET("/v1/agents", { params: { query: { limit: MOST } }, signal })),
+    ]);
+    return { users: users.items, agents: agents.items, every: !agents.next_cursor };
+  }, []);
+  const { users = [], agents = [], every = false } = loaded.data ?? {};
+  return html`<${Owners.Provider} value=${{ users, agents, every, loading: loaded.loading && !loaded.data, again: loaded.again }}>${children}</${Owners.Provider}>`;
+}
+
+/** What a person or agent is called: the name, or the id where there is none. @param {string} id @param {string | null | undefined} name */
+export const called = (id, name) => (name && name.toLowerCase() !== id.toLowerCase() ? `${visible(name)} (${visible(id)})` : visible(id));
+
+/** The choices of the frame. @param {{ route: import("../route.js").Route }} props */
+export function ScopeChoice({ route }) {
+  const known = useKnown();
+  const scope = scopeOf(route);
+  const people = known.users.map((user) => ({ id: user.user_id, name: called(user.user_id, user.name) }));
+  const agents = known.agents.map((agent) => ({ id: agent.agent_id, name: called(agent.agent_id, agent.name) }));
+  return html`<div class="scope" role="group" aria-label="Whose memory">
+    <${Choice} label="Person" any="Everyone" value=${scope.user_id} options=${people} onChange=${(/** @type {string} */ id) => choose(route, "user_id", id)} />
+    <${Choice} label="Agent" any="Any agent" value=${scope.agent_id} options=${agents} onChange=${(/** @type {string} */ id) => choose(route, "agent_id", id)} /></div>`;
+}
+
+/** @param {{ label: string, any: string, value: string | undefined, options: { id: string, name: string }[], onChange: (id: string) => void }} props */
+function Choice({ label, any, value = "", options, onChange }) {
+  const listed = !value || options.some((one) => one.id === value) ? options : [{ id: value, name: visible(value) }, ...options];
+  return html`<label>${label} <select class=${value ? "chosen" : ""} value=${value} onChange=${(/** @type {any} */ event) => onChange(event.target.value)}>
+    <option value="">${any}</option>${listed.map((one) => html`<option key=${one.id} value=${one.id}>${one.name}</option>`)}</select></label>`;
+}
+
+const PAGES_OF = /** @type {const} */ ({ user_id: "users", agent_id: "agents" });
+
+/** Goes to the same page of another owner. A record that is open is left: it may be somebody else's.
+ * @param {import("../route.js").Route} route @param {"user_id" | "agent_id"} name @param {string} id */
+export function choose(route, name, id) {
+  const kind = PAGES_OF[name];
+  if (route.page === "owners" && route.rest[0] === kind) go(id ? to("owners", [kind, id, ...route.rest.slice(2)], { ...route.params, fact: "", entity: "" }) : to("owners", [], { [name]: "" }));
+  else go(to(route.page, route.page === "owners" || route.page === "operations" ? route.rest : [], { ...route.params, [name]: id, from: "" }));
+}

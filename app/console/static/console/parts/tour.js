@@ -1,0 +1,59 @@
+/** The demo in five steps: a strip above the page, in a store that `recalld demo` has filled. It stays closed once it was. */
+import { html, useState } from "../ui.js";
+import { go, to } from "../route.js";
+import { Icon } from "./text.js";
+import { useKnown } from "./scope.js";
+
+const KEPT = "recalld.tour";
+/** The model of the story's agents, which no other store has. */
+const STORY_MODEL = "demo-script";
+/** Before Mira moved. */
+const BEFORE_DAYS = 40;
+
+const before = () => new Date(Date.now() - BEFORE_DAYS * 86_400_000).toISOString().slice(0, 10);
+const MIRA = { user_id: "mira", agent_id: "" };
+
+/** @type {{ title: string, says: string, href: () => string }[]} */
+const STEPS = [
+  { title: "Who is Mira now?", says: "She moved, bought an e-bike and changed her job. What holds now stands beside what it replaced; each line leads to the words that were said.",
+    href: () => to("owners", ["users", "mira"], MIRA) },
+  { title: "Where did she live before?", says: "Facts have a time. This is what was true on a day six weeks ago: move the slider to the right and she moves to Bergedorf.",
+    href: () => to("owners", ["users", "mira", "facts"], { ...MIRA, as_of: before() }) },
+  { title: "What did a talk leave behind?", says: "Beside each turn stands what was made of it. All of it can be undone, and then what it replaced comes back.",
+    href: () => to("sessions", ["mira-has-moved"], MIRA) },
+  { title: "Why does it say that?", says: "The prompt for a question: how well each entry fits, the turn that it comes from, and what was left out and why.",
+    href: () => to("prompt", [], { query: "Where does Mira live?", user_id: "mira", agent_id: "front-desk", token_budget: 400 }) },
+  { title: "Is it healthy?", says: "How much is stored, what was recalled lately, whether the jobs run, and how fast it answers.",
+    href: () => to("overview", [], { user_id: "", agent_id: "" }) },
+];
+
+/** Whether the store holds the demo's story. @returns {boolean} */
+export const useIsDemo = () => useKnown().agents.some((agent) => agent.model === STORY_MODEL);
+
+/** Whether the strip is shown, and a function that opens or closes it. @returns {[boolean, (open: boolean) => void]} */
+export function useTour() {
+  const [open, set] = useState(localStorage.getItem(KEPT) !== "closed");
+  return [open, (wanted) => {
+    localStorage.setItem(KEPT, wanted ? "open" : "closed");
+    set(wanted);
+  }];
+}
+
+/** @param {{ onClose: () => void }} props */
+export function Tour({ onClose }) {
+  const [step, set] = useState(-1);
+  const demo = useIsDemo();
+  if (!demo) return null;
+  // The address is read before the strip draws again: the link of the next step has another one by then.
+  const open = (/** @type {number} */ index) => (/** @type {Event} */ event) => {
+    event.preventDefault();
+    go(STEPS[index].href());
+    set(index);
+  };
+  const next = STEPS[step + 1];
+  return html`<section class="tour" aria-label="The demo in five steps">
+    <ol>${STEPS.map((one, index) => html`<li key=${one.title}><a href=${one.href()} aria-current=${index === step ? "step" : undefined} onClick=${open(index)}>${one.title}</a></li>`)}</ol>
+    <button type="button" class="bare" aria-label="Close" onClick=${onClose}><${Icon} of="x" /></button>
+    <p role="status">${step < 0 ? "This store holds a story: a bicycle workshop's memory of eight weeks, everybody in it invented. Five steps show what it knows." : STEPS[step].says}
+      ${next && html` <a href=${next.href()} onClick=${open(step + 1)}>${step < 0 ? "Begin" : "Next"}: ${next.title}</a>`}</p></section>`;
+}

@@ -1,0 +1,151 @@
+"""What a query expects of memory, by a few fitted numbers: whether it asks for anything, whether what it needs is among
+the nearest entries, and whether entries that are still to come are needed. Pure functions.
+
+A budget is a limit, not a target: "thanks!" needs nothing, and most questions are answered by the first 400 tokens. The
+numbers are in `packing_weights.py`, fitted by `scripts/fit_packing.py`; figures: docs/concepts/context.md.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import exp, inf, log, log1p
+
+from app.context.candidates import Candidate
+from app.context.packing_weights import PackingWeights
+from app.retrieval.query_evidence import QueryEvidence
+from app.storage.text import is_question
+
+AMONG = 10
+"""The number of best scores that are compared: if the tenth is nearly as good as the first, none stands out."""
+NEAREST_TOKENS = 450
+"""Most tokens of the nearest entries. A query that nothing surely answers gets no more."""
+ALL_WORDS, RARE = 0.99, 0.5
+"""The share of the query's words that is all of them, and the weight of one that is rare."""
+LEAST_DOCUMENTS = 8
+"""Of fewer documents the median says nothing, and all of them take hardly any room."""
+LEAST_SCORE, STEP_TOKENS = 1e-4, 50
+TOLD_FACTOR = 30
+"""Chosen so that 2,000 tokens of `layout: cached` lose less than .02 of what is needed: docs/concepts/context.md."""
+
+
+def stop_rule(
+    query: str,
+    evidence: Sequence[QueryEvidence],
+    weights: PackingWeights,
+    items: Sequence[Candidate],
+    *,
+    dated: bool = False,
+    told: float = 0.0,
+) -> Callable[[int, int, int], bool]:
+    """Returns what says, before item `at`, whether enough is packed: at once if the query asks for nothing, after the
+    nearest entries if nothing surely answers it, and else when what is left is unlikely to be needed.
+
+    `told`: the part of all scores that parts of the prompt have which a model caches. The more of what was found stands
+    there, the likelier another entry has to be needed: the model reads it anew each time."""
+    scores = [item.score or 0.0 for item in items]
+    asked = Asked(query, evidence, scores, dated)
+    if not asks(asked, weights):
+        return lambda at, tokens, cost: True
+    most = inf if needs_more(asked, weights) else NEAREST_TOKENS
+    rest = Rest(scores, replace(weights, least_rest=weights.least_rest * (1 + TOLD_FACTOR * told)))
+    return lambda at, tokens, cost: at > 0 and (tokens + cost > most or not rest.is_needed(at, tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of a query before anything is packed."""
+
+    query: str
+    evidence: Sequence[QueryEvidence]
+    """What each searched collection that has documents has of it."""
+    scores: Sequence[float]
+    """Of all entries that compete."""
+    dated: bool = False
+    """Whether it names a time. What asks for a time asks for something."""
+
+
+def asks(asked: Asked, weights: PackingWeights) -> bool:
+    """Returns whether the query asks for anything that memory may have.
+
+    A question does, and so does what names a time. So does what an entry has every word of, such as a name: "ok" may
+    be in many entries and is not rare."""
+    if asked.dated or is_question(asked.query) or any(_has_all(one) for one in asked.evidence):
+        return True
+    of_vectors = [one for one in asked.evidence if one.margin is not None]
+    if not of_vectors or len(of_vectors) < len(asked.evidence):
+        return True
+    likely = max(_sigmoid(asks_features(asked.query, one, asked.scores), weights.asks) for one in of_vectors)
+    return likely >= weights.least_asks
+
+
+def _has_all(evidence: QueryEvidence) -> bool:
+    return evidence.best >= ALL_WORDS and evidence.covered >= RARE
+
+
+def asks_features(query: str, evidence: QueryEvidence, scores: Sequence[float]) -> list[float]:
+    """Returns the features of `asks`: a greeting is short, is no question, has few rare words that memory has, and lies
+    as near to one entry as to the next."""
+    best = max(scores, default=0.0)
+    size = log1p(len(query.encode("utf-8", "surrogatepass")))
+    return [
+        evidence.margin or 0.0,
+        log1p(evidence.words),
+        evidence.covered,
+        _logit(best),
+        float(is_question(query)),
+        size,
+    ]
+
+
+def needs_more(asked: Asked, weights: PackingWeights) -> bool:
+    """Returns whether a query may need more than the nearest entries."""
+    if not asked.evidence:
+        return True
+    most = max(asked.evidence, key=lambda one: one.covered)
+    return _sigmoid(more_features(most, asked.scores), weights.more) >= weights.least_more
+
+
+def more_features(evidence: QueryEvidence, scores: Sequence[float]) -> list[float]:
+    """Returns the features of `needs_more`: the words that memory has of the query, and how far the best entries stand
+    out. Where one does, it is packed first; where none does, what was asked was hardly ever said."""
+    best = [*sorted(scores, reverse=True)[:AMONG], *[0.0] * AMONG]
+    stands_out = _logit(best[0]) - _logit(best[AMONG - 1])
+    sizes = log1p(evidence.covered), log1p(evidence.words), log1p(evidence.count)
+    return [evidence.best, *sizes, _logit(best[0]), stands_out]
+
+
+class Rest:
+    """The entries of a prompt in the order of packing, as far as they are still to come."""
+
+    def __init__(self, scores: Sequence[float], weights: PackingWeights) -> None:
+        self._scores, self._weights = scores, weights
+        self._sums, self._largest = [0.0], [0.0]
+        for score in reversed(scores):
+            self._sums.append(self._sums[-1] + score)
+            self._largest.append(max(self._largest[-1], score))
+
+    def is_needed(self, at: int, tokens: int) -> bool:
+        """Returns whether an entry from `at` on is likely to be needed. `tokens`: of the entries before."""
+        return _sigmoid(self.features(at, tokens), self._weights.rest) >= self._weights.least_rest
+
+    def features(self, at: int, tokens: int) -> list[float]:
+        """Returns the features of `is_needed`: the scores of what is to come, and what stands there already."""
+        left, largest = self._sums[len(self._scores) - at], self._largest[len(self._scores) - at]
+        whole, best = max(self._sums[-1], LEAST_SCORE), max(self._largest[-1], LEAST_SCORE)
+        return [
+            log1p(tokens / STEP_TOKENS),
+            log(left + LEAST_SCORE),
+            log(left / whole + LEAST_SCORE),
+            log(largest / best + LEAST_SCORE),
+            log1p(at),
+        ]
+
+
+def _sigmoid(features: Sequence[float], weights: Sequence[float]) -> float:
+    """Returns the probability. The last weight is the constant."""
+    odds = sum(feature * weight for feature, weight in zip(features, weights, strict=False)) + weights[-1]
+    return 1 / (1 + exp(-max(-50.0, min(50.0, odds))))
+
+
+def _logit(score: float) -> float:
+    bounded = min(max(score, LEAST_SCORE), 1 - LEAST_SCORE)
+    return log(bounded / (1 - bounded))

@@ -1,0 +1,57 @@
+"""Interactions that were recorded of a user, such as "Asked about an invoice": the last ones are told at a session's
+start, and others compete with the agent's past actions. They are those with the agent of the context, and those that a
+caller recorded for all agents: what a user said to another agent is not told."""
+
+from dataclasses import replace
+
+from app.context.candidates import Candidate, SourceRequest
+from app.core.clock import rfc3339
+from app.core.work import off_loop
+from app.facts.keys import USER, USERS
+from app.facts.outdated import Utterance
+from app.profiles.overlap import shares
+from app.profiles.users import recorded_interactions
+from app.storage.repository import Repository
+from app.storage.schema import Doc
+from app.storage.text import content_hash
+
+MOST = 0.4
+"""The score of an interaction that has all words of the query: that of a lesson, which is ranked by words, too."""
+
+
+async def interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
+    Nobody knows their trust, so there are none for a request that demands some."""
+    body = request.body
+    if body.user_id is None or body.min_trust is not None:
+        return []
+    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
+    until = body.as_of or rfc3339(request.now)
+    recorded = [] if user is None else await recorded_interactions(user, request.scope)
+    happened = [one for one in recorded if _is_told(one, body.agent_id) and one["timestamp"] <= until]
+    happened.sort(key=lambda one: one["timestamp"], reverse=True)
+    return [_item(one) for one in happened]
+
+
+def _is_told(interaction: Doc, agent_id: str) -> bool:
+    """Returns whether an agent may be told of it. Older releases stored no `agent_id` at all, also of what a session
+    with another agent left behind: that is told to nobody."""
+    return "agent_id" in interaction and interaction["agent_id"] in {None, agent_id}
+
+
+def _item(interaction: Doc) -> Candidate:
+    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
+    at, summary, outcome = (interaction[name] for name in ("timestamp", "summary", "outcome"))
+    text = summary if outcome is None else f"{summary} → {outcome}"
+    said = Utterance(at, USER)
+    prefix = f"{at[:10]} interaction: "
+    name = content_hash(f"{at} {text}")
+    return Candidate(f"interaction:{name}", "interaction", text, None, prefix, place=(at, 0), said=said, compared=True)
+
+
+async def matching_interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the interactions that share words with the query, best first."""
+    items = await interactions(request)
+    parts = await off_loop(sum(len(item.text) for item in items), shares, request.body.query, [i.text for i in items])
+    found = [replace(item, score=MOST * part) for item, part in zip(items, parts, strict=True) if part]
+    return sorted(found, key=lambda item: -(item.score or 0.0))

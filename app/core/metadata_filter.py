@@ -1,0 +1,239 @@
+"""Filters on metadata, as callers send them: plain values, operators on a field, and AND, OR and NOT around filters.
+
+    {"topic": "billing", "priority": {"gte": 3, "lt": 9}}
+    {"OR": [{"food": {"in": ["sushi", "soup"]}}, {"NOT": {"place": {"exists": true}}}]}
+
+The names are those of mem0: its callers send these filters as they are. A value is compared as a whole, an object too:
+`{"size": {"w": 3}}` asks for exactly this object. An object of operators alone is no value, and where operators stand
+deeper, the names above them lead to the field: `{"size": {"w": {"gte": 3}}}`. `eq` compares with any object, also with
+one whose keys look like operators.
+
+`matches` defines what a filter means. `memories/narrowing.py` says which part of it the store can decide.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import ge, gt, le, lt
+from typing import Any, TypeAlias
+
+import orjson
+
+MOST_CONDITIONS, DEEPEST = 256, 8
+"""Conditions of one filter, each value of a list counted; and filters within AND, OR and NOT within each other."""
+
+_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
+OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "not_in", "contains", "icontains", "exists")
+LOGIC = ("AND", "OR", "NOT")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """The value at `path` of the metadata, compared by an operator. `values`: one, or those of `in` and `nin`."""
+
+    path: tuple[str, ...]
+    operator: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    parts: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    parts: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoneOf:
+    parts: tuple["Condition", ...]
+
+
+Condition: TypeAlias = Compare | AllOf | AnyOf | NoneOf
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+def condition_of(entries: Mapping[str, Any]) -> AllOf:
+    """Returns a filter that was checked already, or raises ValueError with the rule that it breaks."""
+    condition = _of_object(entries, 0)
+    if (count := _size(condition)) > MOST_CONDITIONS:
+        raise ValueError(
+            f"has {count} conditions, with each value of `in` and `nin` counted: at most {MOST_CONDITIONS}"
+        )
+    return condition
+
+
+def _size(condition: Condition) -> int:
+    return len(condition.values) if isinstance(condition, Compare) else sum(map(_size, condition.parts))
+
+
+def _of_object(entries: Mapping[str, Any], depth: int) -> AllOf:
+    if depth > DEEPEST:
+        raise ValueError(f"has AND, OR and NOT nested deeper than {DEEPEST} levels")
+    parts: list[Condition] = []
+    for name, value in entries.items():
+        if name in LOGIC:
+            parts.append(_logical(name, value, depth))
+            continue
+        # {"or": "Oregon"} and {"in": 3} ask for entries of these names
+        if isinstance(value, dict | list) and not _is_comparison(value):
+            if (meant := name.removeprefix("$").upper()) in (*LOGIC, "NOR"):
+                raise ValueError(f"has no operator `{name}`: did you mean `{'NOT' if meant == 'NOR' else meant}`?")
+            if (meant := meant.lower()) in OPERATORS:
+                raise ValueError(
+                    f'has the operator `{name}` without a field: it goes below one, as in {{"topic": {{"{meant}": …}}}}'
+                )
+        parts += _of_field((name,), value)
+    return AllOf(tuple(parts))
+
+
+def _logical(name: str, value: Any, depth: int) -> Condition:
+    filters = [value] if name == "NOT" and isinstance(value, dict) else value
+    if not isinstance(filters, list) or not filters or not all(isinstance(each, dict) and each for each in filters):
+        takes = "a filter or a list of filters" if name == "NOT" else "a list of filters"
+        raise ValueError(f'has `{name}` with something else than {takes}, as in {{"{name}": [{{"topic": "billing"}}]}}')
+    parts = tuple(_of_object(each, depth + 1) for each in filters)
+    return AllOf(parts) if name == "AND" else AnyOf(parts) if name == "OR" else NoneOf(parts)
+
+
+def _is_comparison(value: Any) -> bool:
+    """Returns whether an object has operators and nothing else."""
+    return isinstance(value, dict) and bool(value) and all(name in OPERATORS for name in value)
+
+
+def _of_field(path: tuple[str, ...], value: Any) -> list[Condition]:
+    if _is_comparison(value):
+        return [_compared(path, name, wanted) for name, wanted in value.items()]
+    if not isinstance(value, dict) or not _has_operator(value):
+        return [Compare(path, "eq", (value,))]
+    for name in value:
+        if _looks_like_operator(name):
+            raise ValueError(_misplaced(path, name))
+    return [condition for name, below in value.items() for condition in _of_field((*path, name), below)]
+
+
+def _has_operator(value: Mapping[str, Any]) -> bool:
+    return any(
+        _looks_like_operator(name) or (isinstance(below, dict) and _has_operator(below))
+        for name, below in value.items()
+    )
+
+
+def _looks_like_operator(name: str) -> bool:
+    return name.startswith("$") or name.lower() in OPERATORS or name.upper() in LOGIC
+
+
+def _misplaced(path: tuple[str, ...], name: str) -> str:
+    plain = name.removeprefix("$").lower()
+    if name in OPERATORS:
+        fault = f"has the operator `{name}` of `{path[-1]}` beside other keys"
+    elif plain in OPERATORS:
+        fault = f"has no operator `{name}`: did you mean `{plain}`?"
+    elif plain.upper() in LOGIC:
+        fault = f"has `{name}` below `{path[-1]}`: `{plain.upper()}` goes around filters, as in "
+        fault += '{"NOT": {"topic": "billing"}}'
+    else:
+        fault = f"has no operator `{name}`: there are {', '.join(OPERATORS)}"
+    return f'{fault}. To compare with an object that has this key, write {{"{path[-1]}": {{"eq": {{…}}}}}}'
+
+
+def _compared(path: tuple[str, ...], operator: str, wanted: Any) -> Compare:
+    operator = "nin" if operator == "not_in" else operator
+    takes = None
+    if operator in ("in", "nin"):
+        if not isinstance(wanted, list) or not wanted:
+            takes = "a list of values"
+    elif operator in _ORDERS:
+        if isinstance(wanted, bool) or not isinstance(wanted, int | float | str):
+            takes = "a number or a text"
+    elif operator == "icontains":
+        takes = None if isinstance(wanted, str) else "a text"
+    elif operator == "exists":
+        takes = None if isinstance(wanted, bool) else "true or false"
+    if takes is not None:
+        raise ValueError(f"has `{operator}` of `{path[-1]}` with something else than {takes}")
+    return Compare(path, operator, tuple(wanted) if operator in ("in", "nin") else (wanted,))
+
+
+# --- Meaning ----------------------------------------------------------------------------------------------------------
+
+
+def matches(condition: Condition, metadata: Mapping[str, Any]) -> bool:
+    """Returns whether the metadata matches. What is missing matches `ne`, `nin`, `exists: false` and NOT alone."""
+    match condition:
+        case AllOf(parts):
+            return all(matches(part, metadata) for part in parts)
+        case AnyOf(parts):
+            return any(matches(part, metadata) for part in parts)
+        case NoneOf(parts):
+            return not any(matches(part, metadata) for part in parts)
+        case Compare(path, operator, values):
+            return _holds(operator, _value_at(metadata, path), values)
+
+
+def _value_at(metadata: Mapping[str, Any], path: Sequence[str]) -> Any:
+    value: Any = metadata
+    for name in path:
+        value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+    return value
+
+
+def _holds(operator: str, value: Any, wanted: tuple[Any, ...]) -> bool:
+    missing = value is _MISSING
+    if operator == "exists":
+        return missing is not wanted[0]
+    if operator in ("ne", "nin"):
+        return missing or not _equals_any(value, wanted)
+    if missing:
+        return False
+    if operator in ("eq", "in"):
+        return _equals_any(value, wanted)
+    if operator in _ORDERS:
+        return _comparable(value, wanted[0]) and _ORDERS[operator](value, wanted[0])
+    return _contains(value, wanted[0], any_case=operator == "icontains")
+
+
+def _equals_any(value: Any, wanted: tuple[Any, ...]) -> bool:
+    stored = canonical(value)
+    return any(stored == canonical(each) for each in wanted)
+
+
+def _comparable(value: Any, wanted: Any) -> bool:
+    """Returns whether both are numbers or both are texts. A number is neither more nor less than a text."""
+    if isinstance(wanted, str):
+        return isinstance(value, str)
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _contains(value: Any, wanted: Any, *, any_case: bool) -> bool:
+    """Returns whether a text has the wanted one in it, or a list has an equal item."""
+    if any_case:
+        value, wanted = _folded(value), wanted.casefold()
+    if isinstance(value, str):
+        return isinstance(wanted, str) and wanted in value
+    return isinstance(value, list) and any(canonical(item) == canonical(wanted) for item in value)
+
+
+def _folded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [item.casefold() if isinstance(item, str) else item for item in value]
+    return value.casefold() if isinstance(value, str) else value
+
+
+def canonical(value: Any) -> bytes:
+    """Returns the same bytes for equal JSON values: 1.0 and 1 are equal, and so are objects in any order of keys. 1 and
+    true are not."""
+    return orjson.dumps(_plain(value), option=orjson.OPT_SORT_KEYS)
+
+
+def _plain(value: Any) -> Any:
+    """Returns the value with whole floats as integers: 1.0 and 1 are the same JSON number."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value

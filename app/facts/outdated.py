@@ -1,0 +1,196 @@
+"""Which texts state a value that has since been replaced, and the order of hits that follows from it.
+
+"I live in Oslo" is out of date once the home is Bergen: the value was learned from it, or whom the fact is about said
+it before the present value began. This is worked out when it is read, so the answer holds for any time.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from app.core.caches import kept
+from app.core.language import STOP_WORDS, Letters, is_unspaced, words
+from app.facts.keys import PREDICATES, USER, group_of_field, key_of
+from app.facts.replaced import ReplacedValue, replaced_values
+from app.facts.repository import FactRepository, View
+from app.facts.schemas import FACTS
+from app.retrieval.retriever import Hit
+from app.retrieval.time_expressions import read_interval
+from app.storage.protocol import Store
+from app.storage.schema import Absent, Doc, Eq, In, Not, Or, both
+from app.storage.search import ANY_AGENT, Partition, Scope
+
+LEAST_LETTERS = 4
+"""A value of fewer letters, such as "vet" or "no", may be any word of a text. Texts that it was learned from are marked
+all the same. Where words are written without spaces, two characters are enough."""
+A_DAY = datetime(2026, 1, 1, tzinfo=UTC)
+"""Any day: of a value only whether it names a time is asked."""
+MOST_GROUPS = 60
+MOST_SESSIONS = 60
+MOST_ROWS = 500
+
+USER_ROLE = "user"
+"""The role of the user's messages; also the name of a speaker whose message had none."""
+
+
+class Utterance(NamedTuple):
+    """When a text was said (RFC 3339), by whom, and in which session. `by`: as subjects of facts are compared, "@user"
+    for the user; None if it is nobody's word, such as an assistant's or an agent's."""
+
+    at: str
+    by: str | None
+    session: str | None = None
+
+    @classmethod
+    def in_memory(cls, doc: Doc) -> "Utterance":
+        """Returns it of a memory. What a caller stored for a user, or was learned of one, counts as the user's word."""
+        source = doc["source"]
+        role, name = source.get("role"), source.get("speaker")
+        if doc["user_id"] is None or role not in (None, USER_ROLE) or name == "assistant":
+            by = None
+        else:
+            by = USER if name in (None, USER_ROLE) else key_of(name)
+        return cls(doc["event_at"] or doc["created_at"], by, source.get("session_id"))
+
+
+def outdated(
+    text: str, memory_id: str | None, said: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
+) -> list[ReplacedValue]:
+    """Returns the replaced values that a text states, one for each fact.
+
+    Args:
+        text: The text.
+        memory_id: The id of the memory that has it, if it is one.
+        said: When and by whom it was said, if that is known.
+        values: The replaced values.
+        names: The names of the user.
+    """
+    standing, found = Letters.of(text), dict[str, ReplacedValue]()
+    for value in values:
+        if standing.place_of(value.present_letters) is not None:
+            continue  # "I moved from Oslo to Bergen" is up to date
+        learned = memory_id in value.learned_from
+        if learned or (
+            said is not None
+            and said.at < value.begun
+            and _is_subject(said.by, value.subject, names)
+            and telling(value.earlier["object"])
+            and standing.place_of(value.letters) is not None
+        ):
+            found.setdefault(value.present["group_id"], value)
+    return list(found.values())
+
+
+@kept(1 << 20, longest=256)
+def telling(value: str) -> bool:
+    """Returns whether a value is more than a number, a time or a short common word, so that a text that has its words
+    probably means it: "Oslo" and "book shop" are, "42", "Wednesday", "it" and "vet" are not."""
+    said = [word for word in words(value) if word not in STOP_WORDS and not any(map(str.isdigit, word))]
+    letters = "".join(said)
+    if len(letters) < (2 if is_unspaced(letters) else LEAST_LETTERS):
+        return False
+    return read_interval(value, A_DAY) is None
+
+
+def _is_subject(by: str | None, subject: str, names: Sequence[str]) -> bool:
+    """Returns whether a text is the word of whom a fact is about."""
+    if by is None or by == subject:
+        return by is not None
+    own = {*words(by)}
+    return subject == USER and bool(own) and any(own <= {*words(name)} for name in names)
+
+
+async def values_behind(
+    facts: FactRepository,
+    user_id: str | None,
+    said: Iterable[Utterance | None],
+    as_of: str,
+    known_at: str | None = None,
+    more: Iterable[str] = (),
+) -> list[ReplacedValue]:
+    """Returns the values that were replaced by `as_of`, as far as that was known at `known_at` (None: now): of the
+    user's own fields, of `more` groups of facts, and of what was learned in the sessions in which something was `said`.
+    Of more than `MOST_GROUPS` the first ones count, in this order."""
+    own = [] if user_id is None else [group_of_field(user_id, name) for name in PREDICATES]
+    sessions = [one.session for one in said if one is not None and one.session is not None]
+    groups = tuple(dict.fromkeys([*own, *more, *await _groups_learned(facts, sessions)]))[:MOST_GROUPS]
+    if not groups:
+        return []
+    rows = await facts.find(both(In("group_id", groups), View(None, known_at).written()), limit=MOST_ROWS)
+    return replaced_values(rows, as_of, known_at)
+
+
+async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> list[str]:
+    """Returns the groups of the single-valued facts that were learned in these sessions and have ended."""
+    named = tuple(dict.fromkeys(sessions))[:MOST_SESSIONS]
+    if not named:
+        return []
+    ended = Or((Not(Absent("valid_until")), Not(Absent("known_until"))))
+    learned = both(In("source.session_id", named), Eq("cardinality", "one"), Eq("standing", "held"), ended)
+    return [fact["group_id"] for fact in await facts.find(learned, limit=MOST_ROWS)]
+
+
+# --- The order of hits ------------------------------------------------------------------------------------------------
+
+
+async def present_first(store: Store, scope: Scope, user_id: str | None, hits: Sequence[Hit], at: str) -> list[Hit]:
+    """Returns the hits of a search of memories, each that states a replaced value behind the one that states the
+    present value.
+
+    "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", which it replaced, so it gets
+    that one's place and score: its own one, not what that one may have got from a third. Only hits are moved: none is
+    added or left out. Without a user nothing is moved.
+    """
+    if user_id is None or len(hits) < 2:
+        return list(hits)
+    there = await store.scope_facts(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
+    if not there.count:
+        return list(hits)
+    said = [Utterance.in_memory(hit.doc) for hit in hits]
+    values = await values_behind(FactRepository(store, scope), user_id, said, at)
+    if not values:
+        return list(hits)
+    pairs = list[tuple[int, int]]()
+    for place, old in enumerate(hits):
+        for value in outdated(old.doc["content"], old.doc["memory_id"], said[place], values, [user_id]):
+            later = range(place + 1, len(hits))
+            present = next((each for each in later if _states(hits[each].doc, value)), None)
+            if present is not None:
+                pairs.append((place, present))
+    return raised_over(hits, pairs)
+
+
+def raised_over(hits: Sequence[Hit], pairs: Iterable[tuple[int, int]]) -> list[Hit]:
+    """Returns the hits, each that replaced others with at least the score of the best of them, and before it. Scores
+    fall from hit to hit. `pairs`: the places of a replaced hit and of the one that replaced it."""
+    over: dict[int, set[int]] = {}
+    for old, new in pairs:
+        if old < new:
+            over.setdefault(new, set()).add(old)
+    ranked = [_raised(hit, hits[min(over[at])].score) if at in over else hit for at, hit in enumerate(hits)]
+    order = sorted(range(len(hits)), key=lambda at: (-ranked[at].score, -len(over.get(at, ()))))
+    return [ranked[at] for at in order]
+
+
+def _raised(hit: Hit, score: float) -> Hit:
+    """Returns the hit with at least this score. What an explanation adds up to is raised with it."""
+    if score <= hit.score:
+        return hit
+    why = hit.explanation
+    if why is not None:
+        gained = round(_log_odds(score) - _log_odds(hit.score), 4)
+        why = replace(why, contributions={**why.contributions, "present_value": gained})
+    return hit._replace(score=score, explanation=why)
+
+
+def _log_odds(probability: float) -> float:
+    bounded = min(max(probability, 1e-6), 1 - 1e-6)
+    return math.log(bounded / (1 - bounded))
+
+
+def _states(memory: Doc, value: ReplacedValue) -> bool:
+    """Returns whether a memory states the present value: it has its words, or the value was learned from it."""
+    learned = memory["memory_id"] in (value.present["source"].get("memory_ids") or ())
+    return learned or Letters.of(memory["content"]).place_of(value.present_letters) is not None

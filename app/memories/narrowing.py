@@ -1,0 +1,99 @@
+"""Filters of memories by tags and metadata, the same in searches, contexts, lists, deletions and policies.
+
+The store compares digests of metadata entries, so it can decide `eq`, `ne`, `in` and `nin` of an entry. It cannot
+decide `gte`, `contains` or what lies deeper. `Narrowing.where` is what it can decide of the whole filter: no memory
+that matches is left out. `Narrowing.keep` then decides, from the metadata itself.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+from pydantic import Field
+from typing_extensions import TypeAliasType
+
+from app.core.metadata_filter import AllOf, Compare, Condition, NoneOf, condition_of, matches
+from app.core.schemas import MetadataFilter, Schema
+from app.memories.records import metadata_term
+from app.memories.schemas import Tags
+from app.storage.schema import And, Doc, Filter, Has, Not, Or, both
+
+TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])
+Keep: TypeAlias = Callable[[Doc], bool]
+
+
+class Narrowed(Schema):
+    """What a request asks of the tags and the metadata of memories."""
+
+    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has these tags.")
+    tags_match: TagsMatch = Field("any", description="`any`: has at least one of `tags`. `all`: has each of them.")
+    exclude_tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has none of these.")
+    metadata: MetadataFilter | None = Field(
+        None,
+        description='Values, operators and logic: `{"topic": "billing", "priority": {"gte": 3}}`, `{"OR": [{"topic": '
+        '"billing"}, {"NOT": {"seen": {"exists": true}}}]}`. Operators: eq, ne, gt, gte, lt, lte, in, nin, contains, '
+        "icontains, exists.",
+    )
+
+    def narrowing(self) -> "Narrowing":
+        """Returns the filter of the request's tags and metadata."""
+        tags = by_tags(self.tags, self.tags_match, self.exclude_tags)
+        metadata = by_metadata(self.metadata)
+        return Narrowing(both(tags, metadata.where), metadata.keep)
+
+
+class Narrowing(NamedTuple):
+    """A filter in two steps: what the store decides, and what is decided from a document that it let through (None:
+    nothing more)."""
+
+    where: Filter
+    keep: Keep | None
+
+
+def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str] | None) -> Filter:
+    """Returns the filter for memories that have the tags, any or all, and none of those excluded."""
+    has = tuple(Has("tags", tag) for tag in tags or ())
+    wanted = Or(has) if match == "any" and has else And(has)
+    return both(wanted, *(Not(Has("tags", tag)) for tag in excluded or ()))
+
+
+def by_metadata(entries: Mapping[str, Any] | None) -> Narrowing:
+    """Returns the filter for documents with a field `metadata` and its digests in `metadata_terms`."""
+    if not entries:
+        return Narrowing(And(), None)
+    condition = condition_of(entries)
+    where = _stored(condition) or And()
+    return Narrowing(
+        where, None if _is_stored(condition) else lambda doc: matches(condition, doc.get("metadata") or {})
+    )
+
+
+def _is_stored(condition: Condition) -> bool:
+    """Returns whether the store can decide all of the condition."""
+    if isinstance(condition, Compare):
+        return len(condition.path) == 1 and condition.operator in ("eq", "ne", "in", "nin")
+    return all(map(_is_stored, condition.parts))
+
+
+def _stored(condition: Condition, *, negated: bool = False) -> Filter | None:
+    """Returns a filter that lets through whatever matches the condition, or does not match it if `negated`. None: only
+    one that lets everything through.
+
+    Of `AllOf(a, b)` where the store cannot decide b, it is that of a; of `AnyOf(a, b)` it is None.
+    """
+    if isinstance(condition, Compare):
+        if not _is_stored(condition):
+            return None
+        terms = tuple(Has("metadata_terms", metadata_term(condition.path[0], value)) for value in condition.values)
+        has = terms[0] if len(terms) == 1 else Or(terms)
+        return Not(has) if negated is (condition.operator in ("eq", "in")) else has
+    # "not all of a and b" is "any of not a and not b", and "none of a and b" is "all of not a and not b"
+    if isinstance(condition, NoneOf):
+        negated = not negated
+        all_hold = negated
+    else:
+        all_hold = isinstance(condition, AllOf) is not negated
+    stored = [_stored(part, negated=negated) for part in condition.parts]
+    known = tuple(part for part in stored if part is not None)
+    if all_hold:
+        return And(known)
+    return None if len(known) < len(stored) else Or(known)

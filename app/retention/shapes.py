@@ -1,0 +1,87 @@
+"""Whether a stored document, or one that an import brings, is a record as callers see it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from app.actions import schemas as actions
+from app.core.clock import parse_rfc3339
+from app.core.schemas import identifier
+from app.facts import schemas as facts
+from app.memories import schemas as memories
+from app.memories.models import AGENTS, MEMORIES
+from app.procedures import schemas as procedures
+from app.profiles.schemas import Agent, render_agent
+from app.sessions import schemas as sessions
+from app.storage.protocol import Finding, Store
+from app.storage.records import DAMAGED
+from app.storage.repository import ItemType, pages, require_fit
+from app.storage.schema import Collection, Doc, value_at
+from app.storage.search import Scope
+from app.tasks import schemas as tasks
+
+LARGEST = 2**63 - 2
+"""The largest number of a message or checkpoint, version or count: the next one has to fit into 64 bits, too."""
+PAGE = 500
+_OTHER_IDS = ("agent_id", "user_id", "session_id", "task_id")
+
+_SHAPES: Mapping[str, tuple[Callable[[Doc], Doc], ItemType]] = {
+    MEMORIES.name: (lambda doc: memories.render(doc, doc["importance"]), memories.Memory),
+    facts.FACTS.name: (facts.render, facts.Fact),
+    sessions.SESSIONS.name: (sessions.render, sessions.Session),
+    sessions.MESSAGES.name: (sessions.render_message, sessions.Message),
+    tasks.TASKS.name: (tasks.render, tasks.Task),
+    tasks.CHECKPOINTS.name: (tasks.render_checkpoint, tasks.Checkpoint),
+    actions.ACTIONS.name: (actions.render, actions.Action),
+    procedures.PROCEDURES.name: (procedures.render, procedures.Procedure),
+    AGENTS.name: (lambda doc: render_agent(doc, Scope(doc["tenant_id"])), Agent),
+}
+
+
+def fault_in(collection: Collection, doc: Doc) -> str | None:
+    """Returns why a document is no record of its kind, such as `created_at is no time`, or None."""
+    for name, kind in collection.fields.items():
+        value = value_at(doc, name)
+        if kind == "time" and isinstance(value, str) and not _is_time(value):
+            return f"{name} is no time"
+    place = doc.get(collection.order)
+    if collection.place is int and not (type(place) is int and 0 <= place <= LARGEST):
+        return f"{collection.order} is no number of a {collection.noun}"
+    for name, value in (*doc.items(), ("source.message_seq", value_at(doc, "source.message_seq"))):
+        if type(value) is int and not (1 if name == "version" else -LARGEST) <= value <= LARGEST:
+            return f"{name} is too small or too large"
+    if collection.name in _SHAPES:
+        for name in (collection.id_field, *_OTHER_IDS):
+            if doc.get(name) is not None and not _is_id(doc[name]):
+                return f"{name} is no id"
+        render, shape = _SHAPES[collection.name]
+        try:
+            require_fit(render(doc), shape)
+        except DAMAGED as error:
+            return f"is no {collection.noun}: {type(error).__name__}"
+    return None
+
+
+def _is_time(value: str) -> bool:
+    try:
+        return parse_rfc3339(value) is not None
+    except ValueError:
+        return False
+
+
+def _is_id(value: object) -> bool:
+    try:
+        return isinstance(value, str) and bool(identifier(value))
+    except ValueError:
+        return False
+
+
+async def unfit(store: Store, collections: Sequence[Collection]) -> list[Finding]:
+    """Returns for each kind the finding of `recalld doctor` about records that cannot be read. Reads every record."""
+    findings: list[Finding] = []
+    for collection in (one for one in collections if one.name in _SHAPES):
+        faults: list[str] = []
+        async for docs in pages(partial(store.find, collection, None), collection, PAGE):
+            looked_at = [(doc[collection.id_field], fault_in(collection, doc)) for doc in docs]
+            faults += [f"{doc_id} {fault}" for doc_id, fault in looked_at if fault is not None]
+        findings.append(Finding.of(f"{collection.name}: records", faults))
+    return findings

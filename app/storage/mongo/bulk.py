@@ -1,0 +1,148 @@
+"""The writes of a transaction, sent together.
+
+MongoDB 8.0 has a command for writes to several collections, `bulkWrite`. The writes of a new memory (the memory, its
+entry in the audit trail, its partition, the tenant's usage, the change log) are one command there, and five before.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pymongo import DeleteOne, InsertOne, UpdateOne
+from pymongo.errors import BulkWriteError, ClientBulkWriteException, InvalidOperation, OperationFailure, PyMongoError
+
+from app.errors import RecalldError
+from app.storage.changes import Update
+from app.storage.mongo.codec import Stored
+from app.storage.mongo.connection import Database, MongoSession
+from app.storage.mongo.transactions import Retry
+from app.storage.mongo.unread import NotPlain, explain
+
+BulkWrite: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
+Refusal: TypeAlias = Callable[[Mapping[str, Any]], RecalldError | NotPlain | Retry | None]
+"""Returns the error for the server's answer to a refused write, or None if it is no error of the write's own."""
+WIRE_VERSION = 25
+"""That of MongoDB 8.0."""
+UNKNOWN = frozenset({59, 115, 8000})
+"""CommandNotFound, CommandNotSupported (a server of 8.0 that still keeps the format of 7.0, as in the middle of an
+upgrade), AtlasError (what a cluster's tier does not allow)."""
+
+
+@dataclass(slots=True)
+class BulkSupport:
+    """Whether the deployment takes `bulkWrite`. One that refuses it is not asked again."""
+
+    supported: bool
+
+    @staticmethod
+    def of(hello: Mapping[str, Any]) -> "BulkSupport":
+        """Returns what the answer to `hello` says."""
+        return BulkSupport(int(hello.get("maxWireVersion", 0)) >= WIRE_VERSION)
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    collection: str
+    model: BulkWrite
+    refusal: Refusal
+    blind: Update | None
+    """The change of an update that was not computed from its document, and may match none."""
+
+
+def _not_ours(_: Mapping[str, Any]) -> None:
+    return None
+
+
+class TransactionWrites:
+    """Writes of one transaction that wait to be sent, in their order."""
+
+    def __init__(self, database: Database, session: MongoSession, support: BulkSupport) -> None:
+        self.database, self.session, self._support = database, session, support
+        self._waiting: list[_Write] = []
+
+    def insert(self, collection: str, document: Stored, refusal: Refusal = _not_ours) -> None:
+        """Adds the insert of a document."""
+        self._add(collection, InsertOne(document, namespace=self._namespace(collection)), refusal)
+
+    def update(
+        self,
+        collection: str,
+        wanted: Stored,
+        change: Stored,
+        refusal: Refusal = _not_ours,
+        *,
+        upsert: bool = False,
+        blind: Update | None = None,
+    ) -> None:
+        """Adds the update of one document."""
+        model = UpdateOne(wanted, change, upsert=upsert, namespace=self._namespace(collection))
+        self._add(collection, model, refusal, blind)
+
+    def delete(self, collection: str, stored_id: str) -> None:
+        """Adds the deletion of one document."""
+        self._add(collection, DeleteOne({"_id": stored_id}, namespace=self._namespace(collection)), _not_ours)
+
+    def _namespace(self, collection: str) -> str:
+        return f"{self.database.name}.{collection}"
+
+    def _add(self, collection: str, model: BulkWrite, refusal: Refusal, blind: Update | None = None) -> None:
+        self._waiting.append(_Write(collection, model, refusal, blind))
+
+    async def send(self) -> None:
+        """Sends what waits.
+
+        Raises the error of a refused write, Retry if a blind update would match now, and CommitConflict if it would
+        not.
+        """
+        writes, self._waiting = self._waiting, []
+        by_collection: dict[str, list[_Write]] = {}
+        for write in writes:
+            by_collection.setdefault(write.collection, []).append(write)
+        # the first command of a transaction is another one: it has a read concern, which SecantusDB's bulkWrite refuses
+        begun = self.session.operation_time is not None
+        if len(by_collection) > 1 and begun and self._support.supported:
+            await self._send_together(writes)
+            return
+        for collection, own in by_collection.items():
+            await self._send_one(collection, own)
+
+    async def _send_together(self, writes: Sequence[_Write]) -> None:
+        blind = [place for place, write in enumerate(writes) if write.blind is not None]
+        try:
+            done = await self.database.client.bulk_write(
+                [write.model for write in writes], session=self.session, verbose_results=bool(blind)
+            )
+        except InvalidOperation as error:  # a server of before 8.0, after a change of primary
+            self._support.supported = False
+            raise Retry from error
+        except ClientBulkWriteException as error:
+            raise self._failed(writes, error) from None
+        if any(not done.update_results[place].matched_count for place in blind):
+            await self._unmatched([writes[place] for place in blind])
+
+    def _failed(self, writes: Sequence[_Write], error: ClientBulkWriteException) -> Exception:
+        whole = error.error
+        if isinstance(whole, OperationFailure) and whole.code in UNKNOWN:
+            self._support.supported = False
+            return Retry()
+        if isinstance(whole, PyMongoError):
+            return whole
+        for refused in error.details["writeErrors"]:
+            return writes[refused["idx"]].refusal(refused) or error
+        return error
+
+    async def _send_one(self, collection: str, writes: Sequence[_Write]) -> None:
+        try:
+            done = await self.database[collection].bulk_write([write.model for write in writes], session=self.session)
+        except BulkWriteError as error:
+            refused = error.details["writeErrors"][0]
+            raise writes[refused["index"]].refusal(refused) or error from None
+        blind = [write for write in writes if write.blind is not None]
+        if blind and done.matched_count < sum(isinstance(write.model, UpdateOne) for write in writes):
+            await self._unmatched(blind)
+
+    async def _unmatched(self, writes: Sequence[_Write]) -> None:
+        for write in writes:
+            if write.blind is not None:
+                await explain(self.database, write.blind)
+        raise Retry  # the reason has changed meanwhile

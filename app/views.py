@@ -1,0 +1,157 @@
+"""What a caller is shown of a record: one view for each kind, whichever way the record is read.
+
+    reader = RecordReader(store, scope, clock)
+    await reader.read("memory", ["mem_1", "mem_2"])  # {"mem_1": {...}}: nobody may read the other one, or it is gone
+
+The route of a kind answers with the function that stands here. The change feed and the export of a user read through
+this table, and the tools of MCP call the routes. A kind that is not in the table cannot be told of.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.actions import schemas as actions
+from app.actions.roll_ups import ROLL_UPS
+from app.core.clock import Clock, rfc3339, to_ms
+from app.facts import schemas as facts
+from app.facts.alias_service import shown as render_alias
+from app.facts.aliases import ENTITY_ALIASES
+from app.facts.keys import USERS
+from app.findings.schemas import FINDINGS
+from app.findings.service import FindingRepository
+from app.memories.access_log import Decays
+from app.memories.models import AGENTS, FEEDBACK, HISTORY, MEMORIES
+from app.procedures import schemas as procedures
+from app.profiles.merge import ProfileReader
+from app.profiles.schemas import render_agent, render_profile
+from app.sessions import schemas as sessions
+from app.storage.protocol import Store
+from app.storage.records import DAMAGED, left_out
+from app.storage.repository import Repository, expired
+from app.storage.schema import Collection, Doc
+from app.storage.search import Scope
+from app.tasks import schemas as tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who looks at what. `scope` is that of the caller's key."""
+
+    store: Store
+    scope: Scope
+    clock: Clock
+
+
+Show: TypeAlias = Callable[[Viewer, Sequence[Doc]], Awaitable[list[Doc]]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordView:
+    """How records of a collection are shown. `show` answers in the order of the documents, which are of the scope."""
+
+    collection: Collection
+    show: Show
+
+
+def unchanging(render: Callable[[Doc], Doc]) -> Show:
+    """Returns the view of a kind that looks the same to everybody who may read it, at any time."""
+
+    async def show(_: Viewer, docs: Sequence[Doc]) -> list[Doc]:
+        return [render(doc) for doc in docs]
+
+    return show
+
+
+async def _memories(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
+    decays, now_ms = Decays(viewer.store, viewer.scope.tenant), to_ms(viewer.clock.now())
+    return [await decays.shown(doc, now_ms) for doc in docs]
+
+
+async def _profiles(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
+    users = await ProfileReader(viewer.store, viewer.scope, viewer.clock).of_records(docs)
+    return [render_profile(user.record) for user in users]
+
+
+async def _agents(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
+    return [render_agent(doc, viewer.scope) for doc in docs]
+
+
+async def _findings(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
+    return await FindingRepository(viewer.store, viewer.scope).render(docs, rfc3339(viewer.clock.now()))
+
+
+VIEWS: Mapping[str, RecordView] = {
+    "memory": RecordView(MEMORIES, _memories),
+    "session": RecordView(sessions.SESSIONS, unchanging(sessions.render)),
+    "message": RecordView(sessions.MESSAGES, unchanging(sessions.render_message)),
+    "task": RecordView(tasks.TASKS, unchanging(tasks.render)),
+    "checkpoint": RecordView(tasks.CHECKPOINTS, unchanging(tasks.render_checkpoint)),
+    "action": RecordView(actions.ACTIONS, unchanging(actions.render)),
+    "fact": RecordView(facts.FACTS, unchanging(facts.render)),
+    "alias": RecordView(ENTITY_ALIASES, unchanging(render_alias)),
+    "procedure": RecordView(procedures.PROCEDURES, unchanging(procedures.render)),
+    "profile": RecordView(USERS, _profiles),
+    "agent": RecordView(AGENTS, _agents),
+    "finding": RecordView(FINDINGS, _findings),
+}
+"""The views by kind, as `Collection.kind` names it."""
+
+PARENTS: Mapping[str, tuple[Collection, str]] = {
+    sessions.MESSAGES.name: (sessions.SESSIONS, "session_id"),
+    tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
+    HISTORY.name: (MEMORIES, "record_id"),
+    FEEDBACK.name: (MEMORIES, "memory_id"),
+    procedures.PROCEDURE_HISTORY.name: (procedures.PROCEDURES, "record_id"),
+    ROLL_UPS.name: (MEMORIES, "memory_id"),
+}
+"""Collections whose records belong to another record, and the field that names it: who cannot read a session reads none
+of its messages."""
+
+
+class RecordReader:
+    """Reads records as one caller is shown them."""
+
+    def __init__(self, store: Store, scope: Scope, clock: Clock) -> None:
+        self._viewer = Viewer(store, scope, clock)
+
+    async def read(self, kind: str, ids: Sequence[str]) -> dict[str, Doc]:
+        """Returns the records of `ids` as they are now, by id. One that the caller's route would not find is absent."""
+        view = VIEWS[kind]
+        docs = await Repository(self._viewer.store, self._viewer.scope, view.collection).get_many(ids)
+        return {doc[view.collection.id_field]: shown for doc, shown in await self.of(kind, list(docs.values()))}
+
+    async def of(self, kind: str, docs: Sequence[Doc]) -> list[tuple[Doc, Doc]]:
+        """Returns those of the stored documents that the caller may read, in order, each with what is shown of it. A
+        damaged document, which lacks a field, is left out and logged: the others are shown nevertheless."""
+        view = VIEWS[kind]
+        readable = await self.readable(view.collection, docs)
+        try:
+            return list(zip(readable, await view.show(self._viewer, readable), strict=True))
+        except DAMAGED as error:
+            if len(readable) > 1:
+                return [shown for doc in readable for shown in await self.of(kind, [doc])]
+            left_out(view.collection, readable[0][view.collection.id_field], type(error).__name__)
+            return []
+
+    async def readable(self, collection: Collection, docs: Sequence[Doc]) -> list[Doc]:
+        """Returns those of the stored documents that the caller may read: in the scope, not expired, and not of a
+        record that is so. Also for collections without a view, such as the history of memories."""
+        readable = self._living(docs)
+        if collection.name not in PARENTS or not readable:
+            return readable
+        parent, field = PARENTS[collection.name]
+        named = await Repository(self._viewer.store, self._viewer.scope, parent).get_many(
+            [doc[field] for doc in readable]
+        )
+        living = {doc[parent.id_field] for doc in self._living(list(named.values()))}
+        return [doc for doc in readable if doc[field] in living]
+
+    def _living(self, docs: Sequence[Doc]) -> list[Doc]:
+        """Returns the documents that are in the scope and have not expired: what has may not be purged yet."""
+        now = rfc3339(self._viewer.clock.now())
+        return [
+            doc
+            for doc in docs
+            if self._viewer.scope.sees(doc) and not (doc.get("expires_at") is not None and expired(doc, now))
+        ]

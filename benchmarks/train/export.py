@@ -1,0 +1,28 @@
+"""Makes the file that the service loads of a taught encoder: python -m benchmarks.train.export OUT FILE
+
+OUT: the folder that `encoder.py` wrote. FILE: `….onnx`, in int8 as scripts/embedding_graph.py describes; its name is
+the model's. Prints the sha256, which `app/embedding/onnx.py` and `app/embedding/data/README.md` hold.
+"""
+
+import argparse
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+from scripts.embedding_graph import build
+from scripts.make_embedding_model import ENCODER, read_weights
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("file", type=Path)
+    given = parser.parse_args()
+    weights = read_weights((given.out / "model.safetensors").read_bytes())
+    made = build(replace(ENCODER, name=given.file.stem), weights)
+    given.file.write_bytes(made)
+    print(f"{given.file.name}: {len(made)} bytes, sha256 {hashlib.sha256(made).hexdigest()}")
+
+
+if __name__ == "__main__":
+    main()

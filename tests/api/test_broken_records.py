@@ -1,0 +1,152 @@
+"""No stored record makes a list an error: one that does not fit is named in the log and left out."""
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.actions.schemas import ACTIONS
+from app.audit.trail import AUDIT
+from app.auth.keys import API_KEYS
+from app.facts.keys import USERS
+from app.facts.schemas import FACTS
+from app.findings.schemas import FINDINGS
+from app.jobs.models import OPERATIONS
+from app.memories.models import AGENTS, HISTORY, MEMORIES
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.sessions.schemas import MESSAGES, SESSIONS
+from app.settings import JobSettings, Settings
+from app.storage.schema import EVERYTHING, Collection, Doc, Eq
+from app.storage.search import SYSTEM
+from app.tasks.schemas import CHECKPOINTS, TASKS
+from tests.conftest import Service, Starter
+from tests.support import findings
+from tests.support.lives import Life
+from tests.support.memories import Json
+from tests.support.planting import plant, plant_text
+
+pytestmark = pytest.mark.anyio
+TENANT = "default"
+WRONG: tuple[Any, ...] = (5, "text", [5], {"a": 5}, None)
+
+LISTS: dict[str, tuple[Collection, str]] = {
+    "memories": (MEMORIES, "/v1/memories?user_id=ada&status=any"),
+    "memory_history": (HISTORY, "/v1/memories/{parent}/history"),
+    "facts": (FACTS, "/v1/facts?user_id=ada&status=any&timeline=true"),
+    "sessions": (SESSIONS, "/v1/sessions?user_id=ada"),
+    "messages": (MESSAGES, "/v1/sessions/{parent}/messages"),
+    "last_messages": (MESSAGES, "/v1/sessions/{parent}/messages?last=50"),
+    "tasks": (TASKS, "/v1/tasks?user_id=ada"),
+    "checkpoints": (CHECKPOINTS, "/v1/tasks/{parent}/checkpoints"),
+    "actions": (ACTIONS, "/v1/actions?user_id=ada"),
+    "procedures": (PROCEDURES, "/v1/procedures?user_id=ada"),
+    "procedure_history": (PROCEDURE_HISTORY, "/v1/procedures/{parent}/history"),
+    "agents": (AGENTS, "/v1/agents"),
+    "users": (USERS, "/v1/users"),
+    "issues": (MEMORIES, "/v1/users/ada/issues"),
+    "solutions": (MEMORIES, "/v1/users/ada/solutions"),
+    "findings": (FINDINGS, "/v1/findings?status=any"),
+    "operations": (OPERATIONS, "/v1/operations"),
+    "audit": (AUDIT, "/v1/audit"),
+    "keys": (API_KEYS, "/v1/keys"),
+}
+PARENT = {
+    HISTORY.name: "record_id",
+    MESSAGES.name: "session_id",
+    CHECKPOINTS.name: "task_id",
+    PROCEDURE_HISTORY.name: "record_id",
+}
+
+
+@pytest.fixture
+async def lived(start: Starter, settings: Settings) -> AsyncIterator[tuple[Service, dict[str, str]]]:
+    """A service with records of every kind."""
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        await Life(service.client, "ada").lived()
+        for agent_id in ("a", "b"):
+            await service.client.post("/v1/agents", json={"agent_id": agent_id, "name": agent_id})
+        known = (await service.client.get("/v1/memories", params={"user_id": "ada", "limit": 2})).json()["items"]
+        owner = {"agent_id": "a", "user_id": "ada"}
+        await findings.found(service, *(one["memory_id"] for one in known), owner=owner)
+        await service.client.post("/v1/jobs/decay/run", json={})
+        yield service, await service.key(verbs="read,write,admin")
+
+
+async def items(api: httpx.AsyncClient, path: str, headers: dict[str, str]) -> list[Json]:
+    answered = await api.get(path, headers=headers, params={"limit": 100} if "?last" not in path else {})
+    assert answered.status_code == 200, (path, answered.text)
+    found: list[Json] = answered.json()["items"]
+    return found
+
+
+async def listed(
+    service: Service, collection: Collection, docs: list[Doc], path: str, headers: dict[str, str]
+) -> tuple[Doc, str, list[Json]]:
+    """The first of the documents that its list has, the path of that list, and its items."""
+    for doc in docs:
+        of_parent = path.format(parent=doc.get(PARENT.get(collection.name, "")))
+        found = await items(service.client, of_parent, headers)
+        names = (collection.order,) if collection.name in PARENT else (collection.id_field,)
+        marks = {str(doc[name]) for name in names}
+        if any(marks & {str(value) for value in item.values()} for item in found):
+            return doc, of_parent, found
+    raise AssertionError(path)
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_a_list_leaves_out_what_does_not_fit(
+    lived: tuple[Service, dict[str, str]], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    service, headers = lived
+    store, (collection, path) = service.resources.store, LISTS[name]
+    tenant = SYSTEM if collection is API_KEYS else TENANT
+    where = Eq("memory_type", name.removesuffix("s")) if path.startswith("/v1/users/ada/") else EVERYTHING
+    if name == "keys":
+        await service.key(verbs="read")  # not that of the caller
+    docs = await store.find(collection, tenant, where, limit=500)
+    doc, path, before = await listed(service, collection, docs, path, headers)
+    doc_id = doc[collection.id_field]
+    reached = set(doc) - {
+        "tenant_id",
+        "user_id",
+        collection.id_field,
+        PARENT.get(collection.name),
+        "memory_type",
+        "status",
+    }
+    for field in sorted(reached - {"tenant"}):
+        for wrong in WRONG:
+            await plant(store, collection, doc_id, tenant=tenant, **{field: wrong})
+            assert len(await items(service.client, path, headers)) >= len(before) - 1, (field, wrong)
+        await plant(store, collection, doc_id, tenant=tenant, **{field: doc[field]})
+    # a user is listed by the id, whatever else is known, and keys need no place: all are read
+    if name not in ("users", "keys"):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            await plant(store, collection, doc_id, tenant=tenant, without=(collection.order,))
+            left = await items(service.client, path, headers)
+        assert len(left) == len(before) - 1
+        assert doc_id in {vars(record).get("id") for record in caplog.records if record.message == "record left out"}
+
+
+@pytest.mark.parametrize("name", [name for name, (collection, _) in LISTS.items() if collection.opaque])
+async def test_a_list_leaves_out_what_cannot_be_parsed(lived: tuple[Service, dict[str, str]], name: str) -> None:
+    service, headers = lived
+    store, (collection, path) = service.resources.store, LISTS[name]
+    docs = await store.find(collection, TENANT, EVERYTHING, limit=500)
+    doc, path, before = await listed(service, collection, docs, path, headers)
+    await plant_text(store, collection, doc[collection.id_field])
+    assert len(before) - 1 <= len(await items(service.client, path, headers)) <= len(before)
+
+
+async def test_an_interaction_that_cannot_be_read_is_left_out_of_a_users_list(service: Service) -> None:
+    body = {"summary": "Asked how far it is", "outcome": "answered"}
+    assert (await service.client.post("/v1/users/ada/interactions", json=body)).status_code == 201
+    (first,) = (await service.client.get("/v1/users/ada/interactions")).json()["items"]
+    await plant(service.resources.store, USERS, "ada", interactions=[5, first, {**first, "summary": 5}])
+    listed = await service.client.get("/v1/users/ada/interactions")
+    assert (listed.status_code, listed.json()["items"]) == (200, [first])
+    await plant(service.resources.store, USERS, "ada", interactions="text")
+    assert (await service.client.get("/v1/users/ada/interactions")).json()["items"] == []

@@ -1,0 +1,90 @@
+"""Five tasks done in a browser by the keyboard alone."""
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.console.conftest import Visit
+from tests.support.server import Server
+
+pytestmark = pytest.mark.before_store
+MOST_STOPS = 150
+
+
+def tab_to(page: Page, target: Locator) -> None:
+    """Presses Tab until the target has the focus."""
+    target.wait_for()
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        if target.evaluate("node => node === document.activeElement"):
+            return
+    pytest.fail(f"{MOST_STOPS} stops do not reach {target}")
+
+
+def find(page: Page, text: str, option: str) -> None:
+    """Finds a person, a page or a session by ⌘K, and goes there."""
+    page.keyboard.press("Control+k")
+    page.keyboard.type(text)
+    expect(
+        page.get_by_role("dialog").get_by_role("option", name=re.compile(f"^{option}"), selected=True)
+    ).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_where_a_person_lived_before(visit: Visit) -> None:
+    page = visit.open("overview", "Growth")
+    find(page, "mira", "mira")
+    changed = page.get_by_role("region", name="What changed lately")
+    expect(changed).to_contain_text("before: Mira lives in Altona")
+    tab_to(page, changed.get_by_role("link", name="“I moved to Bergedorf”"))
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="mira-has-moved").wait_for()
+
+
+def test_why_it_said_that(visit: Visit) -> None:
+    page = visit.open("overview?user_id=mira&agent_id=front-desk", "Growth")
+    find(page, "prompt", "Prompt")
+    page.get_by_role("heading", name="Prompt", exact=True).wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("Where does Mira live?")
+    kept = page.get_by_role("region", name="Kept").locator("li", has_text="live in Altona").first
+    tab_to(page, kept.get_by_role("button", name="Where from"))
+    page.keyboard.press("Enter")
+    expect(kept.get_by_role("link", name="mira-first-visit")).to_be_visible()
+
+
+def test_what_a_conversation_left_behind(visit: Visit) -> None:
+    page = visit.open("overview", "Growth")
+    find(page, "mira-has-moved", "mira-has-moved")
+    came = page.locator("#turn-1").get_by_role("link", name="Mira commutes 23 km")
+    tab_to(page, came)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("region", name="Memory", exact=True)).to_contain_text("Mira commutes 14 km a day.")
+
+
+def test_several_memories_are_archived_and_brought_back(visit: Visit, server: Server) -> None:
+    for text in ("First kite", "Second kite"):
+        server.client.post("/v1/memories", json={"user_id": "kim", "content": text}).raise_for_status()
+    page = visit.open("memories?user_id=kim", "Second kite")
+    for text in ("Second kite", "First kite"):
+        tab_to(page, page.get_by_label(f"Choose: {text}"))
+        page.keyboard.press("Space")
+    tab_to(page, page.get_by_role("group", name="Chosen memories").get_by_role("button", name="Archive"))
+    page.keyboard.press("Enter")
+    page.get_by_text("2 memories archived.").wait_for()
+    tab_to(page, page.get_by_role("button", name="Undo"))
+    page.keyboard.press("Enter")
+    page.get_by_text("Undone.").wait_for()
+    items = server.client.get("/v1/memories", params={"user_id": "kim"}).json()["items"]
+    assert [one["status"] for one in items] == ["active", "active"]
+
+
+def test_whether_it_is_healthy(visit: Visit) -> None:
+    page = visit.open("memories", "importance")
+    page.keyboard.press("1")
+    page.get_by_role("heading", name="Overview").wait_for()
+    tab_to(page, page.get_by_role("main").get_by_role("link", name="Operations"))
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Jobs", exact=True).wait_for()

@@ -1,0 +1,94 @@
+"""What a query expects of memory, by numbers made up for the test: which rule decides, not where it was fitted."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.context.candidates import Candidate
+from app.context.expectation import NEAREST_TOKENS, Rest, more_features, stop_rule
+from app.context.packing_weights import PackingWeights, packing_weights_for
+from app.retrieval.query_evidence import QueryEvidence
+
+ANY = PackingWeights((0.0,) * 6 + (9.0,), 0.5, (0.0,) * 6 + (9.0,), 0.5, (0.0,) * 5 + (9.0,), 0.5)
+"""Every query asks for something, needs more than the nearest entries, and all the rest."""
+NOTHING = (0.0,) * 6 + (-9.0,)
+EVIDENCE = QueryEvidence(margin=0.2, best=0.5, words=2.0, covered=0.2, count=50)
+
+
+def entries(*scores: float) -> list[Candidate]:
+    return [Candidate(f"m{at}", "message", "words", score) for at, score in enumerate(scores)]
+
+
+def packed(weights: PackingWeights, query: str, *evidence: QueryEvidence, dated: bool = False, count: int = 20) -> int:
+    """How many entries of 50 tokens are packed."""
+    is_enough = stop_rule(query, evidence, weights, entries(*[0.5] * count), dated=dated)
+    return next((at for at in range(count) if is_enough(at, 50 * at, 50)), count)
+
+
+def test_a_query_that_asks_for_nothing_gets_nothing() -> None:
+    assert packed(ANY, "thanks", EVIDENCE) == 20
+    assert packed(replace(ANY, asks=NOTHING), "thanks", EVIDENCE) == 0
+
+
+@pytest.mark.parametrize(
+    ("query", "evidence", "dated"),
+    [
+        ("Who is Rex?", EVIDENCE, False),
+        ("yesterday", EVIDENCE, True),
+        ("Rex", replace(EVIDENCE, best=1.0, covered=0.8), False),
+        ("thanks", replace(EVIDENCE, margin=None), False),
+    ],
+    ids=["a question", "a time", "a name that an entry has", "no vector"],
+)
+def test_what_may_ask_for_something_gets_it(query: str, evidence: QueryEvidence, dated: bool) -> None:
+    assert packed(replace(ANY, asks=NOTHING), query, evidence, dated=dated) == 20
+
+
+def test_one_collection_that_has_it_is_enough() -> None:
+    by_margin = replace(ANY, asks=(100.0, 0.0, 0.0, 0.0, 0.0, 0.0, -50.0))
+    far, near = replace(EVIDENCE, margin=0.1), replace(EVIDENCE, margin=0.9)
+    assert packed(by_margin, "the dog", far) == 0
+    assert packed(by_margin, "the dog", far, near) == 20
+
+
+def test_what_nothing_surely_answers_gets_the_nearest_entries() -> None:
+    assert packed(replace(ANY, more=NOTHING), "the dog", EVIDENCE) == NEAREST_TOKENS // 50
+
+
+def test_the_first_entry_is_packed_however_long() -> None:
+    is_enough = stop_rule("the dog", [EVIDENCE], replace(ANY, more=NOTHING), entries(0.5, 0.4))
+    assert not is_enough(0, 0, 10 * NEAREST_TOKENS)
+    assert is_enough(1, 10 * NEAREST_TOKENS, 1)
+
+
+def test_packing_ends_when_little_is_left() -> None:
+    by_share = replace(ANY, rest=(0.0, 0.0, 1.0, 0.0, 0.0, 3.0))  # the log of the share of the scores that is left
+    rest = Rest([0.9, 0.5, 0.01, 0.001], by_share)
+    assert [rest.is_needed(at, 50 * at) for at in range(4)] == [True, True, False, False]
+
+
+def test_packing_ends_earlier_where_the_turns_have_what_was_found() -> None:
+    by_share = replace(ANY, rest=(0.0, 0.0, 1.0, 0.0, 0.0, 0.0), least_rest=0.02)
+    falling = entries(*(0.5**at for at in range(20)))
+
+    def taken(told: float) -> int:
+        is_enough = stop_rule("the dog", [EVIDENCE], by_share, falling, told=told)
+        return next(at for at in range(20) if is_enough(at, 50 * at, 50))
+
+    assert taken(0.0) > taken(0.5) > taken(1.0) > 0
+
+
+def test_entries_that_stand_out_differ_from_a_flat_row() -> None:
+    def stands_out(scores: Sequence[float]) -> float:
+        return more_features(EVIDENCE, scores)[-1]
+
+    assert stands_out([0.6] * 12) == 0
+    assert stands_out([0.6, *[0.01] * 11]) > 3
+    assert stands_out([]) == 0
+
+
+def test_the_packaged_model_has_numbers_and_an_unknown_one_fills() -> None:
+    assert packing_weights_for("all-MiniLM-L6-v2:onnx-int8-x") is not None
+    assert packing_weights_for("recalld-minilm-1:onnx-int8-x") is not None
+    assert packing_weights_for("somebody/else") is None

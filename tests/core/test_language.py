@@ -1,0 +1,125 @@
+"""Folding, words, sentences and numbers of texts in any language."""
+
+import re
+
+import pytest
+
+from app.core.language import (
+    fold,
+    has_word_of,
+    is_unspaced,
+    numbers,
+    place_of,
+    sentence_ends,
+    sentence_spans,
+    sentences,
+    values,
+    whole,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("Zürich\u2019s", "zurich's"),
+        ("GROẞ", "gross"),
+        ("Ａｂｃ", "abc"),
+        ("Άλφα", "αλφα"),
+        ("й", "й"),
+        ("ガ", "ガ"),
+        ("한국", "한국"),
+    ],
+)
+def test_folding_drops_case_width_and_accents_and_no_letter(text: str, folded: str) -> None:
+    assert fold(text) == folded
+    assert fold(folded) == folded
+
+
+def test_long_words_are_folded() -> None:
+    for number in range(20):
+        assert fold("\u00c9" * 10_000 + str(number)) == "e" * 10_000 + str(number)
+
+
+def test_words_of_any_script() -> None:
+    assert words("L\u2019été, I'm well-known a_b") == ["l'ete", "i'm", "well-known", "a", "b"]
+    assert words("हिन्दी भाषा") == ["हिन्दी", "भाषा"]
+    assert words("東京に住む") == ["東", "京", "に", "住", "む"]
+    assert is_unspaced("in 東京")
+    assert not is_unspaced("in Tōkyō")
+
+
+def test_sentences_end_where_they_end() -> None:
+    assert sentences("I met Dr. Smith at 5 p.m. on the 3. Mai.  Then? \u201cYes!\u201d Done\nnext") == [
+        "I met Dr. Smith at 5 p.m. on the 3. Mai.",
+        "Then?",
+        "\u201cYes!\u201d",
+        "Done",
+        "next",
+    ]
+    assert sentences("Ask Tom. I was born in 1990. Hm... ok.") == ["Ask Tom.", "I was born in 1990.", "Hm...", "ok."]
+    assert sentences("你好。再见！") == ["你好。", "再见！"]
+    assert sentences(" \n ") == []
+
+
+def test_spans_are_places_in_the_text() -> None:
+    text = "  One. \n\n Two? "
+    assert [text[start:end] for start, end in sentence_spans(text)] == ["One.", "Two?"]
+
+
+def test_a_phrase_is_found_whatever_its_case_accents_and_punctuation() -> None:
+    text = "She lives in \u00abMünchen\u00bb."
+    assert place_of("LIVES in Munchen", text) == (4, 21)
+    assert place_of("lives Munchen", text) is None
+    assert place_of("…", text) is None
+    assert place_of("école", "à l\u2019école") == (4, 9)
+    assert place_of("cole", "à l\u2019école") is None
+    assert place_of("10km", "just 10 km") == (5, 10)
+    assert place_of("京に", "東京に住む") == (1, 3)
+
+
+def test_a_word_of_a_name_is_found_in_any_script() -> None:
+    assert has_word_of("Jean-Luc Bó", "Ask JEAN first")
+    assert has_word_of("王伟", "提醒王伟先生带伞")
+    assert not has_word_of("王伟", "王先生")
+    assert not has_word_of("Jan", "Janine")
+
+
+def test_a_phrase_is_matched_as_whole_words_where_words_have_bounds() -> None:
+    assert re.search(whole("new york"), "in new  york.")
+    assert not re.search(whole("york"), "yorkshire")
+    assert re.search(whole("東京"), "在東京都")
+
+
+def test_sentence_ends_are_read_within_a_part_of_a_text() -> None:
+    text = "It is 3.5 off. Dr. Smith ran. Twice."
+    assert [*sentence_ends(text, 0, len(text))] == [15, 30, 36]
+    assert [*sentence_ends(text, 16, 31)] == [30]
+    assert [*sentence_ends(text, 0, text.index(".5") + 1)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1.200 m", "1200"),
+        ("1.200 m", "1.2"),
+        ("1,234,567.5", "1234567.5"),
+        ("12\u2019000 Fr.", "12000"),
+        ("3,5 kg", "3.5"),
+        ("at 08:30", "8"),
+        ("1.5.2024", "2024"),
+        ("٣", "3"),
+        ("三百二十人", "320"),
+        ("二〇二四年", "2024"),
+        ("一万二千", "12000"),
+        ("十二月", "12"),
+        ("两个孩子", "2"),
+    ],
+)
+def test_a_number_has_its_value_in_any_writing(text: str, value: str) -> None:
+    assert value in values(text)
+
+
+def test_chinese_numerals_are_no_numbers_that_somebody_must_have_said() -> None:
+    assert not numbers("我们一起去")
+    assert numbers("3 of 1.200") == {"3": frozenset({"3"}), "1.200": frozenset({"1200", "1.2", "1", "200"})}

@@ -1,0 +1,317 @@
+"""What code checks of an item: its fields, its quote, its numbers and its values, in any language."""
+
+from typing import Any
+
+import pytest
+
+from app.learning.checks import Quote, find, lacks, numbers_said, stands, value_shown
+from app.learning.extraction import REASONS, Rules, is_user
+from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
+
+AT = "2026-05-11T09:00:00.000Z"
+"""A Monday."""
+
+
+def line(text: str, role: str = "user", seq: int = 1) -> TranscriptLine:
+    return TranscriptLine(seq, role, None, AT, text)
+
+
+def talk(*texts: str) -> list[TranscriptLine]:
+    return [line(text, ("user", "assistant")[at % 2], at + 1) for at, text in enumerate(texts)]
+
+
+def item(kind: type, quote: str, **more: Any) -> Any:
+    said = {"quote": quote, "about": "user", "whom": None, "certainty": "stated", "holds": "now"}
+    fields: dict[type, dict[str, Any]] = {
+        LearnedMemory: {
+            "content": quote,
+            "context": None,
+            "memory_type": "fact",
+            "importance": 0.5,
+            "superseded_ids": [],
+        },
+        LearnedFact: {
+            "subject": "user",
+            "predicate": "lives_in",
+            "object": "Oslo",
+            "cardinality": "one",
+            "valid_from": None,
+        },
+        ProfileItem: {"field": "home", "topic": None, "value": "Oslo"},
+        LearnedLesson: {"kind": "heuristics", "text": "Ask first.", "about": "nobody"},
+    }
+    return kind.model_validate({**said, **fields[kind], **more})  # type: ignore[attr-defined]
+
+
+def rules(*texts: str, looked: bool = True) -> Rules:
+    return Rules(talk(*texts), {"agent_id": "a", "user_id": "u"}, names=["Ada"], looked=looked)
+
+
+# --- The quote --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("quote", "text"),
+    [
+        ("I LIVE  in oslo", "Well. I live in Oslo! Do you?"),
+        ("I don't eat meat", "I don\u2019t eat meat."),
+        ("住在北京", "我住在北京。"),
+        ("cafe", "Das Café."),
+        ("école à Besançon", "Je vais à l\u2019école à Besançon"),
+        ("a well known baker", "He's a well-known baker"),
+        ("10km every day", "I run 10 km every day"),
+        ("\u201eein Haus\u201c am See", "Wir haben «ein Haus» am See"),
+        ("I moved to Bergen … on the first of May", "I moved to Bergen, at last. It was on the first of May."),
+        ("搬到成都 [...] 教语文", "我去年搬到成都。现在在学校教语文。"),
+        ("Vivo en Lugo. Tengo dos gatos.", "Vivo en Lugo. Ya sabes. Tengo dos gatos."),
+    ],
+)
+def test_a_quote_stands_word_for_word_whatever_its_case_spaces_and_quotation_marks(quote: str, text: str) -> None:
+    assert find(quote, talk(text)) is not None
+
+
+@pytest.mark.parametrize("quote", ["I live Oslo", "I live ... Oslo", "", "…", "Oslo in"])
+def test_words_left_out_or_turned_round_are_no_quote(quote: str) -> None:
+    assert find(quote, talk("I live in Oslo.")) is None
+
+
+def test_what_was_left_out_of_a_quote_is_left_out_of_its_sentences() -> None:
+    quote = find(
+        "We moved to Bergen ... our flat is small", talk("Hi. We moved to Bergen. Rain! So our flat is small, ok.")
+    )
+    assert quote is not None
+    assert quote.text == "We moved to Bergen … our flat is small"
+    assert quote.sentence == "We moved to Bergen. … So our flat is small, ok."
+    assert find(quote.text, [quote.line]) == quote
+    assert find("our flat is small ... we moved to Bergen", [quote.line]) is None, "in another order"
+
+
+def test_the_users_words_go_before_the_assistants() -> None:
+    quote = find("tea", talk("Hello.", "Some tea?", "I prefer tea. Always."), "user")
+    assert quote is not None
+    assert (quote.line.role, quote.sentence) == ("user", "I prefer tea.")
+    assert [one.text for one in quote.lines] == ["Some tea?", "I prefer tea. Always."]
+
+
+# --- The fields -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "fields", "reason"),
+    [
+        (LearnedMemory, "memory", {}, None),
+        (LearnedMemory, "memory", {"holds": "planned"}, None),
+        (LearnedMemory, "memory", {"holds": "past", "about": "other"}, None),
+        (LearnedMemory, "memory", {"certainty": "guessed"}, "not_stated"),
+        (LearnedMemory, "memory", {"certainty": "asked"}, "not_stated"),
+        (LearnedMemory, "memory", {"holds": "corrected"}, "not_stated"),
+        (LearnedFact, "fact", {"about": "other"}, None),
+        (LearnedFact, "fact", {"holds": "past"}, None),
+        (LearnedFact, "fact", {"holds": "planned"}, "not_of_this_part"),
+        (ProfileItem, "profile", {}, None),
+        (ProfileItem, "profile", {"about": "other"}, "not_of_this_part"),
+        (ProfileItem, "profile", {"holds": "planned"}, "not_of_this_part"),
+        (LearnedLesson, "lesson", {}, None),
+        (LearnedLesson, "lesson", {"about": "user"}, "not_of_this_part"),
+    ],
+)
+def test_the_fields_of_an_item_say_where_it_is_kept(
+    kind: type, part: str, fields: dict[str, str], reason: str | None
+) -> None:
+    assert lacks(part, item(kind, "I live in Oslo", **fields), talk("I live in Oslo.")) == reason
+
+
+def test_of_the_assistants_words_promises_and_findings_are_kept_and_nothing_about_the_user() -> None:
+    said = talk("Hello.", "I'll send you the list on Monday. The cache key holds only the branch. You live in Oslo.")
+    promise = item(LearnedMemory, "I'll send you the list", about="other", whom="assistant", holds="planned")
+    finding = item(LearnedMemory, "The cache key holds only the branch", about="nobody", memory_type="issue")
+    lecture = item(LearnedMemory, "The cache key holds only the branch", about="nobody")
+    claim = item(LearnedMemory, "You live in Oslo")
+    assert [lacks("memory", one, said) for one in (promise, finding)] == [None, None]
+    assert [lacks("memory", one, said) for one in (lecture, claim)] == ["not_quoted", "not_quoted"]
+    assert lacks("fact", item(LearnedFact, "You live in Oslo"), said) == "not_quoted"
+    assert lacks("lesson", item(LearnedLesson, "The cache key holds"), said) is None
+
+
+# --- Numbers and values -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "stands_there", "worded"),
+    [
+        ("The user is 34.", "I'm 34.", True, False),
+        ("The user is 35.", "I'm 34.", False, True),
+        ("Two kids.", "I have two kids.", True, False),
+        ("The user has 2 kids.", "I have two kids.", True, True),
+        ("The user turns 40.", "I turn forty.", True, True),
+        ("The user has 48213 bees.", "I keep bees.", False, True),
+        ("1200 Euro", "1.200 Euro", True, False),
+        ("46 pupils", "四十六个学生", True, False),
+        ("On 12 May 2026.", "It's tomorrow.", True, False),
+        ("Am 18.05.2026.", "Nächsten Montag.", True, False),
+        ("On 3 March 2027.", "On the 3rd of March.", True, False),
+        ("On 28 March 2026.", "On Thursday at 9.", False, True),
+        ("On 12 and 19 May 2026.", "Tomorrow, and on Tuesday next week again.", True, False),
+        ("Am 12. und am 17. Mai.", "Morgen früh und nochmal am Sonntag.", True, False),
+        ("Alle 20:00.", "Stasera alle 8.", True, True),
+        ("Nata nel 1990.", "Ho 36 anni.", True, True),
+        ("For 38 years.", "I've been with them since 1988.", True, True),
+        ("18.000.000 de pesos", "unos 18 millones", True, True),
+        ("12500 words", "at most 12.5k words", True, True),
+        ("30000元", "一个月3万", True, True),
+        ("500 Euro", "Fünfhundert hat es gekostet.", True, True),
+        ("700 Euro", "Es hat 500 gekostet.", False, True),
+        ("731 Euro", "Es hat etwas gekostet.", False, True),
+        ("Born in 1951.", "I'm 36.", False, True),
+    ],
+)
+def test_numbers_stand_in_the_message_or_follow_from_its_date(
+    text: str, said: str, stands_there: bool, worded: bool
+) -> None:
+    assert numbers_said(text, talk(said)) == (stands_there, worded)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "there"),
+    [
+        ("hiking", "I hike every weekend.", True),
+        ("vegetarian", "Soy vegetariano.", True),
+        ("the bakery", "I work in a bakery.", True),
+        ("Oslo", "I moved to Bergen.", False),
+        ("青城山", "她住青城山那边", True),
+        ("not dark blue", "dark blue", False),
+        ("midwife", "Ich bin Hebamme.", False),
+        ("22b", "plot 22b", True),
+        ("22c", "plot 22b", False),
+        ("", "anything", False),
+    ],
+)
+def test_a_value_stands_in_a_text_in_one_of_its_forms(value: str, text: str, there: bool) -> None:
+    assert stands(value, text) is there
+
+
+def test_a_value_may_be_a_number_word_or_stand_in_the_question() -> None:
+    quote = find("Yes", talk("Hm.", "Do you live in Oslo?", "Yes, with two cats."))
+    assert isinstance(quote, Quote)
+    assert value_shown("Oslo", quote) == (True, False)
+    assert value_shown("2 cats", quote) == (True, True)
+    assert value_shown("48213 bees", quote).stands is False
+    assert value_shown("Norwegens Hauptstadt", quote) == (True, True)
+
+
+# --- What is stored ---------------------------------------------------------------------------------------------------
+
+
+def test_a_number_of_a_memory_may_stand_elsewhere_in_what_the_user_said() -> None:
+    said = rules("Bilal is 17.", "Nice.", "He begins on 1 September.")
+    told = item(
+        LearnedMemory, "He begins on 1 September", content="Bilal, 17, begins on 1 September 2026.", holds="planned"
+    )
+    ((body, source),) = said.memories([told], {})
+    assert (body.content, source["quote"]) == (told.content, "He begins on 1 September")
+    assert rules("He begins on 1 September.").memories([told], {}) == []
+
+
+def test_without_a_second_look_other_words_than_the_quotes_become_its_sentence() -> None:
+    told = item(LearnedMemory, "I sing alto", content="The user is in a choir.", context="on Thursdays")
+    said = rules("I sing alto with Maud. Every week.", looked=False)
+    ((body, _),) = said.memories([told], {})
+    assert (body.content, body.context, said.dropped) == ("I sing alto with Maud.", None, {"reworded": 1})
+    same = item(LearnedMemory, "I sing alto", content="I sing alto with Maud")
+    assert rules("I sing alto with Maud.", looked=False).memories([same], {})[0][0].content == "I sing alto with Maud"
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        {"holds": "planned"},
+        {"holds": "past"},
+        {"object": "flat 7231"},
+        {"about": "other", "whom": "Mira"},
+    ],
+)
+def test_a_fact_that_cannot_be_kept_as_one_is_kept_as_its_sentence(fact: dict[str, str]) -> None:
+    said = rules("I live in Oslo. And you?")
+    told = item(LearnedFact, "I live in Oslo", **fact)
+    assert said.facts([told]) == []
+    assert said.dropped == {"reworded": 1}
+    ((body, _),) = said.memories([], {}, [told])
+    assert body.content == "I live in Oslo."
+    memory = item(LearnedMemory, "I live in Oslo", content="The user lives in Oslo.")
+    assert len(said.memories([memory], {}, [told])) == 1, "once"
+
+
+def test_a_fact_that_is_guessed_is_kept_nowhere() -> None:
+    said = rules("If I lived in Oslo, I'd ski.")
+    told = item(LearnedFact, "If I lived in Oslo", certainty="guessed")
+    assert (said.facts([told]), said.memories([], {}, [told]), said.dropped) == ([], [], {"not_stated": 1})
+
+
+def test_a_time_that_does_not_follow_from_the_message_is_that_of_the_message() -> None:
+    times = {"2026-05-01T00:00:00Z": "2026-05-01T00:00:00.000Z", "1987-07-04T00:00:00Z": AT, "some day": AT, None: AT}
+    for given, kept in times.items():
+        ((body, _),) = rules("I have lived in Oslo since May.").facts(
+            [item(LearnedFact, "I have lived in Oslo", valid_from=given)]
+        )
+        assert body.valid_from == kept, given
+
+
+def test_what_is_over_is_a_fact_until_its_message_and_a_memory() -> None:
+    told = item(LearnedFact, "I lived in Oslo", predicate="went_to_school_in", holds="past")
+    said = rules("I lived in Oslo for a while.")
+    ((fact, _),) = said.facts([told])
+    assert (fact.valid_until, "valid_from" in fact.model_fields_set) == (AT, False)
+    ((memory, _),) = said.memories([], {}, [told])
+    assert memory.content == "I lived in Oslo for a while."
+    dated = item(
+        LearnedFact, "I lived in Oslo", predicate="went_to_school_in", holds="past", valid_from="2019-01-01T00:00:00Z"
+    )
+    ((fact, _),) = rules("I lived in Oslo from 2019 on.").facts([dated])
+    assert (fact.valid_from, fact.valid_until) == ("2019-01-01T00:00:00.000Z", AT)
+
+
+def test_a_value_in_another_language_needs_the_second_look() -> None:
+    told = item(ProfileItem, "Ich bin Hebamme", field="occupation", value="midwife")
+    assert rules("Ich bin Hebamme.").profile([told])
+    unlooked = rules("Ich bin Hebamme.", looked=False)
+    assert unlooked.profile([told]) == []
+    assert [body.content for body, _ in unlooked.memories([], {}, [told])] == ["Ich bin Hebamme."]
+
+
+def test_a_number_of_a_subject_or_predicate_stands_in_the_conversation_or_in_a_known_fact() -> None:
+    heard = rules("It squeals in the rain.")
+    squeals = item(LearnedFact, "It squeals in the rain", subject="Kestrel 518", predicate="squeals_in", object="rain")
+    invented = item(LearnedFact, "It squeals in the rain", predicate="lost_4711_euros_in", object="rain")
+    assert [body.subject for body, _ in heard.facts([squeals, invented], known="Kestrel 518 has_brakes")] == [
+        "Kestrel 518"
+    ]
+    assert heard.facts([squeals]) == []
+    assert heard.dropped == {"not_said": 2}
+
+
+@pytest.mark.parametrize(
+    ("topic", "looked", "kept"),
+    [("seat", True, "seat"), ("row 147", True, None), ("aisle", False, "aisle"), ("debts", False, None)],
+)
+def test_a_topic_that_nobody_said_is_left_out(topic: str, looked: bool, kept: str | None) -> None:
+    said = "I like to sit on the aisle"
+    preference = item(ProfileItem, said, field="preference", topic=topic, value="on the aisle")
+    ((left, _),) = rules(said, looked=looked).profile([preference])
+    assert (left.topic, left.value) == (kept, "on the aisle")
+
+
+def test_what_somebody_is_to_the_user_is_a_fact_about_the_user() -> None:
+    wife = item(LearnedFact, "My wife Leila", predicate="has_wife", object="Leila", about="other", whom="Leila")
+    assert len(rules("My wife Leila teaches.").facts([wife])) == 1
+
+
+def test_the_reasons_are_few_and_in_plain_words() -> None:
+    assert len(REASONS) <= 8
+    assert all(" " in why for why in REASONS.values())
+
+
+@pytest.mark.parametrize(
+    ("subject", "user"), [("user", True), ("ada", True), ("@user", True), ("Mira", False), ("", False)]
+)
+def test_the_user_is_the_subject_by_a_word_or_by_a_name(subject: str, user: bool) -> None:
+    assert is_user(subject, ["Ada Lovelace"]) is user

@@ -1,0 +1,92 @@
+"""What holds now before what it replaced: hits in the order of facts that were replaced."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.memories import Json, batch, recall
+
+pytestmark = pytest.mark.anyio
+
+OLD, NEW = "I live in Oslo, near the harbour.", "We have moved, Bergen it is from now on."
+USER: Json = {"user_id": "u"}
+
+
+async def told(api: httpx.AsyncClient, *texts: tuple[str, str], **more: Any) -> None:
+    await batch(api, *({**USER, "content": text, "event_at": at, **more} for text, at in texts))
+
+
+async def assert_home(api: httpx.AsyncClient, value: str, since: str, **more: Any) -> None:
+    named = {"subject": "@user", "predicate": "lives_in"}
+    body = {**USER, **named, "object": value, "valid_from": since, **more}
+    answer = await api.post("/v1/facts", json=body)
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.fixture
+async def moved(api: httpx.AsyncClient) -> None:
+    await told(api, (OLD, "2026-01-05T00:00:00Z"), (NEW, "2026-04-02T00:00:00Z"))
+    await told(api, ("I like to live near water.", "2026-02-01T00:00:00Z"), ("Tea is fine.", "2026-02-02T00:00:00Z"))
+
+
+async def asked(api: httpx.AsyncClient, query: str = "Where do I live?", **more: Any) -> list[str]:
+    answer = await recall(api, query, user_id="u", **more)
+    scores = [item["score"] for item in answer["items"]]
+    assert scores == sorted(scores, reverse=True)
+    return [item["memory"]["content"] for item in answer["items"]]
+
+
+async def test_the_present_value_takes_the_place_of_the_one_that_it_replaced(
+    api: httpx.AsyncClient, moved: None
+) -> None:
+    before = await asked(api)
+    assert before.index(OLD) < before.index(NEW), "by words and meaning alone the old one is nearer"
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    after = await asked(api)
+    assert after.index(NEW) == before.index(OLD)
+    assert after.index(OLD) == after.index(NEW) + 1
+    assert sorted(after) == sorted(before), "nothing is added or left out"
+
+
+async def test_at_a_time_before_the_change_the_order_is_as_it_was(api: httpx.AsyncClient, moved: None) -> None:
+    before = await asked(api, as_of="2026-03-01T00:00:00Z")
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    assert await asked(api, as_of="2026-03-01T00:00:00Z") == before
+
+
+async def test_an_explanation_says_what_the_present_value_gained(api: httpx.AsyncClient, moved: None) -> None:
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    items = (await recall(api, "Where do I live?", user_id="u", explain=True))["items"]
+    gained = {item["memory"]["content"]: item["contributions"].get("present_value") for item in items}
+    assert gained.pop(NEW) > 0
+    assert set(gained.values()) == {None}
+
+
+async def test_facts_of_another_user_move_nothing(api: httpx.AsyncClient, moved: None) -> None:
+    before = await asked(api)
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z", user_id="v")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z", user_id="v")
+    assert await asked(api) == before
+
+
+async def test_other_modes_keep_the_order_of_their_scores(api: httpx.AsyncClient, moved: None) -> None:
+    before = {mode: await asked(api, mode=mode) for mode in ("vector", "text")}
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    assert {mode: await asked(api, mode=mode) for mode in ("vector", "text")} == before
+
+
+async def test_a_text_may_state_one_present_value_and_another_that_was_replaced(api: httpx.AsyncClient) -> None:
+    both = "We have moved, Bergen it is, and I work as a nurse at the harbour there."
+    await told(api, (OLD, "2026-01-05T00:00:00Z"), (both, "2026-04-02T00:00:00Z"))
+    await told(api, ("Since summer I am a teacher.", "2026-07-01T00:00:00Z"))
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    await assert_home(api, "nurse", "2025-01-01T00:00:00Z", predicate="works_as")
+    await assert_home(api, "teacher", "2026-06-15T00:00:00Z", predicate="works_as")
+    found = await asked(api, now="2026-08-01T00:00:00Z")
+    assert found == [both, OLD, "Since summer I am a teacher."], "what replaced the work tells nothing of the home"

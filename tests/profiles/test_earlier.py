@@ -1,0 +1,57 @@
+"""What a user's record keeps of a profile that changed."""
+
+from datetime import UTC, datetime, timedelta
+
+from app.core.clock import rfc3339
+from app.facts.keys import EMPTY_PROFILE
+from app.profiles.earlier import KEPT, MOST, profile_at, with_change
+from app.storage.schema import Doc
+
+START = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def at(minutes: float) -> str:
+    return rfc3339(START + timedelta(minutes=minutes))
+
+
+def changed(record: Doc, minutes: float, **fields: object) -> None:
+    new = {**record["profile"], **fields}
+    record["earlier"] = with_change(record, new, record["profile"], at(minutes))
+    record["profile"] = new
+
+
+def empty() -> Doc:
+    return {"user_id": "u", "created_at": at(0), "profile": dict(EMPTY_PROFILE)}
+
+
+def test_the_profile_of_each_time_is_read_from_the_changes() -> None:
+    record, known = empty(), {0.0: dict(EMPTY_PROFILE)}
+    for step in range(1, 9):
+        changed(record, step, interests=[f"i{n}" for n in range(step % 3)], preferences={"tea": step // 2})
+        known[step] = record["profile"]
+    for then, profile in known.items():
+        assert profile_at(record, record["profile"], at(then + 0.5)) == profile
+    assert profile_at(record, record["profile"], at(-1)) == EMPTY_PROFILE, "nobody knew the user"
+
+
+def test_fields_that_are_facts_and_unchanged_ones_are_not_kept() -> None:
+    record = empty()
+    changed(record, 1, home="Oslo", interests=["chess"])
+    changed(record, 2, home="Bergen")
+    assert record["earlier"] == [{"until": at(1), "fields": {"interests": []}}]
+
+
+def test_what_cannot_be_read_is_passed_over() -> None:
+    record = empty() | {"earlier": [5, {"until": 5, "fields": {}}, {"until": at(1)}]}
+    assert profile_at(record, record["profile"], at(0.5)) == record["profile"]
+    changed(record, 1, interests=["chess"])
+    assert len(record["earlier"]) == 1
+
+
+def test_changes_are_forgotten() -> None:
+    record = empty()
+    for step in range(MOST + 5):
+        changed(record, step + 1, interests=[f"i{step}"])
+    assert len(record["earlier"]) == MOST
+    changed(record, MOST + 10 + KEPT / timedelta(minutes=1), interests=["go"])
+    assert [change["fields"] for change in record["earlier"]] == [{"interests": [f"i{MOST + 4}"]}]
