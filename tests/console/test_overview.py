@@ -108,6 +108,7 @@ def test_people_sessions_memories_and_pages_are_found_by_the_keyboard(visit: Vis
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Sessions", exact=True).wait_for()
     page.keyboard.press("Control+k")
+    expect(box).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
