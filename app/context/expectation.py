@@ -8,6 +8,7 @@ numbers are in `packing_weights.py`, fitted by `scripts/fit_packing.py`; figures
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log, log1p
+from operator import mul
 
 from app.context.candidates import Candidate
 from app.context.packing_weights import PackingWeights
@@ -142,7 +143,7 @@ class Rest:
 
 def _sigmoid(features: Sequence[float], weights: Sequence[float]) -> float:
     """Returns the probability. The last weight is the constant."""
-    odds = sum(feature * weight for feature, weight in zip(features, weights, strict=False)) + weights[-1]
+    odds = sum(map(mul, features, weights)) + weights[-1]
     return 1 / (1 + exp(-max(-50.0, min(50.0, odds))))
 
 

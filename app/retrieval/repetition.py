@@ -73,6 +73,12 @@ def _words(text: str) -> list[str]:
     return [word for word in wording(text) if word not in _PUNCTUATION]
 
 
+@kept_by_digest(4 << 20, lambda found: 100 * (1 + len(found)))
+def _content_words(text: str) -> tuple[str, ...]:
+    """Returns the words that are no stop words. Texts that say the same have the same ones in the same order."""
+    return tuple(word for word in _words(text) if word not in STOP_WORDS) if len(text) <= LONGEST else ()
+
+
 def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[list[int]]:
     """Returns groups of documents that may say the same, each with two at least: of one speaker, as long, and with as
     many of each word of the query. `of_days`: what happened on different days is not the same."""
@@ -104,17 +110,18 @@ def same_statements(
     document, and what else must be equal."""
     found: list[list[int]] = []
     for group in groups:
-        statements: list[list[int]] = []
+        by_words: dict[tuple[str, ...], list[list[int]]] = {}
         for index in sorted((index for index in group if index in texts), key=lambda index: -columns.time[index]):
             text, rest = texts[index]
+            statements = by_words.setdefault(_content_words(text), [])
             known = next(
-                (one for one in statements if says_the_same(texts[one[0]][0], text) and texts[one[0]][1] == rest), None
+                (one for one in statements if texts[one[0]][1] == rest and says_the_same(texts[one[0]][0], text)), None
             )
             if known is None:
                 statements.append([index])
             else:
                 known.append(index)
-        found += [one for one in statements if len(one) > 1]
+        found += [one for statements in by_words.values() for one in statements if len(one) > 1]
     return found
 
 

@@ -320,7 +320,8 @@ class Retriever:
         fitted: ModelWeights,
     ) -> "_Ranking":
         """Searches and ranks, without what no search finds, and with one of the documents that say the same."""
-        spare, compared = 0, max(COMPARED, 2 * k)
+        # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
+        spare, compared = 0, COMPARED if wanted.once == "each day" else max(COMPARED, 2 * k)
         while True:
             columns, query, decay = await self._columns(wanted, mode, asked, vector, facts, spare)
             interval = None if wanted.interval is None else wanted.interval.settled(columns.time, columns.matched)
