@@ -31,10 +31,12 @@ STOP_SECONDS = 10
 # SecantusDB 0.7.0b3 deadlocks where mongod does not: an updateMany holds its collection while it waits for a
 # transaction that wrote one of the documents; a statement that waits for the collection holds its own transaction; and
 # whoever asks for any transaction waits for that one, the registry in hand. So an updateMany lets go between its tries,
-# and nobody waits for a statement under way.
+# and nobody waits for a statement under way. It also closes a connection that was idle for five minutes, which mongod
+# does not: a long test that fills a collection through another connection would lose this one.
 _SERVE = """
 import os, sys, threading
 from secantus.cli import main
+from secantus.server import SecantusDBServer
 from secantus.storage import Storage
 from secantus.transactions import TransactionRegistry, TxnState
 
@@ -52,6 +54,7 @@ def prune(self):
 def update_many(self, *args, **options):
     return self._update_matching_single_txn(*args, multi=True, **options)
 
+SecantusDBServer.__init__.__kwdefaults__["client_idle_timeout_s"] = 86_400.0
 TransactionRegistry._prune_locked, Storage._update_matching_chunked = prune, update_many
 
 def end_with_the_tests():
