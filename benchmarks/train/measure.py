@@ -73,8 +73,8 @@ def measure(
 
 
 def encoder(model: str, *, rough: bool = False) -> Encode:
-    """`model`: a folder of sentence-transformers, or what the service loads. `rough`: in bfloat16, several times as fast
-    where the processor has AMX, to find negatives."""
+    """`model`: a folder of sentence-transformers, or what the service loads. `rough`: in bfloat16, much
+    faster where the processor has AMX: to find negatives."""
     if not (Path(model) / "modules.json").exists():
         from app.embedding.factory import load_model  # noqa: PLC0415 (what is measured needs one of the two)
 
