@@ -100,7 +100,8 @@ def figures(name: str, asked: Sequence[Asked], orders: Sequence[Sequence[bool]],
 def scores(asked: Sequence[Asked]) -> Array:
     """Log-odds of the service's score of the first hit."""
     found = np.clip([one["score"] for one in asked], 1e-4, 1 - 1e-4)
-    return np.log(found / (1 - found))
+    odds: Array = np.log(found / (1 - found))
+    return odds
 
 
 def judged(asked: Sequence[Asked]) -> Array:

@@ -161,9 +161,10 @@ def teach(judge: Judge, batches: Sequence[Any], given: argparse.Namespace) -> No
             spent, work = time.monotonic() - started, time.process_time()
             told = f"order {means[0]:.3f}, odds {means[1]:.3f}, {spent:.0f} s, processor {work:.0f} s"
             print(f"step {step + 1} of {len(batches)}, {told}", flush=True)
-        if step % 40 == 39:
-            save(judge, optimizer, step + 1, time.monotonic() - started, state)
-    save(judge, optimizer, len(batches), time.monotonic() - started, state)
+        begin = step + 1
+        if begin % 20 == 0:
+            save(judge, optimizer, begin, time.monotonic() - started, state)
+    save(judge, optimizer, begin, time.monotonic() - started, state)
 
 
 def save(judge: Judge, optimizer: Any, step: int, spent: float, state: Path) -> None:
