@@ -1,9 +1,9 @@
 """Vector search alone, set by set: python -m benchmarks.train.measure MODEL [--data FOLDER] [--lives PART …]
 
-MODEL: a folder of sentence-transformers, or the name of a model that the service ships, as `minilm-int8`. For each set:
-the share of the answering memories among the first ten (recall@10), the mean reciprocal rank of the first one (MRR),
-how often it is the very first, and before every wrong one (order); `never`: the area under the curve of the best cosine
-of questions that are answered against those whose answer was never said, `small` against those that ask nothing.
+MODEL: a folder of sentence-transformers, or what the service loads: `minilm-int8`, or a folder with `model.onnx`. For
+each set: the share of the answering memories among the first ten (recall@10), the mean reciprocal rank of the first one
+(MRR), how often it is the very first, and before every wrong one (order); `never`: the area under the curve of the best
+cosine of questions that are answered against those whose answer was never said, `small` against those that ask nothing.
 """
 
 import argparse
@@ -73,9 +73,9 @@ def measure(
 
 
 def encoder(model: str, *, rough: bool = False) -> Encode:
-    """`model`: a folder of sentence-transformers, or the name of a model that the service ships. `rough`: in bfloat16,
-    several times as fast where the processor has AMX, to find negatives."""
-    if not Path(model).is_dir():
+    """`model`: a folder of sentence-transformers, or what the service loads. `rough`: in bfloat16, much
+    faster where the processor has AMX: to find negatives."""
+    if not (Path(model) / "modules.json").exists():
         from app.embedding.factory import load_model  # noqa: PLC0415 (what is measured needs one of the two)
 
         served = load_model(model, threads=2)

@@ -1,0 +1,170 @@
+"""First hits of the ranking, for a judge of relevance: python -m benchmarks.train.hits make FILE SET… | measure FILE…
+
+`make` asks the ranking (the service's own code, without a service) each question of the sets and writes its first hits:
+what a judge is taught on, and what it judges. `benchmarks/evaluation/sets.py` describes the sets.
+
+`measure` reads files whose hits `benchmarks.train.relevance` has judged and says what the judge adds to the ranking as
+one more feature: of each set a part of its lives is left out in turn, and the rest is fitted on, with the judge and
+without it. `first`: the first hit answers. `MRR`: of the best answer, 0 if none is among the hits. `never`, `small`:
+the area under the curve of questions that have an answer against those that were never answered, and small talk.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from app.retrieval.first_hits import FIRST, PROPERTIES, properties
+from app.retrieval.model_weights import ModelWeights, weights_for
+from app.retrieval.ranking import says_something
+from benchmarks.evaluation.measures import auc
+from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
+from benchmarks.evaluation.sets import World, load
+from benchmarks.harness import Row, table
+from scripts.fit_ranking import ConditionalLogit, compared, odds_of, score_of
+
+Array: TypeAlias = NDArray[np.float64]
+Asked: TypeAlias = dict[str, Any]
+UNANSWERED = ("never", "small")
+FOLDS = 5
+
+
+def make(paths: Sequence[Path], cache: Path | None) -> Iterator[Asked]:
+    embed = Embedder(cache)
+    for path in paths:
+        for world in load(path):
+            for case in build_cases(world.questions[0].group, [world], embed, 1):
+                yield _asked(case, world, weights_for(embed.model))
+    embed.save()
+
+
+def _asked(case: Case, world: World, fitted: ModelWeights) -> Asked:
+    said = [f"{item.name or item.role}: {item.content}" if item.session else item.content for item in world.items]
+    before, parts = compared(case, fitted.weights)
+    odds = odds_of(case, fitted.weights)
+    order = np.argsort(-odds, kind="stable")[: 2 * FIRST]
+    order = order[says_something(parts, order)]
+    once = np.sort(np.unique(case.columns.content[order], return_index=True)[1])
+    first = order[once][:FIRST]
+    known = properties(case.columns, before, first) if len(first) else None
+    if known is None:
+        known = np.zeros((len(PROPERTIES), len(first)), np.float32)
+    return {
+        "set": case.group,
+        "life": world.name,
+        "kind": case.question.kind,
+        "query": case.question.query,
+        "score": float(score_of(case, odds, fitted.calibration).max(initial=0)),
+        "answers": [said[at] for at in np.flatnonzero(case.evidence)],
+        "hits": [
+            {"text": said[at], "right": bool(case.evidence[at]), "odds": float(before[at]), "known": row.tolist()}
+            for at, row in zip(first.tolist(), known.T, strict=True)
+        ],
+    }
+
+
+def measure(asked: Sequence[Asked]) -> Iterator[Row]:
+    """What is fitted on some lives is measured on the others."""
+    lives = sorted({one["life"] for one in asked})
+    folds = [lives.index(one["life"]) % FOLDS for one in asked]
+    score, highest = scores(asked), judged(asked)
+    yield figures("service", asked, ordered(asked, folds, with_judge=False), score)
+    yield figures("judge alone", asked, [by_judge(one) for one in asked], highest)
+    both = certainty(np.column_stack([score, highest]), asked, folds)
+    yield figures("both", asked, ordered(asked, folds, with_judge=True), both)
+
+
+def figures(name: str, asked: Sequence[Asked], orders: Sequence[Sequence[bool]], certain: Array) -> Row:
+    """`orders`: which hits are right, the first one first. `certain`: how surely each question has an answer."""
+    answered = np.array([bool(one["answers"]) for one in asked])
+    ranks = [each.index(True) if True in each else None for each, known in zip(orders, answered, strict=True) if known]
+    kinds = np.array([one["kind"] for one in asked])
+    return {
+        "set": asked[0]["set"],
+        "": name,
+        "questions": len(ranks),
+        "first": f"{np.mean([rank == 0 for rank in ranks]):.3f}",
+        "MRR": f"{np.mean([0 if rank is None else 1 / (1 + rank) for rank in ranks]):.3f}",
+        **{
+            kind: f"{auc(certain[answered], certain[kinds == kind]):.3f}" if (kinds == kind).any() else None
+            for kind in UNANSWERED
+        },
+    }
+
+
+def scores(asked: Sequence[Asked]) -> Array:
+    """Log-odds of the service's score of the first hit."""
+    found = np.clip([one["score"] for one in asked], 1e-4, 1 - 1e-4)
+    odds: Array = np.log(found / (1 - found))
+    return odds
+
+
+def judged(asked: Sequence[Asked]) -> Array:
+    """The judge's highest number of each question."""
+    return np.array([max(hit["judged"] for hit in one["hits"]) for one in asked])
+
+
+def by_judge(asked: Asked) -> list[bool]:
+    return [hit["right"] for hit in sorted(asked["hits"], key=lambda hit: -hit["judged"])]
+
+
+def certainty(known: Array, asked: Sequence[Asked], folds: Sequence[int]) -> Array:
+    """Log-odds that a question has an answer, fitted without its fold, against questions that were never answered."""
+    truth, kinds = np.array([bool(one["answers"]) for one in asked]), np.array([one["kind"] for one in asked])
+    found = np.zeros(len(asked))
+    for fold in set(folds):
+        left_out = np.array(folds) == fold
+        kept = ~left_out & (truth | (kinds == "never"))
+        if len(set(truth[kept])) == 2:
+            model = LogisticRegression(class_weight="balanced").fit(known[kept], truth[kept])
+            found[left_out] = model.decision_function(known[left_out])
+    return found
+
+
+def ordered(asked: Sequence[Asked], folds: Sequence[int], *, with_judge: bool) -> list[list[bool]]:
+    """Which of the hits of each question are right, in the order of a ranking fitted without the question's fold."""
+    values = [
+        np.array([[*hit["known"], hit["odds"] - one["hits"][0]["odds"], hit["judged"]] for hit in one["hits"]])
+        for one in asked
+    ]
+    values = values if with_judge else [each[:, :-1] for each in values]
+    data = ConditionalLogit([-np.inf] * (len(PROPERTIES) + 1 + with_judge), one_will_do=True)
+    offsets = [np.array([hit["odds"] for hit in one["hits"]]) for one in asked]
+    rights = [np.array([hit["right"] for hit in one["hits"]]) for one in asked]
+    for each, right, offset, fold in zip(values, rights, offsets, folds, strict=True):
+        if right.any() and not right.all():
+            data.add(each, right, offset, 1.0, fold)
+    weights = {fold: data.fit(fold) for fold in set(folds)}
+    return [
+        right[np.argsort(-(offset + each @ weights[fold]), kind="stable")].tolist()
+        for each, right, offset, fold in zip(values, rights, offsets, folds, strict=True)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("make")
+    making.add_argument("file", type=Path)
+    making.add_argument("sets", type=Path, nargs="+")
+    making.add_argument("--vectors", type=Path, help="file to keep the texts' vectors in between runs (.npz)")
+    measuring = commands.add_parser("measure")
+    measuring.add_argument("files", type=Path, nargs="+")
+    given = parser.parse_args()
+    if given.command == "make":
+        with given.file.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(asked, ensure_ascii=False) + "\n" for asked in make(given.sets, given.vectors))
+        return
+    asked = [json.loads(line) for file in given.files for line in file.read_text(encoding="utf-8").splitlines()]
+    asked = [one for one in asked if one["hits"]]
+    by_set = [[one for one in asked if one["set"] == name] for name in dict.fromkeys(one["set"] for one in asked)]
+    print(table([row for each in by_set for row in measure(each)]))
+
+
+if __name__ == "__main__":
+    main()
