@@ -126,19 +126,8 @@ class ChangeSettings(SettingGroup):
 
 
 class ConnectionSettings(SettingGroup):
-    total: int = Field(
-        4096,
-        ge=8,
-        description="Most open connections; fewer where the limit of open files says so. One that waits for a request "
-        "makes room for a new one.",
-    )
-    by_address: int = Field(512, ge=4, description="Most open connections of one address.")
-    header_seconds: float = Field(10, gt=0, description="How long the head of a request may take to arrive.")
-    header_bytes: int = Field(64 << 10, ge=4096, description="Largest request line and headers together, in bytes.")
-    body_seconds: float = Field(120, gt=0, description="How long a request body may take to arrive.")
-    idle_seconds: float = Field(20, gt=0, description="Longest pause in sending a body, or in reading an answer.")
-    body_bytes: int = Field(
-        256 << 20, ge=1 << 20, description="Memory for all request bodies together, in bytes. Small ones always fit."
+    by_address: int = Field(
+        512, ge=4, description="Most open connections of one address, such as that of a reverse proxy."
     )
 
 

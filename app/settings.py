@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app import setting_groups as groups
 from app.errors import did_you_mean
+from app.fixed_settings import FIXED
 from app.setting_groups import MOST_WORKERS, OPERATOR, SettingGroup, is_loopback, without_secrets
 from app.validation_words import in_words
 
@@ -42,21 +43,6 @@ def _list(given: str) -> list[str]:
 
 class JobSettings(SettingGroup):
     enabled: bool = Field(True, description="Run background work in the server; off where `recalld worker` does it.")
-    decay_seconds: int = Field(3600, ge=1, description="How often faded importance is written down.")
-    expiry_seconds: int = Field(600, ge=1, description="How often what has passed its time is deleted.")
-    retention_seconds: int = Field(3600, ge=1, description="How often old action logs are rolled up.")
-    consolidation_seconds: int = Field(
-        86_400, ge=1, description="How often near-duplicate memories are merged and what was done is learned from."
-    )
-    reflection_seconds: int = Field(
-        86_400, ge=1, description="How often memories, facts and profiles are looked through for contradictions."
-    )
-    predicates_seconds: int = Field(
-        3600,
-        ge=1,
-        description="How often facts of an earlier version, apart by the spelling of a predicate, are merged.",
-    )
-    embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
 
 
 class ReflectionSettings(SettingGroup):
@@ -196,15 +182,12 @@ class Settings(BaseSettings):
         "auto", description="Form of log lines; `auto`: text on a terminal, JSON elsewhere."
     )
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
-    busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
     disk_reserve_bytes: int = Field(
         16 << 20,
         ge=0,
         description="Bytes of the disk that the embedded store keeps back for deletions, in a file; as many again must "
         "be free for new data. An erasure is overwritten on a full disk if the store is smaller; 0: nothing is kept.",
     )
-    drain_seconds: int = Field(20, ge=1, le=24, description="How long in-flight requests may take after SIGTERM.")
-    drain_delay_seconds: float = Field(0.5, ge=0, le=5, description="How long to be not ready before closing the door.")
     reranker: str = Field(
         "",
         description="Second stage of hybrid searches: the folder of an ONNX cross-encoder, or the http(s) address of a "
@@ -226,6 +209,19 @@ class Settings(BaseSettings):
     mongodb: groups.MongodbSettings = groups.MongodbSettings()
     context: groups.ContextSettings = groups.ContextSettings()
     oidc: groups.OidcSettings = groups.OidcSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_fixed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Drops variables that are no settings any more, such as RECALLD_JOBS_EMBED_SECONDS: a group takes no others
+        than its own, and an upgrade must start. `unknown_variables` warns of them."""
+
+        def kept(group: str, value: Any) -> Any:
+            if not isinstance(value, dict):
+                return value
+            return {name: one for name, one in value.items() if f"{group}_{name}".upper() not in FIXED}
+
+        return {name: kept(name, value) for name, value in given.items()}
 
     @field_validator("workers")
     @classmethod
@@ -340,8 +336,8 @@ def _shown(default: object) -> str:
 
 
 def unknown_variables() -> list[str]:
-    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, by name. Values are
-    not told: they may be secrets."""
+    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, or none any more, by
+    name. Values are not told: they may be secrets."""
     file = Path(str(Settings.model_config["env_file"]))
     in_file = dotenv_values(file) if file.is_file() else {}
     return _unknown(os.environ) + _unknown(in_file, f" in {file}")
@@ -359,6 +355,8 @@ def _names() -> list[str]:
 
 
 def _no_setting(name: str, where: str = "") -> str:
+    if name in FIXED:
+        return f"{_PREFIX}{name}{where} is no setting any more and is ignored: it is fixed at {FIXED[name]}."
     hint = did_you_mean(name, _names(), "").replace("mean ", f"mean {_PREFIX}")
     return f"{_PREFIX}{name}{where} is no setting{hint or ': `recalld serve --help` lists them all.'}"
 

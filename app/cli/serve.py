@@ -23,7 +23,7 @@ from app.cli.server import curl, serve_alone
 from app.cli.supervisor import Supervisor
 from app.core import tracing, work
 from app.errors import invalid
-from app.lifespan import RealParts, found_store, job_runner
+from app.lifespan import Openers, RealParts, found_store, job_runner
 from app.settings import JobSettings, Settings, describe, unknown_variables
 
 SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
@@ -40,6 +40,11 @@ def serve(
     one by one."""
     given = {"RECALLD_HOST": host, "RECALLD_PORT": port, "RECALLD_WORKERS": workers}
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
+    serve_with(RealParts())
+
+
+def serve_with(openers: Openers) -> None:
+    """Serves with the settings of the environment. Tests give other parts, and what they are tuned to."""
     settings = Settings()
     for sentence in unknown_variables():
         print(sentence)
@@ -47,9 +52,9 @@ def serve(
     work.use_one_arena()
     work.switch_threads_often()
     if settings.worker_count > 1:
-        Supervisor(settings.worker_count, settings, lambda address: print(curl(address), flush=True)).run()
+        Supervisor(settings.worker_count, settings, openers, lambda address: print(curl(address), flush=True)).run()
     else:
-        serve_alone(settings)
+        serve_alone(settings, openers)
 
 
 def worker() -> None:

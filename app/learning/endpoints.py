@@ -19,7 +19,7 @@ from app.writes.dependencies import InPrecondition, Writer
 async def learning(request: Request) -> Learning:
     """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
-    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings)
+    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings, resources.tuning)
     return Learning(
         tools,
         resources.llm,

@@ -1,0 +1,27 @@
+"""What a service is fixed to, where a test needs another value: `parts.tuning = Tuning(drain_delay_seconds=3)`, then
+`create_app(settings, parts)`.
+
+No variable sets these. Constants that no test replaces in a whole service stand in the module that uses them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The values of a service. Created without arguments, those that everybody has."""
+
+    drain_seconds: int = 20
+    """How long requests under way may take after SIGTERM. With the delay under the 30 s that orchestrators wait."""
+    drain_delay_seconds: float = 0.5
+    """How long to be not ready before closing the door, so that load balancers notice."""
+    idle_seconds: float = 20
+    """Longest pause in sending a body, or in reading an answer."""
+    busy_timeout_ms: int = 5_000
+    """How long to wait for a store that another process locks."""
+    job_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Periods of scheduled jobs by kind, in place of those in `app/jobs/schedule.py`."""
+
+
+USUAL = Tuning()
