@@ -153,11 +153,8 @@ class RealParts:
         chosen = settings.embedding
         return await open_embedder(
             chosen.model,
-            threads=chosen.threads,
-            batch_tokens=chosen.batch_tokens,
-            query_cache=chosen.query_cache,
             observe_batch=metrics.observe_batch,
-            options=ExtraOptions.of(chosen),
+            options=ExtraOptions.of(chosen, self.tuning.embedding_seconds),
         )
 
     async def reranker(self, settings: Settings) -> Reranker | None:
@@ -251,7 +248,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     embedder = await openers.embedder(settings)
     stack.push_async_callback(embedder.close)
     reranker = await openers.reranker(settings)
-    stage = None if reranker is None else second_stage(reranker, settings)
+    stage = None if reranker is None else second_stage(reranker, settings, openers.tuning)
     if stage is not None:
         stack.push_async_callback(stage.close)
     clock = openers.clock()
@@ -273,8 +270,8 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     if settings.jobs.enabled:
         await stack.enter_async_context(work.running("jobs", runner.run))
     limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
-    costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
-    wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
+    costs = CostLimiter(limits.cost_per_second, openers.tuning.cost_burst_seconds)
+    wrong_keys = WrongKeyLimiter(limits.wrong_keys, openers.tuning.wrong_keys_seconds)
     needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless, what_holds_first
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
     return Resources(

@@ -68,14 +68,6 @@ class SettingGroup(BaseModel):
 
 class LimitSettings(SettingGroup):
     body_bytes: int = Field(4 << 20, ge=1024, description="Largest request body, in bytes.")
-    batch_items: int = Field(500, ge=1, description="Most items in a batch or messages in one append.")
-    text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
-    json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
-    json_values: int = Field(250_000, ge=1_000, description="Most values in a JSON body, of all levels together.")
-    object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
-    object_bytes: int = Field(
-        256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
-    )
     requests_per_second: float = Field(
         2_000,
         ge=0,
@@ -86,19 +78,15 @@ class LimitSettings(SettingGroup):
         4_000,
         ge=0,
         description="Units of work a second for each key and service: a unit is about a millisecond of one core, such "
-        "as embedding 32 characters. Beyond it requests are 429; 0: no limit.",
+        "as embedding 32 characters. 30 seconds' worth may be used at once. Beyond it requests are 429; "
+        "0: no limit.",
     )
-    cost_burst_seconds: float = Field(
-        30, ge=1, le=86_400, description="How many seconds' worth of that a key may use at once."
-    )
-
     wrong_keys: int = Field(
         20,
         ge=0,
-        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within the "
-        "time below; further ones are 429. Right keys are served all the same. 0: no limit.",
+        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within a "
+        "minute; further ones are 429. Right keys are served all the same. 0: no limit.",
     )
-    wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
 
 
 class QuotaSettings(SettingGroup):
@@ -122,7 +110,6 @@ class ChangeSettings(SettingGroup):
     retention_hours: float = Field(
         72, ge=0, description="How long changes can be read, for all processes of a store alike; 0: none are logged."
     )
-    streams: int = Field(256, ge=1, description="Most open streams of changes, for each tenant and process.")
 
 
 class ConnectionSettings(SettingGroup):
@@ -139,14 +126,6 @@ class EmbeddingSettings(SettingGroup):
         "for a store that has vectors of it.",
         json_schema_extra=OPERATOR,
     )
-    threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
-    batch_tokens: int = Field(
-        2048,
-        ge=64,
-        description="Most tokens in one batch, padding included. Models on the CPU take smaller pieces, and queries "
-        "come between them.",
-    )
-    query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
     text_chars: int = Field(
         8192,
         ge=1,
@@ -161,17 +140,12 @@ class EmbeddingSettings(SettingGroup):
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     dimensions: int = Field(0, ge=0, description="Dimensions to ask that server for; 0: as many as it gives.")
-    timeout_seconds: float = Field(
-        10, gt=0, le=60, description="How long that server may take for a batch, retries included."
-    )
-    batch_texts: int = Field(128, ge=1, le=2048, description="Most texts in one request to that server.")
 
 
 class RerankSettings(SettingGroup):
     seconds: float = Field(
         0.3, gt=0, le=60, description="How long a search waits for the reranker; then the first order stands."
     )
-    hits: int = Field(50, ge=2, le=100, description="How many of a search's first hits are reranked.")
     model: str = Field(
         "",
         max_length=200,
@@ -179,7 +153,6 @@ class RerankSettings(SettingGroup):
         "Text Embeddings Inference.",
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that endpoint; empty: none is sent.")
-    threads: int = Field(1, ge=1, le=64, description="Threads of a reranker in a folder.")
 
 
 class LLMSettings(SettingGroup):
@@ -299,7 +272,6 @@ class OidcSettings(SettingGroup):
         "recalld:read=read recalld:write=write recalld:admin=admin recalld:all_users=all_users",
         description="What the scopes stand for: a verb each, or `all_users`, which lifts the binding to the user.",
     )
-    leeway_seconds: float = Field(30, ge=0, le=300, description="How far clocks of issuer and service may differ.")
 
     @field_validator("issuer")
     @classmethod

@@ -178,9 +178,6 @@ class Settings(BaseSettings):
         json_schema_extra=OPERATOR,
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
-    log_format: Literal["auto", "json", "text"] = Field(
-        "auto", description="Form of log lines; `auto`: text on a terminal, JSON elsewhere."
-    )
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
     disk_reserve_bytes: int = Field(
         16 << 20,

@@ -8,7 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from app.api.connections import ConnectionLimits
+from app.auth.tokens import LEEWAY_SECONDS
+from app.core.limits import BODY_LIMITS, OBJECT_BYTES
 from app.core.tuning import USUAL
+from app.embedding.factory import BATCH_TOKENS, QUERY_CACHE, THREADS
+from app.embedding.model import Server
 from app.fixed_settings import FIXED
 from app.jobs import models as kinds
 from app.jobs.schedule import PERIODS
@@ -22,7 +26,7 @@ GIVEN: dict[str, tuple[str, Callable[[Settings], Any], Any]] = {
     "RECALLD_LOG_LEVEL": ("debug", lambda s: s.log_level, "debug"),
     "RECALLD_RERANK_SECONDS": ("0.25", lambda s: s.rerank.seconds, 0.25),
     "RECALLD_LIMITS_BODY_BYTES": ("2048", lambda s: s.limits.body_bytes, 2048),
-    "RECALLD_EMBEDDING_BATCH_TOKENS": ("64", lambda s: s.embedding.batch_tokens, 64),
+    "RECALLD_EMBEDDING_DIMENSIONS": ("64", lambda s: s.embedding.dimensions, 64),
 }
 
 CONNECTIONS = ConnectionLimits(by_address=1)
@@ -30,12 +34,28 @@ CONSTANTS: dict[str, float] = {
     "BUSY_TIMEOUT_MS": USUAL.busy_timeout_ms,
     "DRAIN_SECONDS": USUAL.drain_seconds,
     "DRAIN_DELAY_SECONDS": USUAL.drain_delay_seconds,
+    "LIMITS_BATCH_ITEMS": BODY_LIMITS.batch_items,
+    "LIMITS_TEXT_CHARS": BODY_LIMITS.text_chars,
+    "LIMITS_JSON_DEPTH": BODY_LIMITS.json_depth,
+    "LIMITS_JSON_VALUES": BODY_LIMITS.json_values,
+    "LIMITS_OBJECT_KEYS": BODY_LIMITS.object_keys,
+    "LIMITS_OBJECT_BYTES": OBJECT_BYTES,
+    "LIMITS_COST_BURST_SECONDS": USUAL.cost_burst_seconds,
+    "LIMITS_WRONG_KEYS_SECONDS": USUAL.wrong_keys_seconds,
+    "CHANGES_STREAMS": USUAL.streams,
+    "OIDC_LEEWAY_SECONDS": LEEWAY_SECONDS,
     "CONNECTIONS_TOTAL": CONNECTIONS.total,
     "CONNECTIONS_HEADER_SECONDS": CONNECTIONS.header_seconds,
     "CONNECTIONS_HEADER_BYTES": CONNECTIONS.header_bytes,
     "CONNECTIONS_BODY_SECONDS": CONNECTIONS.body_seconds,
     "CONNECTIONS_IDLE_SECONDS": USUAL.idle_seconds,
     "CONNECTIONS_BODY_BYTES": CONNECTIONS.body_bytes,
+    "EMBEDDING_THREADS": THREADS,
+    "EMBEDDING_BATCH_TOKENS": BATCH_TOKENS,
+    "EMBEDDING_BATCH_TEXTS": Server().batch_texts,
+    "EMBEDDING_QUERY_CACHE": QUERY_CACHE,
+    "EMBEDDING_TIMEOUT_SECONDS": Server().timeout_seconds,
+    "RERANK_HITS": USUAL.rerank_hits,
     "JOBS_DECAY_SECONDS": PERIODS[kinds.DECAY],
     "JOBS_EXPIRY_SECONDS": PERIODS[kinds.EXPIRY],
     "JOBS_RETENTION_SECONDS": PERIODS[kinds.RETENTION],
@@ -62,8 +82,8 @@ def test_the_environment_sets_it(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_file_sets_it_and_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / ".env").write_text("RECALLD_PORT=9002\nRECALLD_LIMITS_TEXT_CHARS=10\nUNRELATED=1\n")
-    assert (Settings().port, Settings().limits.text_chars) == (9002, 10)
+    (tmp_path / ".env").write_text("RECALLD_PORT=9002\nRECALLD_LIMITS_BODY_BYTES=2048\nUNRELATED=1\n")
+    assert (Settings().port, Settings().limits.body_bytes) == (9002, 2048)
     monkeypatch.setenv("RECALLD_PORT", "9003")
     assert Settings().port == 9003
 
@@ -78,14 +98,14 @@ def test_every_setting_can_be_set_by_its_described_name(monkeypatch: pytest.Monk
 
 def test_settings_are_frozen() -> None:
     settings: Any = Settings()
-    for target, name in ((settings, "port"), (settings.limits, "body_bytes"), (settings.embedding, "threads")):
+    for target, name in ((settings, "port"), (settings.limits, "body_bytes"), (settings.embedding, "model")):
         with pytest.raises(ValidationError):
             setattr(target, name, 1)
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PORT", "-1"), ("PORT", "65536"), ("LIMITS_JSON_DEPTH", "1"), ("OIDC_TENANT", ""), ("LOG_LEVEL", "loud")],
+    [("PORT", "-1"), ("PORT", "65536"), ("LIMITS_BODY_BYTES", "1"), ("OIDC_TENANT", ""), ("LOG_LEVEL", "loud")],
 )
 def test_a_wrong_value_is_explained_by_its_name(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"RECALLD_{name}", value)

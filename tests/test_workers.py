@@ -344,7 +344,7 @@ def test_workers_that_fail_again_and_again_end_the_service(tmp_path: Path) -> No
 def test_limits_hold_for_all_workers_together(tmp_path: Path, run: Run) -> None:
     key = run("keys", "create", "--no-admin", "--tenant", "t", "--name", "first").stdout.strip()
     limits = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "2", "RECALLD_LIMITS_WRONG_KEYS": "3"}
-    with served(tmp_path / "data", 4, RECALLD_LIMITS_WRONG_KEYS_SECONDS="3600", **limits) as server:
+    with served(tmp_path / "data", 4, tuned(wrong_keys_seconds=3600), **limits) as server:
         wrong = [ask(server, path="/v1/memories", headers={"x-api-key": f"rk_x_{n}"}).status_code for n in range(16)]
         assert wrong == [401] * 3 + [429] * 13
         began = time.monotonic()

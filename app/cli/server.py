@@ -81,7 +81,7 @@ def _application(openers: Openers) -> ASGIApplication:
 def _loaded(
     settings: Settings, openers: Openers, server: "Callable[[uvicorn.Config], DrainingServer]"
 ) -> "DrainingServer":
-    load_model(settings)
+    load_model(settings, openers.tuning)
     config = uvicorn.Config(
         partial(_application, openers),  # imports the routes once the model's thread has begun to read its file
         factory=True,

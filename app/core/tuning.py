@@ -18,6 +18,17 @@ class Tuning:
     """How long to be not ready before closing the door, so that load balancers notice."""
     idle_seconds: float = 20
     """Longest pause in sending a body, or in reading an answer."""
+    cost_burst_seconds: float = 30
+    """How many seconds' worth of work a key may use at once."""
+    wrong_keys_seconds: float = 60
+    """The time in which wrong keys of an address are counted, from the first one on."""
+    streams: int = 256
+    """Most open streams of changes, for each tenant and process."""
+    embedding_seconds: float = 10
+    """How long a server of embeddings may take for a batch, retries included; so long a hybrid search waits before it
+    goes by words."""
+    rerank_hits: int = 50
+    """How many of a search's first hits are reranked."""
     busy_timeout_ms: int = 5_000
     """How long to wait for a store that another process locks."""
     job_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -131,7 +131,7 @@ class Tools:
         """Returns the user service for a scope."""
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), self.clock)
         users = Repository(self.store, scope, USERS)
-        return UserService(users, self.facts(scope), memories, self.settings.limits, self.clock)
+        return UserService(users, self.facts(scope), memories, self.clock)
 
     def facts(self, scope: Scope) -> FactService:
         """Returns the fact service for a scope."""

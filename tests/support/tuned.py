@@ -12,12 +12,17 @@ from app.core.tuning import Tuning
 from app.lifespan import RealParts
 
 
-def tuned(**values: Any) -> tuple[str, ...]:
+def tuned(module: str = "tests.support.tuned", **values: Any) -> tuple[str, ...]:
     """What to run for a service with these fields of `Tuning`."""
-    return ("-m", "tests.support.tuned", json.dumps(values))
+    return ("-m", module, json.dumps(values))
 
 
-if __name__ == "__main__":
+def serve_tuned() -> None:
+    """Serves with the tuning of the command line."""
     parts = RealParts()
     parts.tuning = Tuning(**json.loads(sys.argv[1]))
     serve_with(parts)
+
+
+if __name__ == "__main__":
+    serve_tuned()
