@@ -147,7 +147,7 @@ class RealParts:
     tuning = USUAL
 
     async def store(self, settings: Settings, dim: int) -> Store:
-        return await open_store(settings, dim, clock=self.clock(), busy_timeout_ms=self.tuning.busy_timeout_ms)
+        return await open_store(settings, dim, clock=self.clock(), tuning=self.tuning)
 
     async def embedder(self, settings: Settings) -> Embedder:
         chosen = settings.embedding
@@ -177,7 +177,7 @@ async def open_store(
     elsewhere: str | None = None,
     existing: bool = False,
     clock: Clock | None = None,
-    busy_timeout_ms: int = USUAL.busy_timeout_ms,
+    tuning: Tuning = USUAL,
 ) -> MovableStore:
     """Opens the store of the settings, or the one that `elsewhere` names in place of RECALLD_STORE.
 
@@ -193,7 +193,7 @@ async def open_store(
         observe_commit=observe,
         observe_fallback=metrics.observe_fallback,
         log=log,
-        busy_timeout_ms=busy_timeout_ms,
+        tuning=tuning,
     )
 
 

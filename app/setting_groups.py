@@ -3,7 +3,6 @@
 import re
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationInfo, field_validator
@@ -155,6 +154,10 @@ class RerankSettings(SettingGroup):
     api_key: SecretStr = Field(SecretStr(""), description="Key for that endpoint; empty: none is sent.")
 
 
+ANSWER_TOKENS = 4096
+"""Most tokens of one answer of the language model, and at most a quarter of its context."""
+
+
 class LLMSettings(SettingGroup):
     base_url: str = Field(
         "",
@@ -164,11 +167,6 @@ class LLMSettings(SettingGroup):
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
-    reply_format: Literal["auto", "json_schema", "json_object", "tools", "none"] = Field(
-        "auto",
-        description="How answers are asked for in a shape. `auto` finds out what the server knows, in this order. With "
-        "`json_object` and `none` the schema is in the prompt.",
-    )
     small_model: str = Field(
         "", max_length=200, description="Model for cheap parts: a summary alone, texts of days; empty: the same one."
     )
@@ -179,22 +177,6 @@ class LLMSettings(SettingGroup):
         description="Tokens of the model's context, prompt and answer together. It sizes the stretches in which long "
         "conversations are read.",
     )
-    answer_tokens: int = Field(
-        4096, ge=64, description="Most tokens of one answer, and at most a quarter of the context."
-    )
-    verify: bool = Field(
-        True,
-        description="Ask the model a second time: which of the items that it found do their quotes not support? Off: "
-        "what is worded otherwise than its quote is stored as the quoted sentence.",
-    )
-    extract_seconds: float = Field(
-        30,
-        gt=0,
-        le=600,
-        description="How long a request to extract memories may take. Past it the answer is 202 with an operation.",
-    )
-    max_calls: int = Field(40, ge=1, description="Most calls in one run of background work, repeated ones included.")
-    max_tokens: int = Field(400_000, ge=1000, description="Most tokens in one run, prompts included.")
     tokens_per_day: int = Field(
         0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
     )
@@ -202,7 +184,7 @@ class LLMSettings(SettingGroup):
     @property
     def most_answer_tokens(self) -> int:
         """Tokens that an answer may have."""
-        return min(self.answer_tokens, self.context_tokens // 4)
+        return min(ANSWER_TOKENS, self.context_tokens // 4)
 
     @property
     def prompt_tokens(self) -> int:
@@ -226,19 +208,6 @@ class MongodbSettings(SettingGroup):
         "recalld", min_length=1, max_length=38, description="Database of the MongoDB store.", json_schema_extra=OPERATOR
     )
     deadline_seconds: float = Field(5, gt=0, description="How long MongoDB may take for a request before it is a 503.")
-    exact_up_to: int = Field(
-        5000, ge=0, description="Memories of a scope that are searched exactly even where MongoDB has search indexes."
-    )
-
-
-class ContextSettings(SettingGroup):
-    arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
-    min_score: float = Field(
-        0.001, ge=0, le=1, description="Least score of what competes for a place in a context, unless a request says."
-    )
-    unsure_below: float = Field(
-        0.2, ge=0, le=1, description="A context whose best score is lower says that nothing surely answers the query."
-    )
 
 
 RIGHTS = ("read", "write", "admin", "all_users")

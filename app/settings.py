@@ -51,25 +51,6 @@ class ReflectionSettings(SettingGroup):
         description="What becomes of findings. `propose`: they wait to be settled. `auto`: insights are stored at "
         "once, which can be undone; the others wait. `off`: the daily job does not run.",
     )
-    findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")
-    insight_calls: int = Field(
-        5,
-        ge=0,
-        le=100,
-        description="Most groups of related memories that a run asks the language model about. 0: insights are not "
-        "looked for.",
-    )
-    unconfirmed_days: float = Field(
-        180,
-        gt=0,
-        description="A learned memory of little trust that nobody confirmed, used or said again for so long is stale.",
-    )
-    pairs_per_run: int = Field(
-        200,
-        ge=0,
-        le=10_000,
-        description="Most pairs of records that the language model judges in one run, the nearest first; 0: none.",
-    )
 
 
 class ProcedureSettings(SettingGroup):
@@ -77,19 +58,6 @@ class ProcedureSettings(SettingGroup):
         True,
         description="Procedures learned from one user's episodes serve the agent's other users once nothing in them "
         "names a user. Off: they stay with their user.",
-    )
-    failures_in_a_row: int = Field(2, ge=2, le=20, description="A procedure that fails so often in a row is failing.")
-    failing_below: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="A procedure is failing, too, if the 95 % interval of its success rate lies below.",
-    )
-    trial_outcomes: int = Field(
-        5, ge=2, le=100, description="Outcomes of the old and of the revised steps each, before a trial is decided."
-    )
-    trial_most: int = Field(
-        20, ge=2, le=1000, description="Outcomes of the revised steps after which an undecided trial is dropped."
     )
 
 
@@ -204,7 +172,6 @@ class Settings(BaseSettings):
     procedures: ProcedureSettings = ProcedureSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: groups.MongodbSettings = groups.MongodbSettings()
-    context: groups.ContextSettings = groups.ContextSettings()
     oidc: groups.OidcSettings = groups.OidcSettings()
 
     @model_validator(mode="before")
@@ -303,6 +270,47 @@ def describe() -> list[tuple[str, str, str]]:
         else:
             rows.append((f"RECALLD_{name}".upper(), _shown(field.default), field.description or ""))
     return rows
+
+
+FIRST = (
+    "RECALLD_HOST",
+    "RECALLD_PORT",
+    "RECALLD_DATA_DIR",
+    "RECALLD_STORE",
+    "RECALLD_WORKERS",
+    "RECALLD_AUTH",
+    "RECALLD_PUBLIC_URL",
+    "RECALLD_LLM_BASE_URL",
+    "RECALLD_LLM_API_KEY",
+    "RECALLD_LLM_MODEL",
+)
+"""The settings to know: where the service listens and stores, who may call it, and the model that it learns by."""
+SUBJECTS = {
+    "limits": "Limits of requests",
+    "quotas": "Quotas of each tenant",
+    "connections": "Connections",
+    "changes": "Changes",
+    "embedding": "Embedding",
+    "rerank": "Reranking",
+    "llm": "The language model",
+    "jobs": "Background work",
+    "reflection": "Reflection",
+    "trust": "Trust in messages, by role",
+    "procedures": "Procedures",
+    "retention": "How long things are kept",
+    "mongodb": "MongoDB",
+    "oidc": "OpenID Connect",
+}
+
+
+def by_subject() -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Returns the rows of `describe()` as people read them: the ten to know, then the others by subject."""
+    rows = {row[0]: row for row in describe()}
+    found: dict[str, list[tuple[str, str, str]]] = {"The ten to know": [rows.pop(name) for name in FIRST]}
+    for name, row in rows.items():
+        group = name.removeprefix(_PREFIX).lower().partition("_")[0]
+        found.setdefault(SUBJECTS.get(group, "The service"), []).append(row)
+    return list(found.items())
 
 
 def in_force(settings: Settings) -> list[dict[str, Any]]:

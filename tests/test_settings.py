@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from app.api.connections import ConnectionLimits
 from app.auth.tokens import LEEWAY_SECONDS
+from app.context.service import MIN_SCORE
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
 from app.core.tuning import USUAL
 from app.embedding.factory import BATCH_TOKENS, QUERY_CACHE, THREADS
@@ -16,6 +17,9 @@ from app.embedding.model import Server
 from app.fixed_settings import FIXED
 from app.jobs import models as kinds
 from app.jobs.schedule import PERIODS
+from app.llm.client import RUN_CALLS, RUN_TOKENS
+from app.procedures.search import FAILING_BELOW, FAILURES_IN_A_ROW, TRIAL_MOST, TRIAL_OUTCOMES
+from app.reflection.finders import UNCONFIRMED_DAYS
 from app.setting_groups import without_secrets
 from app.settings import Settings, describe, explain, unknown_variables
 from scripts.export_settings import DOC, ENV, doc_rendered, env_rendered
@@ -43,6 +47,21 @@ CONSTANTS: dict[str, float] = {
     "LIMITS_COST_BURST_SECONDS": USUAL.cost_burst_seconds,
     "LIMITS_WRONG_KEYS_SECONDS": USUAL.wrong_keys_seconds,
     "CHANGES_STREAMS": USUAL.streams,
+    "LLM_MAX_CALLS": RUN_CALLS,
+    "LLM_MAX_TOKENS": RUN_TOKENS,
+    "LLM_EXTRACT_SECONDS": USUAL.extract_seconds,
+    "REFLECTION_FINDINGS_PER_RUN": USUAL.findings_per_run,
+    "REFLECTION_INSIGHT_CALLS": USUAL.insight_calls,
+    "REFLECTION_UNCONFIRMED_DAYS": UNCONFIRMED_DAYS,
+    "REFLECTION_PAIRS_PER_RUN": USUAL.pairs_per_run,
+    "PROCEDURES_FAILURES_IN_A_ROW": FAILURES_IN_A_ROW,
+    "PROCEDURES_FAILING_BELOW": FAILING_BELOW,
+    "PROCEDURES_TRIAL_OUTCOMES": TRIAL_OUTCOMES,
+    "PROCEDURES_TRIAL_MOST": TRIAL_MOST,
+    "MONGODB_EXACT_UP_TO": USUAL.exact_up_to,
+    "CONTEXT_ARM_SECONDS": USUAL.section_seconds,
+    "CONTEXT_MIN_SCORE": MIN_SCORE,
+    "CONTEXT_UNSURE_BELOW": USUAL.unsure_below,
     "OIDC_LEEWAY_SECONDS": LEEWAY_SECONDS,
     "CONNECTIONS_TOTAL": CONNECTIONS.total,
     "CONNECTIONS_HEADER_SECONDS": CONNECTIONS.header_seconds,

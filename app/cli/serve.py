@@ -24,10 +24,11 @@ from app.cli.supervisor import Supervisor
 from app.core import tracing, work
 from app.errors import invalid
 from app.lifespan import Openers, RealParts, found_store, job_runner
-from app.settings import JobSettings, Settings, describe, unknown_variables
+from app.settings import JobSettings, Settings, by_subject, describe, unknown_variables
 
-SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
-    f"{name} ({default}): {text}" for name, default, text in describe()
+SETTINGS_HELP = "Settings, by environment or .env. " + "\n\n".join(
+    f"{subject}:\n\n" + "\n\n".join(f"{name} ({default}): {text}" for name, default, text in rows)
+    for subject, rows in by_subject()
 )
 
 
@@ -80,7 +81,7 @@ async def _run(settings: Settings) -> None:
         llm = parts.llm(settings)
         if llm is not None:
             stack.push_async_callback(llm.close)
-        runner = job_runner(settings, store, embedder, clock, llm)
+        runner = job_runner(settings, store, embedder, clock, llm, parts.tuning)
         task = asyncio.create_task(runner.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with suppress(asyncio.CancelledError):

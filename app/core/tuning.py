@@ -29,6 +29,20 @@ class Tuning:
     goes by words."""
     rerank_hits: int = 50
     """How many of a search's first hits are reranked."""
+    findings_per_run: int = 50
+    """Most findings of one run of reflection, the surest ones first: more would not be read."""
+    insight_calls: int = 5
+    """Most groups of related memories that a run asks the language model about."""
+    pairs_per_run: int = 200
+    """Most pairs of records that the language model judges in one run, the nearest first; 0: none."""
+    extract_seconds: float = 30
+    """How long a request to extract memories may take. Past it the answer is 202 with an operation."""
+    section_seconds: float = 2.0
+    """How long one section of a context may take to be read."""
+    unsure_below: float = 0.2
+    """A context whose best score is lower says that nothing surely answers the query."""
+    exact_up_to: int = 5_000
+    """Memories of a scope that are searched exactly even where MongoDB has search indexes."""
     busy_timeout_ms: int = 5_000
     """How long to wait for a store that another process locks."""
     job_seconds: Mapping[str, float] = field(default_factory=dict)

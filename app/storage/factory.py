@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from app.core.tracing import Attributes, TraceSpan, span, tracing
-from app.core.tuning import USUAL
+from app.core.tuning import USUAL, Tuning
 from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.change_log import LogOptions
@@ -120,13 +120,13 @@ async def open_store(  # noqa: PLR0913 (what a store is opened with)
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
     observe_fallback: Callable[[str, str], None] = lambda collection, outcome: None,
     log: LogOptions | None = None,
-    busy_timeout_ms: int = USUAL.busy_timeout_ms,
+    tuning: Tuning = USUAL,
 ) -> MovableStore:
     """Opens the store. Raises StoreUnavailable if it cannot be opened, and with `existing` also if it does not exist.
 
     `observe_commit` is called after each group commit with the number of writes and the seconds that it took,
     `observe_fallback` with a collection and `exact` or `refused` after each search whose index could not be used.
-    `log`: how changes are logged. `busy_timeout_ms`: how long to wait for an embedded store that another process locks.
+    `log`: how changes are logged. `tuning`: what tests give.
     """
     settings, log = where.settings, log or LogOptions()
     if where.store == EMBEDDED:
@@ -134,7 +134,7 @@ async def open_store(  # noqa: PLR0913 (what a store is opened with)
             where.require_existing()
         embedded = EmbeddedOptions(
             cache_bytes=settings.cache_bytes,
-            busy_timeout_ms=busy_timeout_ms,
+            busy_timeout_ms=tuning.busy_timeout_ms,
             observe_commit=observe_commit,
             key=where.key,
             reserve_bytes=settings.disk_reserve_bytes,
@@ -152,7 +152,7 @@ async def open_store(  # noqa: PLR0913 (what a store is opened with)
         database=settings.mongodb.database,
         deadline_seconds=settings.mongodb.deadline_seconds,
         cache_bytes=settings.cache_bytes,
-        exact_up_to=settings.mongodb.exact_up_to,
+        exact_up_to=tuning.exact_up_to,
         observe_commit=observe_commit,
         observe_fallback=observe_fallback,
         log=log,

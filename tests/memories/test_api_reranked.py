@@ -10,7 +10,7 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.embedding.reranking import RerankingFailed
-from app.setting_groups import ContextSettings, RerankSettings
+from app.setting_groups import RerankSettings
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask
@@ -268,10 +268,10 @@ async def test_a_context_is_packed_by_the_reranked_scores(api: httpx.AsyncClient
 
 
 async def test_a_context_waits_for_the_reranker_no_longer_than_its_sources_can(
-    start: Starter, settings: Settings, reranker: ScriptedReranker
+    start: Starter, settings: Settings, reranker: ScriptedReranker, parts: TestParts
 ) -> None:
-    patient = settings_with(settings, context=ContextSettings(arm_seconds=8))
-    async with start(patient) as service:
+    parts.tuning = replace(parts.tuning, section_seconds=8)
+    async with start(settings_with(settings)) as service:
         await batch(service.client, *({"content": text} for text in TEXTS))
         reranker.open.clear()
         body = await ask(service.client, query=QUERY)

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.cli.serve import serve_with
 from app.core.tuning import Tuning
+from app.errors import RecalldError
 from app.lifespan import RealParts
 
 
@@ -21,7 +22,10 @@ def serve_tuned() -> None:
     """Serves with the tuning of the command line."""
     parts = RealParts()
     parts.tuning = Tuning(**json.loads(sys.argv[1]))
-    serve_with(parts)
+    try:
+        serve_with(parts)
+    except RecalldError as error:  # as `recalld` ends
+        sys.exit(f"recalld: {error.detail}")
 
 
 if __name__ == "__main__":
