@@ -19,6 +19,7 @@ from app.auth.keys import API_KEYS, Keys
 from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core import prompt_text, work
 from app.core.clock import Clock, SystemClock
+from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
 from app.embedding.factory import DEFAULT_MODEL, open_embedder
 from app.embedding.model import ExtraOptions
@@ -117,6 +118,8 @@ class StartRefused(RecalldError):
 class Openers(Protocol):
     """Opens the resources. Tests replace it to use other parts."""
 
+    tuning: Tuning
+
     async def store(self, settings: Settings, dim: int) -> Store:
         """Opens the store for vectors of dimension `dim`."""
         ...
@@ -141,18 +144,17 @@ class Openers(Protocol):
 class RealParts:
     """Opens the resources that the settings name."""
 
+    tuning = USUAL
+
     async def store(self, settings: Settings, dim: int) -> Store:
-        return await open_store(settings, dim, clock=self.clock())
+        return await open_store(settings, dim, clock=self.clock(), tuning=self.tuning)
 
     async def embedder(self, settings: Settings) -> Embedder:
         chosen = settings.embedding
         return await open_embedder(
             chosen.model,
-            threads=chosen.threads,
-            batch_tokens=chosen.batch_tokens,
-            query_cache=chosen.query_cache,
             observe_batch=metrics.observe_batch,
-            options=ExtraOptions.of(chosen),
+            options=ExtraOptions.of(chosen, self.tuning.embedding_seconds),
         )
 
     async def reranker(self, settings: Settings) -> Reranker | None:
@@ -169,7 +171,13 @@ class RealParts:
 
 
 async def open_store(
-    settings: Settings, dim: int, *, elsewhere: str | None = None, existing: bool = False, clock: Clock | None = None
+    settings: Settings,
+    dim: int,
+    *,
+    elsewhere: str | None = None,
+    existing: bool = False,
+    clock: Clock | None = None,
+    tuning: Tuning = USUAL,
 ) -> MovableStore:
     """Opens the store of the settings, or the one that `elsewhere` names in place of RECALLD_STORE.
 
@@ -185,6 +193,7 @@ async def open_store(
         observe_commit=observe,
         observe_fallback=metrics.observe_fallback,
         log=log,
+        tuning=tuning,
     )
 
 
@@ -239,7 +248,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     embedder = await openers.embedder(settings)
     stack.push_async_callback(embedder.close)
     reranker = await openers.reranker(settings)
-    stage = None if reranker is None else second_stage(reranker, settings)
+    stage = None if reranker is None else second_stage(reranker, settings, openers.tuning)
     if stage is not None:
         stack.push_async_callback(stage.close)
     clock = openers.clock()
@@ -256,16 +265,25 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     accesses = AccessRecorder(store, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(work.running("accesses", accesses.run))
-    runner = job_runner(settings, store, embedder, clock, llm)
+    runner = job_runner(settings, store, embedder, clock, llm, openers.tuning)
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
         await stack.enter_async_context(work.running("jobs", runner.run))
     limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
-    costs = CostLimiter(limits.cost_per_second, limits.cost_burst_seconds)
-    wrong_keys = WrongKeyLimiter(limits.wrong_keys, limits.wrong_keys_seconds)
+    costs = CostLimiter(limits.cost_per_second, openers.tuning.cost_burst_seconds)
+    wrong_keys = WrongKeyLimiter(limits.wrong_keys, openers.tuning.wrong_keys_seconds)
     needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless, what_holds_first
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
-    return Resources(*needed, llm, stage, tokens, collections=COLLECTIONS, gauges=gauges, names=DeclaredNames(store))
+    return Resources(
+        *needed,
+        llm,
+        stage,
+        tokens,
+        collections=COLLECTIONS,
+        gauges=gauges,
+        names=DeclaredNames(store),
+        tuning=openers.tuning,
+    )
 
 
 @asynccontextmanager
@@ -302,9 +320,16 @@ def _token_reader(settings: Settings, clock: Clock) -> TokenReader | None:
     return reader
 
 
-def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Clock, llm: LLM | None = None) -> Runner:
+def job_runner(
+    settings: Settings,
+    store: Store,
+    embedder: Embedder,
+    clock: Clock,
+    llm: LLM | None = None,
+    tuning: Tuning = USUAL,
+) -> Runner:
     """Returns the runner with the handlers and schedules of every kind of job."""
-    tools = Tools(store, embedder, clock, settings)
+    tools = Tools(store, embedder, clock, settings, tuning)
     teller = None if llm is None else partial(day_teller, llm, tools)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
     undo_days = settings.retention.archive_days
@@ -352,7 +377,7 @@ def job_runner(settings: Settings, store: Store, embedder: Embedder, clock: Cloc
         kinds.REFLECTION: reflection.has_work,
         kinds.MERGE_PREDICATES: predicates.has_work,
     }
-    return Runner(store, clock, handlers, Schedules(store, clock, periods(settings.jobs), looks))
+    return Runner(store, clock, handlers, Schedules(store, clock, periods(tuning), looks))
 
 
 def _refuse_open_door(settings: Settings, keyless: KeylessAccess) -> None:

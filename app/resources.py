@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypedDict
 
 from app.core.clock import Clock
+from app.core.tuning import USUAL, Tuning
 from app.core.work import Account
 from app.embedding.embedder import Embedder
 from app.embedding.reranking import SecondStage
@@ -146,6 +147,7 @@ class Resources:
     stats: dict[Scope, asyncio.Task[Doc]] = field(default_factory=dict)
     """The counts of each scope, for the seconds that they are shown without counting anew."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    tuning: Tuning = USUAL
 
 
 class State(TypedDict):

@@ -3,7 +3,6 @@
 import re
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationInfo, field_validator
@@ -68,14 +67,6 @@ class SettingGroup(BaseModel):
 
 class LimitSettings(SettingGroup):
     body_bytes: int = Field(4 << 20, ge=1024, description="Largest request body, in bytes.")
-    batch_items: int = Field(500, ge=1, description="Most items in a batch or messages in one append.")
-    text_chars: int = Field(32_000, ge=1, description="Longest text of a memory or message, in characters.")
-    json_depth: int = Field(32, ge=4, le=200, description="Deepest nesting of a JSON body.")
-    json_values: int = Field(250_000, ge=1_000, description="Most values in a JSON body, of all levels together.")
-    object_keys: int = Field(256, ge=1, description="Most keys in a metadata or context object.")
-    object_bytes: int = Field(
-        256 << 10, ge=1024, description="Largest context of a task, or profile, as JSON, after all patches."
-    )
     requests_per_second: float = Field(
         2_000,
         ge=0,
@@ -86,19 +77,15 @@ class LimitSettings(SettingGroup):
         4_000,
         ge=0,
         description="Units of work a second for each key and service: a unit is about a millisecond of one core, such "
-        "as embedding 32 characters. Beyond it requests are 429; 0: no limit.",
+        "as embedding 32 characters. 30 seconds' worth may be used at once. Beyond it requests are 429; "
+        "0: no limit.",
     )
-    cost_burst_seconds: float = Field(
-        30, ge=1, le=86_400, description="How many seconds' worth of that a key may use at once."
-    )
-
     wrong_keys: int = Field(
         20,
         ge=0,
-        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within the "
-        "time below; further ones are 429. Right keys are served all the same. 0: no limit.",
+        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within a "
+        "minute; further ones are 429. Right keys are served all the same. 0: no limit.",
     )
-    wrong_keys_seconds: float = Field(60, gt=0, le=86_400, description="That time, from the first wrong key on.")
 
 
 class QuotaSettings(SettingGroup):
@@ -122,23 +109,11 @@ class ChangeSettings(SettingGroup):
     retention_hours: float = Field(
         72, ge=0, description="How long changes can be read, for all processes of a store alike; 0: none are logged."
     )
-    streams: int = Field(256, ge=1, description="Most open streams of changes, for each tenant and process.")
 
 
 class ConnectionSettings(SettingGroup):
-    total: int = Field(
-        4096,
-        ge=8,
-        description="Most open connections; fewer where the limit of open files says so. One that waits for a request "
-        "makes room for a new one.",
-    )
-    by_address: int = Field(512, ge=4, description="Most open connections of one address.")
-    header_seconds: float = Field(10, gt=0, description="How long the head of a request may take to arrive.")
-    header_bytes: int = Field(64 << 10, ge=4096, description="Largest request line and headers together, in bytes.")
-    body_seconds: float = Field(120, gt=0, description="How long a request body may take to arrive.")
-    idle_seconds: float = Field(20, gt=0, description="Longest pause in sending a body, or in reading an answer.")
-    body_bytes: int = Field(
-        256 << 20, ge=1 << 20, description="Memory for all request bodies together, in bytes. Small ones always fit."
+    by_address: int = Field(
+        512, ge=4, description="Most open connections of one address, such as that of a reverse proxy."
     )
 
 
@@ -150,14 +125,6 @@ class EmbeddingSettings(SettingGroup):
         "for a store that has vectors of it.",
         json_schema_extra=OPERATOR,
     )
-    threads: int = Field(1, ge=1, le=64, description="Threads of the embedding model.")
-    batch_tokens: int = Field(
-        2048,
-        ge=64,
-        description="Most tokens in one batch, padding included. Models on the CPU take smaller pieces, and queries "
-        "come between them.",
-    )
-    query_cache: int = Field(2048, ge=0, description="Query vectors kept.")
     text_chars: int = Field(
         8192,
         ge=1,
@@ -172,17 +139,12 @@ class EmbeddingSettings(SettingGroup):
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     dimensions: int = Field(0, ge=0, description="Dimensions to ask that server for; 0: as many as it gives.")
-    timeout_seconds: float = Field(
-        10, gt=0, le=60, description="How long that server may take for a batch, retries included."
-    )
-    batch_texts: int = Field(128, ge=1, le=2048, description="Most texts in one request to that server.")
 
 
 class RerankSettings(SettingGroup):
     seconds: float = Field(
         0.3, gt=0, le=60, description="How long a search waits for the reranker; then the first order stands."
     )
-    hits: int = Field(50, ge=2, le=100, description="How many of a search's first hits are reranked.")
     model: str = Field(
         "",
         max_length=200,
@@ -190,7 +152,10 @@ class RerankSettings(SettingGroup):
         "Text Embeddings Inference.",
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that endpoint; empty: none is sent.")
-    threads: int = Field(1, ge=1, le=64, description="Threads of a reranker in a folder.")
+
+
+ANSWER_TOKENS = 4096
+"""Most tokens of one answer of the language model, and at most a quarter of its context."""
 
 
 class LLMSettings(SettingGroup):
@@ -202,11 +167,6 @@ class LLMSettings(SettingGroup):
     )
     api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
     model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
-    reply_format: Literal["auto", "json_schema", "json_object", "tools", "none"] = Field(
-        "auto",
-        description="How answers are asked for in a shape. `auto` finds out what the server knows, in this order. With "
-        "`json_object` and `none` the schema is in the prompt.",
-    )
     small_model: str = Field(
         "", max_length=200, description="Model for cheap parts: a summary alone, texts of days; empty: the same one."
     )
@@ -217,22 +177,6 @@ class LLMSettings(SettingGroup):
         description="Tokens of the model's context, prompt and answer together. It sizes the stretches in which long "
         "conversations are read.",
     )
-    answer_tokens: int = Field(
-        4096, ge=64, description="Most tokens of one answer, and at most a quarter of the context."
-    )
-    verify: bool = Field(
-        True,
-        description="Ask the model a second time: which of the items that it found do their quotes not support? Off: "
-        "what is worded otherwise than its quote is stored as the quoted sentence.",
-    )
-    extract_seconds: float = Field(
-        30,
-        gt=0,
-        le=600,
-        description="How long a request to extract memories may take. Past it the answer is 202 with an operation.",
-    )
-    max_calls: int = Field(40, ge=1, description="Most calls in one run of background work, repeated ones included.")
-    max_tokens: int = Field(400_000, ge=1000, description="Most tokens in one run, prompts included.")
     tokens_per_day: int = Field(
         0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
     )
@@ -240,7 +184,7 @@ class LLMSettings(SettingGroup):
     @property
     def most_answer_tokens(self) -> int:
         """Tokens that an answer may have."""
-        return min(self.answer_tokens, self.context_tokens // 4)
+        return min(ANSWER_TOKENS, self.context_tokens // 4)
 
     @property
     def prompt_tokens(self) -> int:
@@ -264,19 +208,6 @@ class MongodbSettings(SettingGroup):
         "recalld", min_length=1, max_length=38, description="Database of the MongoDB store.", json_schema_extra=OPERATOR
     )
     deadline_seconds: float = Field(5, gt=0, description="How long MongoDB may take for a request before it is a 503.")
-    exact_up_to: int = Field(
-        5000, ge=0, description="Memories of a scope that are searched exactly even where MongoDB has search indexes."
-    )
-
-
-class ContextSettings(SettingGroup):
-    arm_seconds: float = Field(2.0, gt=0, le=60, description="How long one section of a context may take to be read.")
-    min_score: float = Field(
-        0.001, ge=0, le=1, description="Least score of what competes for a place in a context, unless a request says."
-    )
-    unsure_below: float = Field(
-        0.2, ge=0, le=1, description="A context whose best score is lower says that nothing surely answers the query."
-    )
 
 
 RIGHTS = ("read", "write", "admin", "all_users")
@@ -310,7 +241,6 @@ class OidcSettings(SettingGroup):
         "recalld:read=read recalld:write=write recalld:admin=admin recalld:all_users=all_users",
         description="What the scopes stand for: a verb each, or `all_users`, which lifts the binding to the user.",
     )
-    leeway_seconds: float = Field(30, ge=0, le=300, description="How far clocks of issuer and service may differ.")
 
     @field_validator("issuer")
     @classmethod

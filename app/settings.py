@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app import setting_groups as groups
 from app.errors import did_you_mean
+from app.fixed_settings import FIXED
 from app.setting_groups import MOST_WORKERS, OPERATOR, SettingGroup, is_loopback, without_secrets
 from app.validation_words import in_words
 
@@ -42,21 +43,6 @@ def _list(given: str) -> list[str]:
 
 class JobSettings(SettingGroup):
     enabled: bool = Field(True, description="Run background work in the server; off where `recalld worker` does it.")
-    decay_seconds: int = Field(3600, ge=1, description="How often faded importance is written down.")
-    expiry_seconds: int = Field(600, ge=1, description="How often what has passed its time is deleted.")
-    retention_seconds: int = Field(3600, ge=1, description="How often old action logs are rolled up.")
-    consolidation_seconds: int = Field(
-        86_400, ge=1, description="How often near-duplicate memories are merged and what was done is learned from."
-    )
-    reflection_seconds: int = Field(
-        86_400, ge=1, description="How often memories, facts and profiles are looked through for contradictions."
-    )
-    predicates_seconds: int = Field(
-        3600,
-        ge=1,
-        description="How often facts of an earlier version, apart by the spelling of a predicate, are merged.",
-    )
-    embed_seconds: int = Field(5, ge=1, description="How often embedding what is pending is tried.")
 
 
 class ReflectionSettings(SettingGroup):
@@ -65,25 +51,6 @@ class ReflectionSettings(SettingGroup):
         description="What becomes of findings. `propose`: they wait to be settled. `auto`: insights are stored at "
         "once, which can be undone; the others wait. `off`: the daily job does not run.",
     )
-    findings_per_run: int = Field(50, ge=1, le=1000, description="Most findings of one run, the surest ones first.")
-    insight_calls: int = Field(
-        5,
-        ge=0,
-        le=100,
-        description="Most groups of related memories that a run asks the language model about. 0: insights are not "
-        "looked for.",
-    )
-    unconfirmed_days: float = Field(
-        180,
-        gt=0,
-        description="A learned memory of little trust that nobody confirmed, used or said again for so long is stale.",
-    )
-    pairs_per_run: int = Field(
-        200,
-        ge=0,
-        le=10_000,
-        description="Most pairs of records that the language model judges in one run, the nearest first; 0: none.",
-    )
 
 
 class ProcedureSettings(SettingGroup):
@@ -91,19 +58,6 @@ class ProcedureSettings(SettingGroup):
         True,
         description="Procedures learned from one user's episodes serve the agent's other users once nothing in them "
         "names a user. Off: they stay with their user.",
-    )
-    failures_in_a_row: int = Field(2, ge=2, le=20, description="A procedure that fails so often in a row is failing.")
-    failing_below: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="A procedure is failing, too, if the 95 % interval of its success rate lies below.",
-    )
-    trial_outcomes: int = Field(
-        5, ge=2, le=100, description="Outcomes of the old and of the revised steps each, before a trial is decided."
-    )
-    trial_most: int = Field(
-        20, ge=2, le=1000, description="Outcomes of the revised steps after which an undecided trial is dropped."
     )
 
 
@@ -192,19 +146,13 @@ class Settings(BaseSettings):
         json_schema_extra=OPERATOR,
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
-    log_format: Literal["auto", "json", "text"] = Field(
-        "auto", description="Form of log lines; `auto`: text on a terminal, JSON elsewhere."
-    )
     cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
-    busy_timeout_ms: int = Field(5_000, ge=0, description="How long to wait for a store that another process locks.")
     disk_reserve_bytes: int = Field(
         16 << 20,
         ge=0,
         description="Bytes of the disk that the embedded store keeps back for deletions, in a file; as many again must "
         "be free for new data. An erasure is overwritten on a full disk if the store is smaller; 0: nothing is kept.",
     )
-    drain_seconds: int = Field(20, ge=1, le=24, description="How long in-flight requests may take after SIGTERM.")
-    drain_delay_seconds: float = Field(0.5, ge=0, le=5, description="How long to be not ready before closing the door.")
     reranker: str = Field(
         "",
         description="Second stage of hybrid searches: the folder of an ONNX cross-encoder, or the http(s) address of a "
@@ -224,8 +172,20 @@ class Settings(BaseSettings):
     procedures: ProcedureSettings = ProcedureSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: groups.MongodbSettings = groups.MongodbSettings()
-    context: groups.ContextSettings = groups.ContextSettings()
     oidc: groups.OidcSettings = groups.OidcSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_fixed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Drops variables that are no settings any more, such as RECALLD_JOBS_EMBED_SECONDS: a group takes no others
+        than its own, and an upgrade must start. `unknown_variables` warns of them."""
+
+        def kept(group: str, value: Any) -> Any:
+            if not isinstance(value, dict):
+                return value
+            return {name: one for name, one in value.items() if f"{group}_{name}".upper() not in FIXED}
+
+        return {name: kept(name, value) for name, value in given.items()}
 
     @field_validator("workers")
     @classmethod
@@ -312,6 +272,47 @@ def describe() -> list[tuple[str, str, str]]:
     return rows
 
 
+FIRST = (
+    "RECALLD_HOST",
+    "RECALLD_PORT",
+    "RECALLD_DATA_DIR",
+    "RECALLD_STORE",
+    "RECALLD_WORKERS",
+    "RECALLD_AUTH",
+    "RECALLD_PUBLIC_URL",
+    "RECALLD_LLM_BASE_URL",
+    "RECALLD_LLM_API_KEY",
+    "RECALLD_LLM_MODEL",
+)
+"""The settings to know: where the service listens and stores, who may call it, and the model that it learns by."""
+SUBJECTS = {
+    "limits": "Limits of requests",
+    "quotas": "Quotas of each tenant",
+    "connections": "Connections",
+    "changes": "Changes",
+    "embedding": "Embedding",
+    "rerank": "Reranking",
+    "llm": "The language model",
+    "jobs": "Background work",
+    "reflection": "Reflection",
+    "trust": "Trust in messages, by role",
+    "procedures": "Procedures",
+    "retention": "How long things are kept",
+    "mongodb": "MongoDB",
+    "oidc": "OpenID Connect",
+}
+
+
+def by_subject() -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """Returns the rows of `describe()` as people read them: the ten to know, then the others by subject."""
+    rows = {row[0]: row for row in describe()}
+    found: dict[str, list[tuple[str, str, str]]] = {"The ten to know": [rows.pop(name) for name in FIRST]}
+    for name, row in rows.items():
+        group = name.removeprefix(_PREFIX).lower().partition("_")[0]
+        found.setdefault(SUBJECTS.get(group, "The service"), []).append(row)
+    return list(found.items())
+
+
 def in_force(settings: Settings) -> list[dict[str, Any]]:
     """Returns every setting with its value as `name`, `value`, `default`, `changed`, `secret` and `description`. The
     value of a secret, and of what concerns the operator alone, is `set` where it differs from the default."""
@@ -340,8 +341,8 @@ def _shown(default: object) -> str:
 
 
 def unknown_variables() -> list[str]:
-    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, by name. Values are
-    not told: they may be secrets."""
+    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, or none any more, by
+    name. Values are not told: they may be secrets."""
     file = Path(str(Settings.model_config["env_file"]))
     in_file = dotenv_values(file) if file.is_file() else {}
     return _unknown(os.environ) + _unknown(in_file, f" in {file}")
@@ -359,6 +360,8 @@ def _names() -> list[str]:
 
 
 def _no_setting(name: str, where: str = "") -> str:
+    if name in FIXED:
+        return f"{_PREFIX}{name}{where} is no setting any more and is ignored: it is fixed at {FIXED[name]}."
     hint = did_you_mean(name, _names(), "").replace("mean ", f"mean {_PREFIX}")
     return f"{_PREFIX}{name}{where} is no setting{hint or ': `recalld serve --help` lists them all.'}"
 

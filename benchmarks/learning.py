@@ -44,7 +44,7 @@ from benchmarks.learned.small_talk import CHATTER, ENOUGH, SAID, TURNS, small_ta
 DEV = ROOT / "tests" / "data" / "learning_dev.json"
 MODELS = (*SAYS, "none", *WHEELS)
 REQUEST_SECONDS = 120
-ANSWER_TOKENS = 500
+CONTEXT_TOKENS = 4096
 """The most tokens of one answer of a real model."""
 
 
@@ -135,7 +135,7 @@ def measure(
             url, result.meter = stack.enter_context(_served(name, made_up, threads, record))
             settings = {"RECALLD_LLM_BASE_URL": url, "RECALLD_LLM_MODEL": name, "RECALLD_LLM_TIMEOUT_SECONDS": "600"}
         if name in WHEELS:
-            settings["RECALLD_LLM_ANSWER_TOKENS"] = str(ANSWER_TOKENS)
+            settings["RECALLD_LLM_CONTEXT_TOKENS"] = str(CONTEXT_TOKENS)
         server = stack.enter_context(recalld(stack.enter_context(folder()), jobs=True, **settings))
         client = stack.enter_context(httpx.Client(base_url=server.url, timeout=REQUEST_SECONDS))
         learner = Learner(client, deadline)

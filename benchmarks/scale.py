@@ -45,7 +45,6 @@ LISTS = {
     "with a tag that nobody has": "tag=nothing",
     "of a type that is not there": "memory_type=summary",
 }
-RARELY = {f"RECALLD_JOBS_{name}_SECONDS": "1000000" for name in ("DECAY", "EXPIRY", "RETENTION", "EMBED")}
 QUESTIONS = [Texts(11).question(number) for number in range(TEXTS)]
 
 
@@ -94,7 +93,7 @@ class Service:
 @contextmanager
 def served(client: Client, directory: Path, *, jobs: bool = False) -> Iterator[Service]:
     """Warm, but for the copies of users' memories."""
-    with recalld(directory, jobs=jobs, **RARELY) as server:
+    with recalld(directory, jobs=jobs) as server:
         service = Service(client, server)
         service.search([question(WARMING_USER, at) for at in range(TEXTS)])
         # counting tokens waits for the vocabulary, which is read after the start, and in which nothing here is timed

@@ -26,6 +26,8 @@ import httpx
 from pydantic import SecretStr
 from pymongo import MongoClient, monitoring
 
+from app.core.tuning import Tuning
+from app.lifespan import RealParts
 from app.main import create_app
 from app.setting_groups import MongodbSettings
 from app.settings import Settings
@@ -78,8 +80,10 @@ class Listener(monitoring.CommandListener):
 @asynccontextmanager
 async def served(uri: str, database: str, data: Path) -> AsyncIterator[httpx.AsyncClient]:
     """The service in this process. Every scope is a large one."""
-    mongodb = MongodbSettings(database=database, deadline_seconds=120, exact_up_to=0)
-    app = create_app(Settings(data_dir=data, store=SecretStr(uri), mongodb=mongodb, _env_file=None))
+    mongodb = MongodbSettings(database=database, deadline_seconds=120)
+    parts = RealParts()
+    parts.tuning = Tuning(exact_up_to=0)
+    app = create_app(Settings(data_dir=data, store=SecretStr(uri), mongodb=mongodb, _env_file=None), parts)
     async with app.router.lifespan_context(app) as state:
 
         async def with_state(scope: Any, receive: Any, send: Any) -> None:

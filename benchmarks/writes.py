@@ -51,7 +51,7 @@ class EmbedderAlone:
 @cache
 def _runner() -> tuple[asyncio.Runner, Embedder]:
     chosen, runner = Settings().embedding, asyncio.Runner()
-    opened = open_embedder(chosen.model, threads=chosen.threads, batch_tokens=chosen.batch_tokens)
+    opened = open_embedder(chosen.model)
     return runner, runner.run(opened)
 
 

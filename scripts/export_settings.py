@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from app.settings import describe  # noqa: E402
+from app.settings import by_subject  # noqa: E402
 
 DOC = ROOT / "docs" / "reference" / "settings.md"
 ENV = ROOT / ".env.example"
@@ -16,21 +16,28 @@ INTRODUCTION = """# Settings
 The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins
 over the file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence
 that names it. A variable `RECALLD_…` that is no setting is warned of at the start, in the log and in the output of
-`recalld serve`, with the nearest setting. `recalld serve --help` shows the same list. This page is made by
-`scripts/export_settings.py` from `app/settings.py`.
-
-| Variable | Default | What it does |
-|---|---|---|
+`recalld serve`, with the nearest setting; one that was a setting until a release made it a constant, with what it is
+fixed at ([decision 29](../decisions/0029-settings.md)). `recalld serve --help` shows the same list. This page is
+made by `scripts/export_settings.py` from `app/settings.py`.
 """
+HEAD = "| Variable | Default | What it does |\n|---|---|---|\n"
 
 
 def doc_rendered() -> str:
-    return INTRODUCTION + "".join(f"| `{name}` | `{default}` | {text} |\n" for name, default, text in describe())
+    return INTRODUCTION + "".join(f"\n## {subject}\n\n{HEAD}{_table(rows)}" for subject, rows in by_subject())
+
+
+def _table(rows: list[tuple[str, str, str]]) -> str:
+    return "".join(f"| `{name}` | `{default}` | {text} |\n" for name, default, text in rows)
 
 
 def env_rendered() -> str:
     head = "# Copy to .env and uncomment what you change. Made by scripts/export_settings.py.\n"
-    return head + "".join(f"\n# {text}\n#{name}={default}\n" for name, default, text in describe())
+    return head + "".join(f"\n## {subject}\n{_lines(rows)}" for subject, rows in by_subject())
+
+
+def _lines(rows: list[tuple[str, str, str]]) -> str:
+    return "".join(f"\n# {text}\n#{name}={default}\n" for name, default, text in rows)
 
 
 if __name__ == "__main__":

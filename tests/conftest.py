@@ -20,6 +20,7 @@ from hypothesis import settings as property_settings
 from pydantic import SecretStr
 
 from app.auth.keys import Keys, NewKey
+from app.core.tuning import Tuning
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import load_model
 from app.embedding.model import Vectors
@@ -28,7 +29,7 @@ from app.embedding.reranking import Reranker
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.resources import Resources
-from app.setting_groups import ContextSettings, MongodbSettings
+from app.setting_groups import MongodbSettings
 from app.settings import Settings
 from app.storage.protocol import Store
 from tests.support.command import data as data  # fixtures, for every folder
@@ -112,6 +113,8 @@ class TestParts(RealParts):
     wrap: Callable[[Embedder], Embedder] = staticmethod(lambda embedder: embedder)
     wrap_store: Callable[[Store], Store] = staticmethod(lambda store: store)
     own_reranker: Reranker | None = None
+    tuning = Tuning(section_seconds=30)
+    """Patient with a machine that does much else."""
 
     def __init__(self, model: OnnxModel, clock: TurnedClock) -> None:
         self._model, self._clock = RememberingModel(model), clock
@@ -232,8 +235,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 def settings_of(folder: Path, **given: Any) -> Settings:
-    """Patient with a machine that does much else, and with little of its disk kept back for each store."""
-    given = {"disk_reserve_bytes": RESERVE_BYTES, "context": ContextSettings(arm_seconds=30), **given}
+    """With little of the disk kept back for each store."""
+    given = {"disk_reserve_bytes": RESERVE_BYTES, **given}
     return Settings(data_dir=folder / "data", _env_file=None, **given)
 
 

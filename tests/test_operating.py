@@ -27,6 +27,7 @@ from tests.conftest import Service, TestParts, body_of
 from tests.support.command import Run
 from tests.support.contract import Contract
 from tests.support.server import Server, recalld, serving
+from tests.support.tuned import tuned
 
 CANARY = "zanzibar-canary-7391"
 OWNER = {"agent_id": "a", "user_id": "u"}
@@ -293,7 +294,7 @@ def test_logs_are_json_with_request_ids_and_without_anything_private(tmp_path: P
 
 
 def test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged(tmp_path: Path, run: Run) -> None:
-    with serving(tmp_path / "data", RECALLD_DRAIN_DELAY_SECONDS="3") as server:
+    with serving(tmp_path / "data", command=tuned(drain_delay_seconds=3)) as server:
         texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(24)]
         batch = {"items": [memory(text, deduplicate=False) for text in texts]}
         answers: list[httpx.Response] = []
@@ -337,7 +338,7 @@ def _codes_until_gone(server: Server) -> list[str]:
 
 
 def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
-    with serving(tmp_path / "data", RECALLD_DRAIN_DELAY_SECONDS="5") as server:
+    with serving(tmp_path / "data", command=tuned(drain_delay_seconds=5)) as server:
         server.terminate()
         while server.client.get("/readyz").json()["code"] != "draining":
             pass

@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 
+from app.jobs.models import DECAY, EMBED_PENDING, EXPIRY, RETENTION
 from tests.support.scripted import Reply, ScriptedServer, scripted_server
-from tests.support.server import SERVE, Server, serving
+from tests.support.server import Server, serving
+from tests.support.tuned import tuned
 
 JUMP_SECONDS = 8
 PATIENCE_SECONDS = 60
-PLANTED = ("-m", "tests.support.serve_on_system_clock")
+OFTEN = dict.fromkeys((DECAY, EXPIRY, RETENTION, EMBED_PENDING), 1)
+SERVE = tuned(job_seconds=OFTEN)
+PLANTED = tuned("tests.support.serve_on_system_clock", job_seconds=OFTEN)
 
 
 def library() -> str | None:
@@ -74,7 +78,6 @@ def set_clock(file: Path, days: int) -> None:
 def shifted(folder: Path, command: tuple[str, ...]) -> Iterator[Shifted]:
     clock = folder / "clock"
     set_clock(clock, 0)
-    periods = dict.fromkeys(("DECAY", "EXPIRY", "RETENTION", "EMBED"), "1")
     with scripted_server() as embedding:
         environment = {
             "LD_PRELOAD": str(library()),
@@ -84,8 +87,6 @@ def shifted(folder: Path, command: tuple[str, ...]) -> Iterator[Shifted]:
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "RECALLD_EMBEDDING_MODEL": "openai:small",
             "RECALLD_EMBEDDING_BASE_URL": embedding.url,
-            "RECALLD_EMBEDDING_TIMEOUT_SECONDS": "10",
-            **{f"RECALLD_JOBS_{name}_SECONDS": seconds for name, seconds in periods.items()},
         }
         with serving(folder / "data", command, **environment) as server:
             yield Shifted(server, clock, embedding)

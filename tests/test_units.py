@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import app
-from app.settings import Settings
+from app.core.tuning import USUAL
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 UNITS = sorted(file.name for file in DEPLOY.iterdir() if file.suffix in (".service", ".timer"))
@@ -48,9 +48,7 @@ def test_they_are_exposed_to_little(units: Path, name: str) -> None:
 def test_a_stop_waits_for_the_drain() -> None:
     text = (DEPLOY / "recalld.service").read_text()
     (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
-    longest = Settings.model_fields["drain_seconds"], Settings.model_fields["drain_delay_seconds"]
-    limits = [next(rule.le for rule in one.metadata if hasattr(rule, "le")) for one in longest]
-    assert int(seconds) > sum(limits)
+    assert int(seconds) > USUAL.drain_delay_seconds + USUAL.drain_seconds
 
 
 def test_a_reload_and_a_stop_reach_the_supervisor_alone() -> None:

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +18,8 @@ import pytest
 
 from app.settings import Settings
 from tests.support.command import Run
-from tests.support.server import Server, recalld, serving
+from tests.support.server import SERVE, Server, recalld, serving
+from tests.support.tuned import tuned
 
 OWNER = {"agent_id": "a", "user_id": "u"}
 PATIENCE_SECONDS = 120
@@ -34,9 +35,9 @@ def store_of(settings: Settings) -> dict[str, str]:
 
 
 @contextmanager
-def served(data: Path, workers: int = 2, **given: str) -> Iterator[Server]:
+def served(data: Path, workers: int = 2, command: Sequence[str] = SERVE, **given: str) -> Iterator[Server]:
     """A service whose workers are all ready."""
-    with serving(data, RECALLD_WORKERS=str(workers), **{**QUIET, **given}) as server:
+    with serving(data, command, RECALLD_WORKERS=str(workers), **{**QUIET, **given}) as server:
         until(lambda: all_ready(server, workers))
         yield server
 
@@ -194,7 +195,7 @@ def test_a_worker_that_stands_still_is_killed_and_replaced(tmp_path: Path) -> No
 
 def test_each_job_runs_once_in_one_of_the_workers(tmp_path: Path, settings: Settings) -> None:
     users = [f"u{number}" for number in range(12)]
-    given = {**store_of(settings), "RECALLD_JOBS_ENABLED": "true", "RECALLD_JOBS_CONSOLIDATION_SECONDS": "86400"}
+    given = {**store_of(settings), "RECALLD_JOBS_ENABLED": "true"}
     with served(tmp_path / "data", 3, **given) as server:
         for user in users:
             body = {"agent_id": "a", "user_id": user, "content": f"The bridge of {user} opens at nine."}
@@ -263,7 +264,7 @@ def test_a_restart_takes_new_settings_and_one_that_fails_is_given_up(tmp_path: P
 
 def test_sigterm_drains_all_and_keeps_what_was_acknowledged(tmp_path: Path, settings: Settings, run: Run) -> None:
     given = store_of(settings)
-    with served(tmp_path / "data", 2, RECALLD_DRAIN_DELAY_SECONDS="3", **given) as server:
+    with served(tmp_path / "data", 2, command=tuned(drain_delay_seconds=3), **given) as server:
         texts = [f"note {i} " + "about boats and tea and winter " * 30 for i in range(24)]
         batch = {"items": [{**OWNER, "content": text, "deduplicate": False} for text in texts]}
         with ThreadPoolExecutor(2) as pool:
@@ -343,7 +344,7 @@ def test_workers_that_fail_again_and_again_end_the_service(tmp_path: Path) -> No
 def test_limits_hold_for_all_workers_together(tmp_path: Path, run: Run) -> None:
     key = run("keys", "create", "--no-admin", "--tenant", "t", "--name", "first").stdout.strip()
     limits = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "2", "RECALLD_LIMITS_WRONG_KEYS": "3"}
-    with served(tmp_path / "data", 4, RECALLD_LIMITS_WRONG_KEYS_SECONDS="3600", **limits) as server:
+    with served(tmp_path / "data", 4, tuned(wrong_keys_seconds=3600), **limits) as server:
         wrong = [ask(server, path="/v1/memories", headers={"x-api-key": f"rk_x_{n}"}).status_code for n in range(16)]
         assert wrong == [401] * 3 + [429] * 13
         began = time.monotonic()

@@ -14,6 +14,7 @@ import re
 import resource
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -24,7 +25,6 @@ from app.api.errors import problem_response
 from app.core import workers
 from app.core.clock import new_id
 from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout
-from app.setting_groups import ConnectionSettings
 
 SWEEP_SECONDS = 1.0
 SMALL_BODY = 64 << 10
@@ -48,12 +48,33 @@ _ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?([^/?#]*)")
 Address: TypeAlias = str
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """What one client may take from the others: `ConnectionLimits(by_address=512)`."""
+
+    by_address: int
+    """Most open connections of one address."""
+    total: int = 4096
+    """Most open connections; fewer where the limit of open files says so. One that waits for a request makes room for
+    a new one."""
+    header_seconds: float = 10
+    """How long the head of a request may take to arrive."""
+    header_bytes: int = 64 << 10
+    """Largest request line and headers together."""
+    body_seconds: float = 120
+    """How long a request body may take to arrive."""
+    idle_seconds: float = 20
+    """Longest pause in sending a body, or in reading an answer."""
+    body_bytes: int = 256 << 20
+    """Memory for all request bodies together. Small ones always fit."""
+
+
 class Connections:
     """All open connections of the server, and the limits that they share, those of other workers included."""
 
-    def __init__(self, settings: ConnectionSettings) -> None:
-        self.settings = settings
-        self.total = min(settings.total, max(8, _file_limit() - OTHER_FILES))
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.total = min(limits.total, max(8, _file_limit() - OTHER_FILES))
         self.body_bytes = 0
         self._open: OrderedDict[GuardedProtocol, None] = OrderedDict()
         """In the order in which they last began to wait for a head: the first one that waits has waited longest."""
@@ -68,7 +89,7 @@ class Connections:
     def admit(self, one: "GuardedProtocol") -> bool:
         """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
         beside = self._by_address.get(one.address, OrderedDict())
-        if len(beside) + self._elsewhere(one.address) >= self.settings.by_address and not self._make_room(beside):
+        if len(beside) + self._elsewhere(one.address) >= self.limits.by_address and not self._make_room(beside):
             return False
         if self._is_full() and not self._make_room(self._open):
             return False
@@ -111,10 +132,10 @@ class Connections:
     def is_out_of_memory(self) -> bool:
         """Whether all bodies, and what waits behind requests in work, have more bytes than they may."""
         held = self.body_bytes if self._board is None else self._board.total(workers.BODY_BYTES)
-        return held > self.settings.body_bytes
+        return held > self.limits.body_bytes
 
     def _is_full(self) -> bool:
-        if self._board is not None and self._board.total(workers.CONNECTIONS) >= self.settings.total:
+        if self._board is not None and self._board.total(workers.CONNECTIONS) >= self.limits.total:
             return True
         return len(self._open) >= self.total
 
@@ -233,7 +254,7 @@ class GuardedProtocol(HttpToolsProtocol):
             pieces += 1
             self._head_bytes += len(piece) if self.in_head else 0
             super().data_received(piece)
-            if self.in_head and self._head_bytes > self.guard.settings.header_bytes and not self._closing:
+            if self.in_head and self._head_bytes > self.guard.limits.header_bytes and not self._closing:
                 self.refuse(self._head_too_large())
         self.guard.body_bytes += len(self._unparsed) - self._held
         self._held = len(self._unparsed)
@@ -275,7 +296,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Begins to wait for the body."""
         length = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         self.in_head = False
-        if length > self.guard.settings.header_bytes:
+        if length > self.guard.limits.header_bytes:
             self.in_body = True  # a body may follow
             self.refuse(self._head_too_large())
             return
@@ -339,7 +360,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def close_if_late(self, now: float) -> None:
         """Closes the connection if it has passed the deadline of what it waits for."""
-        limits = self.guard.settings
+        limits = self.guard.limits
         if self._writing_paused is not None and now - self._writing_paused > limits.idle_seconds:
             self.abort()
         elif self.in_head and now - self.since > limits.header_seconds:
@@ -425,12 +446,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unparsed.clear()
 
     def _head_too_large(self) -> HeadTooLarge:
-        return HeadTooLarge(f"The request's line and headers have more than {self.guard.settings.header_bytes} bytes.")
+        return HeadTooLarge(f"The request's line and headers have more than {self.guard.limits.header_bytes} bytes.")
 
 
-def guarded(settings: ConnectionSettings) -> type[GuardedProtocol]:
+def guarded(limits: ConnectionLimits) -> type[GuardedProtocol]:
     """Returns the protocol class of a server with these limits. Its connections share one guard."""
-    return cast(type[GuardedProtocol], type("Protocol", (GuardedProtocol,), {"guard": Connections(settings)}))
+    return cast(type[GuardedProtocol], type("Protocol", (GuardedProtocol,), {"guard": Connections(limits)}))
 
 
 def _of_worker(board: workers.Board, number: int, address: Address) -> str:

@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import strict
 from app.api.strict import SMALL_BODY, JsonScan, parse
-from app.auth.dependencies import authenticate, header, resources_of
+from app.auth.dependencies import authenticate, header
+from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
-from app.setting_groups import LimitSettings
 
 LARGE_BODY = 128 << 10
 """Bytes. Parsing and checking takes 20 ms a megabyte and more."""
@@ -59,9 +59,9 @@ class StrictRequest(Request):
     """Fields of the body in which texts may have any length. A model of a body names them as `LONG_TEXTS`."""
 
     @property
-    def limits(self) -> LimitSettings:
+    def limits(self) -> BodyLimits:
         """The limits of the body."""
-        return resources_of(self).settings.limits
+        return BODY_LIMITS
 
     async def body(self) -> bytes:
         """Returns the body. A large one is scanned as it arrives, and refused at the first part that breaks a limit.

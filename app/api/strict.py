@@ -4,8 +4,10 @@ A JSON body is scanned while it arrives for its depth and its number of values, 
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeAlias
@@ -13,15 +15,14 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import numpy as np
 import orjson
-from fastapi import Depends, Query, Request, Response
+from fastapi import Depends, Query, Response
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
 
-from app.auth.dependencies import resources_of
+from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.metadata_filter import condition_of
 from app.core.schemas import MAX_SEQ, RULE
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
-from app.setting_groups import LimitSettings
 from app.storage.repository import Listing
 
 SLICE = 16 << 10
@@ -39,7 +40,7 @@ class JsonScan:
     is not JSON does not matter: the parser stops at the same place.
     """
 
-    def __init__(self, limits: LimitSettings) -> None:
+    def __init__(self, limits: BodyLimits) -> None:
         self._limits = limits
         self._depth = self._values = 0
         self._in_text = self._escaped = False
@@ -78,7 +79,7 @@ class JsonScan:
         return b"".join(outside)
 
 
-def too_deep(limits: LimitSettings) -> Invalid:
+def too_deep(limits: BodyLimits) -> Invalid:
     """Returns the error of a body that is nested too deep."""
     return Invalid(f"The body is nested deeper than {limits.json_depth} levels.")
 
@@ -99,11 +100,11 @@ Place: TypeAlias = tuple[()] | tuple["Place", int | str]
 """A location in a body: the location of the container and the name or index in it."""
 
 
-_Container: TypeAlias = tuple[Place, Any, int, LimitSettings]
+_Container: TypeAlias = tuple[Place, Any, int, BodyLimits]
 """A container, where it is, how deep, and the limits of what is in it."""
 
 
-def parse(body: bytes, limits: LimitSettings, long_texts: Collection[str] = ()) -> Any:
+def parse(body: bytes, limits: BodyLimits, long_texts: Collection[str] = ()) -> Any:
     """Parses a JSON body within the limits, after `JsonScan` if it is a large one. `long_texts`: fields of the body in
     which texts may have any length, since the endpoint cuts them. Raises BadRequest if it is not JSON in UTF-8 or
     repeats a key in an object, and Invalid if a value breaks a limit."""
@@ -117,7 +118,7 @@ def parse(body: bytes, limits: LimitSettings, long_texts: Collection[str] = ()) 
     return value
 
 
-def decoded(body: bytes, limits: LimitSettings) -> Any:
+def decoded(body: bytes, limits: BodyLimits) -> Any:
     """Parses a JSON body, and looks at none of its values. Raises BadRequest if it is not JSON in UTF-8 or repeats a
     key in an object, and Invalid if it is nested too deep for the parser."""
     try:
@@ -147,7 +148,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 """Parses JSON. Raises BadRequest if a key occurs twice in an object."""
 
 
-def _simple(value: Any, limits: LimitSettings) -> bool:
+def _simple(value: Any, limits: BodyLimits) -> bool:
     """Returns True for a flat object that is obviously valid, as most bodies are."""
     if value.__class__ is not dict or len(value) > limits.object_keys:
         return False
@@ -166,13 +167,13 @@ def _simple(value: Any, limits: LimitSettings) -> bool:
     return True
 
 
-def _faults(root: Any, limits: LimitSettings, long_texts: Collection[str]) -> Iterator[FieldError]:
+def _faults(root: Any, limits: BodyLimits, long_texts: Collection[str]) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain two million numbers."""
     if error := _fault(root, limits, 1):
         yield FieldError("", error)
         return
-    any_length = limits.model_copy(update={"text_chars": limits.body_bytes})
+    any_length = replace(limits, text_chars=sys.maxsize)  # the body is limited
     containers: list[_Container] = [((), root, 1, limits)] if isinstance(root, list | dict) else []
     for place, container, depth, within in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
@@ -187,7 +188,7 @@ def _faults(root: Any, limits: LimitSettings, long_texts: Collection[str]) -> It
                 containers.append(((place, name), item, depth + 1, inside))
 
 
-def _fault(value: Any, limits: LimitSettings, depth: int) -> str | None:
+def _fault(value: Any, limits: BodyLimits, depth: int) -> str | None:
     match value:
         case bool() | None:
             return None
@@ -213,7 +214,7 @@ def _pointer(place: Place) -> str:
     return "".join(f"/{step}" for step in reversed(steps))
 
 
-def _text_fault(text: str, limits: LimitSettings) -> str | None:
+def _text_fault(text: str, limits: BodyLimits) -> str | None:
     if len(text) > limits.text_chars:
         return f"must have at most {limits.text_chars} characters"
     if "\0" in text:
@@ -301,7 +302,6 @@ InListing = Annotated[Listing, Depends(listing)]
 
 
 async def metadata_filter(
-    request: Request,
     metadata: Annotated[
         str | None,
         Query(
@@ -313,7 +313,7 @@ async def metadata_filter(
     """Returns the filter on metadata in the query string. Raises Invalid if it is none."""
     if metadata is None:
         return None
-    entries = _parsed(request, "metadata", metadata, "object")
+    entries = _parsed("metadata", metadata, "object")
     if not isinstance(entries, dict):
         raise invalid("/query/metadata", 'must be a JSON object, as {"topic": "billing"}')
     try:
@@ -326,20 +326,20 @@ async def metadata_filter(
 InMetadata = Annotated[dict[str, Any] | None, Depends(metadata_filter)]
 
 
-def texts_in_query(request: Request, name: str, given: str | None, valid: TypeAdapter[list[str]]) -> list[str] | None:
+def texts_in_query(name: str, given: str | None, valid: TypeAdapter[list[str]]) -> list[str] | None:
     """Returns the list in a parameter of the query string, as `["alpha", "beta"]`. Raises Invalid if it is none."""
     if given is None:
         return None
     try:
-        return valid.validate_python(_parsed(request, name, given, "list"))
+        return valid.validate_python(_parsed(name, given, "list"))
     except ValidationError as error:
         raise invalid(f"/query/{name}", 'must be a JSON list of texts, as ["alpha", "beta"]') from error
 
 
-def _parsed(request: Request, name: str, given: str, kind: str) -> Any:
+def _parsed(name: str, given: str, kind: str) -> Any:
     """Returns the JSON value of a parameter."""
     try:
-        return parse(given.encode(), resources_of(request).settings.limits)
+        return parse(given.encode(), BODY_LIMITS)
     except BadRequest as error:
         raise invalid(f"/query/{name}", f"is not a JSON {kind}: {error.detail}") from error
     except Invalid as error:

@@ -36,6 +36,8 @@ BETWEEN_SECONDS = 10.0
 """The shortest time between two attempts to fetch keys, whatever tokens come in."""
 TIMEOUT_SECONDS = 5.0
 """For both documents together."""
+LEEWAY_SECONDS = 30.0
+"""How far the clocks of issuer and service may differ."""
 MAX_BYTES = 512 << 10
 MAX_KEYS = 100
 _PUBLIC = frozenset({"RSA", "EC", "OKP"})
@@ -228,11 +230,11 @@ class TokenVerifier:
         return found
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
-        now, leeway = self._clock.now().timestamp(), self._settings.leeway_seconds
+        now = self._clock.now().timestamp()
         expires, begins, issued = (_seconds(claims, name) for name in ("exp", "nbf", "iat"))
-        if expires is None or now >= expires + leeway:
+        if expires is None or now >= expires + LEEWAY_SECONDS:
             raise refused("it has expired", TokenExpired)
-        if any(since is not None and now < since - leeway for since in (begins, issued)):
+        if any(since is not None and now < since - LEEWAY_SECONDS for since in (begins, issued)):
             raise refused("it is not valid yet")
 
 

@@ -26,6 +26,7 @@ from rich.text import Text
 from app.core import tracing, workers
 from app.core.clock import rfc3339
 from app.core.schemas import Json
+from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
@@ -225,9 +226,8 @@ def _with_worker(record: logging.LogRecord) -> bool:
 def configure(settings: Settings, *, at_least: int = logging.DEBUG) -> None:
     """Configures logging to standard error as the settings say. Lines below the level `at_least` are left out."""
     terminal = sys.stderr.isatty()
-    as_text = settings.log_format == "text" or (settings.log_format == "auto" and terminal)
     handler = _StandardError()
-    handler.setFormatter(TextFormatter(colours=terminal) if as_text else JsonFormatter())
+    handler.setFormatter(TextFormatter(colours=terminal) if terminal else JsonFormatter())
     handler.addFilter(_with_worker)
     level = max(at_least, logging.getLevelNamesMapping()[settings.log_level.upper()])
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -257,10 +257,10 @@ class Target:
     """True if the command makes the local store where there is none."""
 
 
-def load_model(settings: Settings) -> None:
+def load_model(settings: Settings, tuning: Tuning = USUAL) -> None:
     """Begins to load the embedding model in the background."""
     chosen = settings.embedding
-    begin_loading(chosen.model, threads=chosen.threads, options=ExtraOptions.of(chosen))
+    begin_loading(chosen.model, options=ExtraOptions.of(chosen, tuning.embedding_seconds))
 
 
 def load_service(target: Target) -> Any:

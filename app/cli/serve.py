@@ -23,11 +23,12 @@ from app.cli.server import curl, serve_alone
 from app.cli.supervisor import Supervisor
 from app.core import tracing, work
 from app.errors import invalid
-from app.lifespan import RealParts, found_store, job_runner
-from app.settings import JobSettings, Settings, describe, unknown_variables
+from app.lifespan import Openers, RealParts, found_store, job_runner
+from app.settings import JobSettings, Settings, by_subject, describe, unknown_variables
 
-SETTINGS_HELP = "Settings, by environment or .env:\n\n" + "\n\n".join(
-    f"{name} ({default}): {text}" for name, default, text in describe()
+SETTINGS_HELP = "Settings, by environment or .env. " + "\n\n".join(
+    f"{subject}:\n\n" + "\n\n".join(f"{name} ({default}): {text}" for name, default, text in rows)
+    for subject, rows in by_subject()
 )
 
 
@@ -40,6 +41,11 @@ def serve(
     one by one."""
     given = {"RECALLD_HOST": host, "RECALLD_PORT": port, "RECALLD_WORKERS": workers}
     os.environ.update({name: str(value) for name, value in given.items() if value is not None})
+    serve_with(RealParts())
+
+
+def serve_with(openers: Openers) -> None:
+    """Serves with the settings of the environment. Tests give other parts, and what they are tuned to."""
     settings = Settings()
     for sentence in unknown_variables():
         print(sentence)
@@ -47,9 +53,9 @@ def serve(
     work.use_one_arena()
     work.switch_threads_often()
     if settings.worker_count > 1:
-        Supervisor(settings.worker_count, settings, lambda address: print(curl(address), flush=True)).run()
+        Supervisor(settings.worker_count, settings, openers, lambda address: print(curl(address), flush=True)).run()
     else:
-        serve_alone(settings)
+        serve_alone(settings, openers)
 
 
 def worker() -> None:
@@ -75,7 +81,7 @@ async def _run(settings: Settings) -> None:
         llm = parts.llm(settings)
         if llm is not None:
             stack.push_async_callback(llm.close)
-        runner = job_runner(settings, store, embedder, clock, llm)
+        runner = job_runner(settings, store, embedder, clock, llm, parts.tuning)
         task = asyncio.create_task(runner.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         with suppress(asyncio.CancelledError):

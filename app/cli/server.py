@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -13,14 +14,16 @@ from functools import partial
 from types import FrameType
 
 import uvicorn
+from uvicorn._types import ASGIApplication
 
-from app.api.connections import Connections, guarded
+from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
 from app.cli._common import load_model
 from app.core import workers
+from app.core.tuning import Tuning
 from app.core.workers import BEAT, CONNECTIONS, LEAVING, READY, STATE, Board
 from app.errors import RecalldError
-from app.lifespan import StartRefused
+from app.lifespan import Openers, StartRefused
 from app.settings import Settings
 
 BACKLOG = 2048
@@ -50,40 +53,47 @@ def curl(listening: socket.socket) -> str:
     return _CURL.format(address=f"{host}:{address[1]}")
 
 
-def serve_alone(settings: Settings) -> None:
+def serve_alone(settings: Settings, openers: Openers) -> None:
     """Serves until SIGTERM. Raises the error that kept the service from starting.
 
     SIGHUP restarts workers one by one, and there are none: it is logged. It ends a service whose terminal was closed.
     """
     if sys.stdin is None or not sys.stdin.isatty():
         signal.signal(signal.SIGHUP, _no_reload)
-    _loaded(settings, lambda config: DrainingServer(config, settings.drain_delay_seconds)).run()
+    _loaded(settings, openers, lambda config: DrainingServer(config, openers.tuning.drain_delay_seconds)).run()
 
 
 def _no_reload(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the shape of a handler)
     log.warning("SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS")
 
 
-def serve_as_worker(settings: Settings, sockets: Sequence[socket.socket], lifeline: int) -> None:
+def serve_as_worker(settings: Settings, openers: Openers, sockets: Sequence[socket.socket], lifeline: int) -> None:
     """Serves as a worker until it is told to end. `lifeline`: a pipe that closes when the supervisor dies. Raises the
     error that kept the worker from starting."""
-    _loaded(settings, lambda config: WorkerServer(config, settings, sockets, lifeline)).run()
+    _loaded(settings, openers, lambda config: WorkerServer(config, openers.tuning, sockets, lifeline)).run()
 
 
-def _loaded(settings: Settings, server: "Callable[[uvicorn.Config], DrainingServer]") -> "DrainingServer":
-    load_model(settings)
+def _application(openers: Openers) -> ASGIApplication:
+    application: ASGIApplication = importlib.import_module("app.main").create_app(openers=openers)
+    return application
+
+
+def _loaded(
+    settings: Settings, openers: Openers, server: "Callable[[uvicorn.Config], DrainingServer]"
+) -> "DrainingServer":
+    load_model(settings, openers.tuning)
     config = uvicorn.Config(
-        "app.main:create_app",
+        partial(_application, openers),  # imports the routes once the model's thread has begun to read its file
         factory=True,
         host=settings.host,
         port=settings.port,
-        http=guarded(settings.connections),
+        http=guarded(ConnectionLimits(settings.connections.by_address, idle_seconds=openers.tuning.idle_seconds)),
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
-        timeout_graceful_shutdown=settings.drain_seconds,
+        timeout_graceful_shutdown=openers.tuning.drain_seconds,
     )
     gc.disable()  # until the service has started; see `app/cli/__init__.py`
     config.load()
@@ -257,13 +267,11 @@ class WorkerServer(DrainingServer):
     get. When the supervisor has died it acts as at SIGTERM.
     """
 
-    def __init__(
-        self, config: uvicorn.Config, settings: Settings, sockets: Sequence[socket.socket], lifeline: int
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, tuning: Tuning, sockets: Sequence[socket.socket], lifeline: int) -> None:
         super().__init__(config, delay=0)
         board = workers.board()
         assert board is not None
-        self._board, self._settings, self._sockets, self._lifeline = board, settings, sockets, lifeline
+        self._board, self._tuning, self._sockets, self._lifeline = board, tuning, sockets, lifeline
 
     async def _start(self, sockets: list[socket.socket] | None) -> None:  # noqa: ARG002 (the base class's shape)
         await self.lifespan.startup()
@@ -299,9 +307,9 @@ class WorkerServer(DrainingServer):
         ends_at, now = self._board.ends_at, time.monotonic()
         if ends_at:
             self.config.timeout_graceful_shutdown = max(1, int(ends_at - now))
-            grace = self._settings.drain_delay_seconds
+            grace = self._tuning.drain_delay_seconds
         else:
-            grace = min(IDLE_SECONDS, self._settings.drain_seconds)
+            grace = min(IDLE_SECONDS, self._tuning.drain_seconds)
         for one in [*self.server_state.connections]:
             if self._is_busy(one):
                 one.shutdown()
@@ -327,5 +335,5 @@ class WorkerServer(DrainingServer):
     def _orphaned(self) -> None:
         asyncio.get_running_loop().remove_reader(self._lifeline)
         log.error("the supervisor has died: this worker ends")
-        self._board.ends_at = self._board.ends_at or time.monotonic() + self._settings.drain_seconds
+        self._board.ends_at = self._board.ends_at or time.monotonic() + self._tuning.drain_seconds
         os.kill(os.getpid(), signal.SIGTERM)

@@ -33,7 +33,7 @@ from app.cli.server import listening, serve_as_worker
 from app.core import prompt_text, work, workers
 from app.core.workers import BEAT, READY, STARTING, STATE
 from app.errors import RecalldError
-from app.lifespan import StartRefused
+from app.lifespan import Openers, StartRefused
 from app.settings import Settings, explain
 
 FAILED_STARTS = 5
@@ -70,9 +70,11 @@ class Worker:
 class Supervisor:
     """Keeps `wanted` workers running. SIGTERM and SIGINT end the service, SIGHUP replaces one worker after another."""
 
-    def __init__(self, wanted: int, settings: Settings, on_ready: Callable[[socket.socket], None]) -> None:
+    def __init__(
+        self, wanted: int, settings: Settings, openers: Openers, on_ready: Callable[[socket.socket], None]
+    ) -> None:
         """`on_ready` gets the first listening socket once the first worker is ready."""
-        self._wanted, self._settings, self._on_ready = wanted, settings, on_ready
+        self._wanted, self._settings, self._openers, self._on_ready = wanted, settings, openers, on_ready
         self._shared = workers.SharedMemory(wanted)
         self._board = self._shared.board
         self._workers: dict[int, Worker] = {}
@@ -155,14 +157,14 @@ class Supervisor:
         if number == signal.SIGHUP and not self._hung_up():
             self._to_replace = [one for one in self._workers.values() if not one.leaves and one != self._replacement]
         elif not self._stop_at:
-            self._stop(self._settings.drain_delay_seconds if number == signal.SIGTERM else 0)
+            self._stop(self._openers.tuning.drain_delay_seconds if number == signal.SIGTERM else 0)
         else:  # told twice: at once
             self._end_all(signal.SIGINT)
 
     def _stop(self, delay: float) -> None:
         """Begins the end of the service. After `delay` seconds workers are ended."""
         self._stop_at = time.monotonic() + delay
-        self._board.ends_at = self._stop_at + self._settings.drain_seconds
+        self._board.ends_at = self._stop_at + self._openers.tuning.drain_seconds
 
     def _hung_up(self) -> bool:
         """Returns whether the terminal was closed that the supervisor was started on."""
@@ -206,7 +208,7 @@ class Supervisor:
             metrics.share(self._folder, number, self._board)
             settings = Settings()  # a worker that replaces another takes what has changed
             configure(settings)
-            serve_as_worker(settings, self._sockets, self._lifeline)
+            serve_as_worker(settings, self._openers, self._sockets, self._lifeline)
             code = 0
         except RecalldError as error:
             self._say([error.detail])
@@ -265,7 +267,7 @@ class Supervisor:
                 f"A worker could not start {self._failed} times in a row (exit code {code}), so the service ends; "
                 "the lines above say why."
             )
-            self._stop(self._settings.drain_delay_seconds)
+            self._stop(self._openers.tuning.drain_delay_seconds)
 
     def _note_ready(self) -> None:
         for worker in self._workers.values():
@@ -292,7 +294,9 @@ class Supervisor:
             self._replacement = None
             old = self._to_replace.pop(0) if self._to_replace else None
             if old is not None and old.pid in self._workers:
-                self._tell_to_end(old, signal.SIGHUP, time.monotonic() + self._settings.drain_seconds + KILL_SECONDS)
+                self._tell_to_end(
+                    old, signal.SIGHUP, time.monotonic() + self._openers.tuning.drain_seconds + KILL_SECONDS
+                )
         self._to_replace = [one for one in self._to_replace if one.pid in self._workers and not one.leaves]
         if self._to_replace and not any(one.leaves for one in self._workers.values()):
             self._replacement = self._start()

@@ -92,9 +92,7 @@ class ContextRequest(Narrowed):
     min_importance: Share | None = Field(
         None, description="Least importance of a memory at the moment; default: the agent's setting. Rules are exempt."
     )
-    min_score: Share | None = Field(
-        None, description="Least score of what competes by its worth; default: RECALLD_CONTEXT_MIN_SCORE."
-    )
+    min_score: Share | None = Field(None, description="Least score of what competes by its worth; default: 0.001.")
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
     known_at: Timestamp | None = Field(None, description="Facts as they were known then; default: now.")
     now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")

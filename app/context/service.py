@@ -62,6 +62,8 @@ def boosts(intent: Intent) -> dict[str, float]:
 COMPARED = frozenset({"instructions", "profile", "summary", "messages", "memories", "facts"})
 """Sections whose texts are compared by sentence, so that none repeats what others say. Actions that say the
 same happened on different days."""
+MIN_SCORE = 0.001
+"""Least score of what competes for a place in a context, unless a request says (decision 13)."""
 DEFAULT_BUDGET = 4000
 BUDGET_SHARE = 0.25
 """Default budget as a share of a registered agent's `max_context_tokens`."""
@@ -292,11 +294,11 @@ class ContextService:
         error: RecalldError | None = None
         try:
             with span(f"context {source.section}") as open_span:
-                async with asyncio.timeout(self._resources.settings.context.arm_seconds):
+                async with asyncio.timeout(self._resources.tuning.section_seconds):
                     result.items = await source.gather(result.request)
                 open_span.set({"recalld.context.candidates": len(result.items)})
         except TimeoutError:
-            error = Unavailable(f"Not read within {self._resources.settings.context.arm_seconds:g} s.")
+            error = Unavailable(f"Not read within {self._resources.tuning.section_seconds:g} s.")
         except RecalldError as raised:
             error = raised
         except Exception:
@@ -319,7 +321,7 @@ class ContextService:
         facts = [fact for one in gathered for fact in one.request.facts]
         values: list[ReplacedValue] = []
         try:
-            async with asyncio.timeout(self._resources.settings.context.arm_seconds):
+            async with asyncio.timeout(self._resources.tuning.section_seconds):
                 values = await values_of(request, facts, items)
         except (RecalldError, TimeoutError):
             request.warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
@@ -335,7 +337,7 @@ class ContextService:
         if any(one.failed for one in searched):
             return False
         scores = [best[one.source.section] for one in searched]
-        return max(scores, default=1.0) < self._resources.settings.context.unsure_below
+        return max(scores, default=1.0) < self._resources.tuning.unsure_below
 
     # --- Packing ------------------------------------------------------------------------------------------------------
 
@@ -367,7 +369,7 @@ class ContextService:
         return partial(stop_rule, body.query, evidence, weights, dated=dated, told=_told_share(gathered, told))
 
     def _floor(self, body: ContextRequest) -> float:
-        return self._resources.settings.context.min_score if body.min_score is None else body.min_score
+        return MIN_SCORE if body.min_score is None else body.min_score
 
     def _pack_cached(
         self,

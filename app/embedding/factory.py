@@ -26,10 +26,17 @@ MULTILINGUAL_FOLDER = "multilingual-e5-small-aligned"
 OPENAI = "openai:"
 SENTENCE_TRANSFORMERS = "sentence-transformers:"
 
+THREADS = 1
+"""Threads of a model. More of them make one text faster, and requests that come together wait for each other."""
+BATCH_TOKENS = 2048
+"""Most tokens in one batch, padding included. Models on the CPU take smaller pieces, and queries come between them."""
+QUERY_CACHE = 2048
+"""Query vectors kept: what an agent asks, it asks again in other searches of the same turn."""
+
 _begun: dict[tuple[str, int, ExtraOptions], Future[Model]] = {}
 
 
-def begin_loading(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> None:
+def begin_loading(model: str, *, threads: int = THREADS, options: ExtraOptions | None = None) -> None:
     """Starts to load the model in a thread, while the rest of the program is imported.
 
     The next `open_embedder` with the same arguments uses it.
@@ -48,9 +55,9 @@ def begin_loading(model: str, *, threads: int = 1, options: ExtraOptions | None 
 async def open_embedder(
     model: str = DEFAULT_MODEL,
     *,
-    threads: int = 1,
-    batch_tokens: int = 256,
-    query_cache: int = 1024,
+    threads: int = THREADS,
+    batch_tokens: int = BATCH_TOKENS,
+    query_cache: int = QUERY_CACHE,
     observe_batch: ObserveBatch | None = None,
     options: ExtraOptions | None = None,
 ) -> BatchingEmbedder:
@@ -72,7 +79,7 @@ async def open_embedder(
     return BatchingEmbedder(queue, queries=queries, query_cache=query_cache)
 
 
-def load_any(model: str, *, threads: int = 1, options: ExtraOptions | None = None) -> Model:
+def load_any(model: str, *, threads: int = THREADS, options: ExtraOptions | None = None) -> Model:
     """Loads a model of any runtime. Raises EmbeddingUnavailable."""
     if model.startswith(OPENAI):
         return _load_openai(model.removeprefix(OPENAI), options)
@@ -81,7 +88,7 @@ def load_any(model: str, *, threads: int = 1, options: ExtraOptions | None = Non
     return load_model(model, threads=threads)
 
 
-def load_model(model: str, *, threads: int = 1, models: Path = MODELS) -> OnnxModel:
+def load_model(model: str, *, threads: int = THREADS, models: Path = MODELS) -> OnnxModel:
     """Loads a model for ONNX Runtime. `models`: folder of the models that `scripts/extra` creates.
 
     Raises EmbeddingUnavailable.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.core.tracing import TraceSpan, span
+from app.core.tuning import USUAL
 from app.errors import EmbeddingUnavailable
 from app.setting_groups import EmbeddingSettings
 
@@ -157,7 +158,7 @@ class Server:
     base_url: str = "https://api.openai.com/v1"
     api_key: str = field(default="", repr=False)
     dimensions: int = 0  # 0: the server's default
-    timeout_seconds: float = 10  # maximum duration of one batch, retries included
+    timeout_seconds: float = USUAL.embedding_seconds  # maximum duration of one batch, retries included
     batch_texts: int = 128
 
 
@@ -169,14 +170,13 @@ class ExtraOptions:
     server: Server = Server()
 
     @classmethod
-    def of(cls, settings: EmbeddingSettings) -> "ExtraOptions":
+    def of(cls, settings: EmbeddingSettings, timeout_seconds: float = USUAL.embedding_seconds) -> "ExtraOptions":
         """Reads the options from the settings."""
         server = Server(
             base_url=settings.base_url,
             api_key=settings.api_key.get_secret_value(),
             dimensions=settings.dimensions,
-            timeout_seconds=settings.timeout_seconds,
-            batch_texts=settings.batch_texts,
+            timeout_seconds=timeout_seconds,
         )
         return cls(text_chars=settings.text_chars, server=server)
 

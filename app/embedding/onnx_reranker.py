@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
+from app.core.tuning import Tuning
 from app.embedding.onnx import read_folder, read_session
 from app.embedding.reranking import HttpReranker, Reranker, RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable
@@ -90,7 +91,7 @@ class OnnxReranker:
         return logits.reshape(len(encodings))
 
 
-def load_reranker(folder: Path, *, threads: int) -> OnnxReranker:
+def load_reranker(folder: Path, *, threads: int = 1) -> OnnxReranker:
     """Loads a reranker from `model.onnx` or `onnx/model.onnx` beside `tokenizer.json`. Raises RerankerInvalid.
 
     The name ends in the hash of the weights.
@@ -129,15 +130,15 @@ async def open_reranker(settings: Settings) -> Reranker | None:
     try:
         if wanted.startswith(("http://", "https://")):
             return HttpReranker(wanted, chosen.model, chosen.api_key.get_secret_value())
-        return await asyncio.to_thread(_load_folder, wanted, chosen.threads)
+        return await asyncio.to_thread(_load_folder, wanted)
     except RerankerInvalid as error:
         raise RerankerInvalid(f"RECALLD_RERANKER names a reranker that cannot be used: {error}.") from error
 
 
-def _load_folder(folder: str, threads: int) -> OnnxReranker:
-    return load_reranker(Path(folder).expanduser(), threads=threads)
+def _load_folder(folder: str) -> OnnxReranker:
+    return load_reranker(Path(folder).expanduser())
 
 
-def second_stage(reranker: Reranker, settings: Settings) -> SecondStage:
+def second_stage(reranker: Reranker, settings: Settings, tuning: Tuning) -> SecondStage:
     """Returns the second stage of a reranker, with the limits of the settings."""
-    return SecondStage(reranker, seconds=settings.rerank.seconds, hits=settings.rerank.hits)
+    return SecondStage(reranker, seconds=settings.rerank.seconds, hits=tuning.rerank_hits)

@@ -162,7 +162,7 @@ async def list_changes(
     position = await feed.position(last_event_id or after)
     if not _streams(request, format):
         return answer(await feed.page(position, wanted, limit))
-    if resources.store.change_log.watch.readers(principal.scope.tenant) >= resources.settings.changes.streams:
+    if resources.store.change_log.watch.readers(principal.scope.tenant) >= resources.tuning.streams:
         raise Busy("Too many streams of changes are open.", retry_after=5)
     await feed.page(position, wanted, 1)  # a lost position is a problem, not a stream
     admitted = still_admitted(request)

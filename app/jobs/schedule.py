@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.tuning import Tuning
 from app.errors import StoreUnavailable
 from app.jobs.models import (
     CONSOLIDATION,
@@ -26,7 +27,6 @@ from app.jobs.models import (
     SCHEDULES,
 )
 from app.jobs.queue import Job
-from app.settings import JobSettings
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc
@@ -120,17 +120,21 @@ class Schedules:
         return [_shown(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
 
 
-def periods(settings: JobSettings) -> dict[str, timedelta]:
+PERIODS: Mapping[str, float] = {
+    DECAY: 3600,  # reads compute faded importance themselves, so writing it down can wait
+    EXPIRY: 600,  # reads hide what has expired at once; the disk can wait
+    RETENTION: 3600,
+    CONSOLIDATION: 86_400,
+    REFLECTION: 86_400,
+    EMBED_PENDING: 5,  # what was written while the model failed is found by its words alone until then
+    MERGE_PREDICATES: 3600,
+}
+"""Seconds between two runs of each scheduled kind."""
+
+
+def periods(tuning: Tuning) -> dict[str, timedelta]:
     """Returns the period of each scheduled kind."""
-    return {
-        DECAY: timedelta(seconds=settings.decay_seconds),
-        EXPIRY: timedelta(seconds=settings.expiry_seconds),
-        RETENTION: timedelta(seconds=settings.retention_seconds),
-        CONSOLIDATION: timedelta(seconds=settings.consolidation_seconds),
-        REFLECTION: timedelta(seconds=settings.reflection_seconds),
-        EMBED_PENDING: timedelta(seconds=settings.embed_seconds),
-        MERGE_PREDICATES: timedelta(seconds=settings.predicates_seconds),
-    }
+    return {kind: timedelta(seconds=seconds) for kind, seconds in {**PERIODS, **tuning.job_seconds}.items()}
 
 
 def _lies_ahead(moment: datetime | None, now: datetime, period: timedelta) -> bool:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from app.core.clock import Clock
+from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
 from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError, StoreUnavailable
 from app.facts.keys import USERS
@@ -120,6 +121,7 @@ class Tools:
     embedder: Embedder
     clock: Clock
     settings: Settings
+    tuning: Tuning = USUAL
 
     def allowance(self, tenant: str) -> TenantAllowance:
         """Returns the tokens that the tenant may spend on a day."""
@@ -129,7 +131,7 @@ class Tools:
         """Returns the user service for a scope."""
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), self.clock)
         users = Repository(self.store, scope, USERS)
-        return UserService(users, self.facts(scope), memories, self.settings.limits, self.clock)
+        return UserService(users, self.facts(scope), memories, self.clock)
 
     def facts(self, scope: Scope) -> FactService:
         """Returns the fact service for a scope."""

@@ -19,7 +19,7 @@ from app.writes.dependencies import InPrecondition, Writer
 async def learning(request: Request) -> Learning:
     """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
-    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings)
+    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings, resources.tuning)
     return Learning(
         tools,
         resources.llm,
@@ -45,10 +45,10 @@ async def extract_memories(
     request: Request, body: service.ExtractRequest, learning: InLearning, write: Writer
 ) -> Response:
     """Extract memories from messages: the language model reads them, and what it finds is stored by the usual rules.
-    After `RECALLD_LLM_EXTRACT_SECONDS` the answer is 202 with an operation, whose result is that of a 201. Without a
+    After 30 s the answer is 202 with an operation, whose result is that of a 201. Without a
     model: 409 `llm_not_configured`."""
     resources, _ = get_caller(request)
-    extraction = TimedExtraction(learning, body, resources.settings.llm.extract_seconds)
+    extraction = TimedExtraction(learning, body, resources.tuning.extract_seconds)
     try:
         answer = await write(extraction.plan)
     except BaseException:

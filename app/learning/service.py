@@ -13,6 +13,7 @@ from pydantic import Field
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.core.clock import rfc3339
+from app.core.limits import BODY_LIMITS
 from app.core.schemas import Count, Owned, Schema, example
 from app.core.work import off_loop
 from app.errors import Conflict, invalid
@@ -118,7 +119,7 @@ class Learning:
         Raises what the model's client raises; nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
-        kept = await within_limit(body.messages, self._tools.settings.limits.text_chars)
+        kept = await within_limit(body.messages, BODY_LIMITS.text_chars)
         talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(kept.messages))
         budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         answers = [

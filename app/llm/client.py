@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -47,6 +48,10 @@ PREAMBLE = (
 )
 """The system message of all calls. The data comes next. Both are alike in all calls about one source, so that prompt
 caches hit."""
+RUN_CALLS = 40
+"""Most calls in one run of background work, repeated ones included: what is left waits for the next run."""
+RUN_TOKENS = 400_000
+"""Most tokens in one run, prompts included. The budget of a day is a setting."""
 SECOND_TEMPERATURE = 0.4
 """The temperature of the second try. At 0, a model would give the same wrong answer again."""
 UNSUPPORTED = (400, 404, 415, 422)
@@ -70,10 +75,9 @@ class _Unsupported(Exception):
 class OpenAIChat:
     """A language model on an OpenAI-compatible server."""
 
-    def __init__(self, settings: LLMSettings, observe: ObserveCall) -> None:
-        self._settings, self._observe = settings, observe
-        chosen = settings.reply_format
-        self._formats: list[ReplyFormat] = list(FORMATS) if chosen == "auto" else [chosen]
+    def __init__(self, settings: LLMSettings, observe: ObserveCall, formats: Sequence[ReplyFormat] = FORMATS) -> None:
+        """`formats`: how answers are asked for in a shape; the first one that the server knows is kept."""
+        self._settings, self._observe, self._formats = settings, observe, list(formats)
         self._key = settings.api_key.get_secret_value()
         self._client = openai.AsyncOpenAI(
             api_key=self._key or "none",
@@ -96,7 +100,7 @@ class OpenAIChat:
         return (self._settings.small_model if cheap else "") or self._settings.model
 
     def budget(self, allowance: Allowance | None = None) -> Budget:
-        return Budget(self._settings.max_calls, self._settings.max_tokens, allowance)
+        return Budget(RUN_CALLS, RUN_TOKENS, allowance)
 
     async def close(self) -> None:
         await self._client.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -12,9 +13,9 @@ from app.api import strict
 from app.api.fast_path import LARGE_BODY, StrictRequest
 from app.api.strict import JsonScan
 from app.auth.dependencies import authenticate, check_origin, header
+from app.core.limits import BodyLimits
 from app.core.work import in_turn, work_for
 from app.errors import UnsupportedMediaType
-from app.setting_groups import LimitSettings
 
 PATH = "/mcp"
 ENVELOPE_DEPTH = 3
@@ -49,10 +50,10 @@ class McpRequest(StrictRequest):
     checked by the route that it calls, so that the model is told what is wrong with them."""
 
     @property
-    def limits(self) -> LimitSettings:
+    def limits(self) -> BodyLimits:
         """Those of REST, with room for what stands around the arguments of a tool."""
         limits = super().limits
-        return limits.model_copy(update={"json_depth": limits.json_depth + ENVELOPE_DEPTH})
+        return replace(limits, json_depth=limits.json_depth + ENVELOPE_DEPTH)
 
     async def strict_body(self) -> bytes:
         """Returns the body. Raises BadRequest if it is not JSON or repeats a key in an object, and Invalid if it is too
@@ -65,7 +66,7 @@ class McpRequest(StrictRequest):
         return body
 
 
-def _check(body: bytes, limits: LimitSettings) -> None:
+def _check(body: bytes, limits: BodyLimits) -> None:
     JsonScan(limits).feed(body)
     strict.decoded(body, limits)
 

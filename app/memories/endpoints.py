@@ -70,7 +70,6 @@ ExcludedTagsParameter = Annotated[
 
 
 async def tag_filters(
-    request: Request,
     tags: TagsParameter = None,
     tags_match: Annotated[
         TagsMatch, Query(description="`any`: has at least one of `tags`. `all`: has each of them.")
@@ -79,9 +78,9 @@ async def tag_filters(
 ) -> dict[str, Any]:
     """Returns the filters by tags in the query string. Raises Invalid if one is no list of tags."""
     return {
-        "tags": texts_in_query(request, "tags", tags, _TAGS),
+        "tags": texts_in_query("tags", tags, _TAGS),
         "tags_match": tags_match,
-        "exclude_tags": texts_in_query(request, "exclude_tags", exclude_tags, _TAGS),
+        "exclude_tags": texts_in_query("exclude_tags", exclude_tags, _TAGS),
     }
 
 

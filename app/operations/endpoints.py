@@ -34,7 +34,7 @@ async def operation_service(request: Request) -> OperationService:
     resources, principal = get_caller(request)
     return OperationService(
         Repository(resources.store, principal.scope, OPERATIONS),
-        Schedules(resources.store, resources.clock, periods(resources.settings.jobs)),
+        Schedules(resources.store, resources.clock, periods(resources.tuning)),
         resources.clock,
         Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
     )

@@ -23,8 +23,7 @@ async def procedure_service(request: Request) -> ProcedureService:
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
     lookup = retriever_of(resources, principal.scope, PROCEDURES)
-    embeddings, settings = Embeddings(resources.embedder), resources.settings.procedures
-    return ProcedureService(procedures, embeddings, lookup, resources.clock, settings)
+    return ProcedureService(procedures, Embeddings(resources.embedder), lookup, resources.clock)
 
 
 Procedures = Annotated[ProcedureService, Depends(procedure_service)]

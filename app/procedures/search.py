@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from app.core.clock import parse_rfc3339
 from app.retrieval.retriever import Hit
-from app.settings import ProcedureSettings
 from app.storage.schema import Doc, Eq, Filter, Has, Or, Range, both
 
 PRIOR = 1.0
@@ -130,6 +129,14 @@ def _failed_in_a_row(outcomes: Sequence[bool]) -> int:
     return next((age for age, success in enumerate(reversed(outcomes)) if success), len(outcomes))
 
 
+FAILURES_IN_A_ROW = 2
+"""A procedure that fails so often in a row is failing."""
+FAILING_BELOW = 0.5
+"""A procedure is failing, too, if the 95 % interval of its success rate lies below."""
+TRIAL_OUTCOMES = 5
+"""Outcomes of the old and of the revised steps each, before a trial is decided."""
+TRIAL_MOST = 20
+"""Outcomes of the revised steps after which an undecided trial is dropped."""
 LEAST_CANDIDATES = 64
 DAY_SECONDS = 86_400.0
 
@@ -222,12 +229,12 @@ class Failing:
         return f"{worked} and failed the last {self.in_a_row}." if self.in_a_row > 1 else f"{worked}."
 
 
-def failing(doc: Mapping[str, Any], settings: ProcedureSettings) -> Failing | None:
+def failing(doc: Mapping[str, Any]) -> Failing | None:
     """Returns why a procedure is failing, or None.
 
     Only outcomes of the current version count, since an earlier one had other steps; outcomes of revised steps on trial
-    do not. The procedure fails if the last `failures_in_a_row` of them failed, or if the upper bound of the interval of
-    its success rate is less than `failing_below`: it surely works less often.
+    do not. The procedure fails if the last `FAILURES_IN_A_ROW` of them failed, or if the upper bound of the interval of
+    its success rate is less than `FAILING_BELOW`: it surely works less often.
     """
     counted = [
         one for one in doc["recent_outcomes"] if one["version"] == doc["version"] and variant_of(one) == "current"
@@ -236,7 +243,7 @@ def failing(doc: Mapping[str, Any], settings: ProcedureSettings) -> Failing | No
     successes = len(counted) - len(failed)
     in_a_row = next((age for age, one in enumerate(reversed(counted)) if one["success"]), len(counted))
     _, upper = interval(successes, len(failed))
-    if in_a_row < settings.failures_in_a_row and upper >= settings.failing_below:
+    if in_a_row < FAILURES_IN_A_ROW and upper >= FAILING_BELOW:
         return None
     return Failing(successes, len(failed), in_a_row, failed)
 
@@ -267,22 +274,22 @@ def counted(trial: Doc, variant: Variant, *, success: bool) -> Doc:
     return {**trial, variant: {**trial[variant], name: trial[variant][name] + 1}}
 
 
-def verdict(trial: Doc, settings: ProcedureSettings) -> Verdict | None:
+def verdict(trial: Doc) -> Verdict | None:
     """Returns what becomes of the revised steps, or None as long as the trial goes on.
 
-    With `trial_outcomes` each, they are adopted once the lower bound of their interval exceeds the smoothed success
-    rate of the current steps, and dropped once their upper bound is less than it. After `trial_most` outcomes of the
+    With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
+    rate of the current steps, and dropped once their upper bound is less than it. After `TRIAL_MOST` outcomes of the
     revised steps, or twice as many of both, they are dropped: what is not better in so many tries is worth no change.
     """
     current, revised = trial["current"], trial["revised"]
-    if min(_tried(current), _tried(revised)) >= settings.trial_outcomes:
+    if min(_tried(current), _tried(revised)) >= TRIAL_OUTCOMES:
         rate = smoothed(current["success_count"], current["failure_count"])
         lower, upper = interval(revised["success_count"], revised["failure_count"])
         if lower > rate:
             return "adopt"
         if upper < rate:
             return "drop"
-    most = settings.trial_most
+    most = TRIAL_MOST
     over = _tried(revised) >= most or _tried(revised) + _tried(current) >= 2 * most
     return "drop" if over else None
 
@@ -293,17 +300,17 @@ def as_served(doc: Doc) -> Doc:
     return doc if trial is None or served(trial) == "current" else {**doc, "steps": trial["steps"]}
 
 
-def to_review(before: Doc, after: Doc, settings: ProcedureSettings) -> bool:
+def to_review(before: Doc, after: Doc) -> bool:
     """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
     often again. A review that came too early for a better way, or found the model away, is so made up for."""
     trial = after.get("trial")
     if trial is not None:
-        return verdict(trial, settings) is not None
-    found = failing(after, settings)
+        return verdict(trial) is not None
+    found = failing(after)
     if found is None:
         return False
-    again = found.in_a_row > 0 and found.in_a_row % settings.failures_in_a_row == 0
-    return again or failing(before, settings) is None
+    again = found.in_a_row > 0 and found.in_a_row % FAILURES_IN_A_ROW == 0
+    return again or failing(before) is None
 
 
 def restored(before: Doc) -> Doc:

@@ -40,7 +40,6 @@ from app.procedures.search import (
     warnings,
 )
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
-from app.settings import ProcedureSettings
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
 from app.storage.repository import Listing, between, having, shown
@@ -194,9 +193,6 @@ def listed(filters: Mapping[str, Any]) -> Filter:
     )
 
 
-DEFAULTS = ProcedureSettings()
-
-
 class ProcedureService:
     """The operations on procedures within a caller's scope."""
 
@@ -206,10 +202,8 @@ class ProcedureService:
         embeddings: Embeddings,
         lookup: Retriever,
         clock: Clock,
-        settings: ProcedureSettings = DEFAULTS,
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
-        self._settings = settings
 
     async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
@@ -281,7 +275,7 @@ class ProcedureService:
         return WriteResult(answer, [*self._procedures.counted(doc, changed), *self._review(doc, doc | changed)], 201)
 
     def _review(self, before: Doc, after: Doc) -> list[Change]:
-        if after["status"] != "active" or not to_review(before, after, self._settings):
+        if after["status"] != "active" or not to_review(before, after):
             return []
         scope, owner = self._procedures.scope, {name: after[name] for name in ("agent_id", "user_id")}
         payload = {"procedure_id": after["procedure_id"], **scope.bindings()}

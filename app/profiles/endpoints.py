@@ -30,7 +30,6 @@ async def user_service(request: Request, memories: MemoryServiceDep) -> UserServ
         Repository(resources.store, principal.scope, USERS),
         facts_of(request),
         memories,
-        resources.settings.limits,
         resources.clock,
     )
 

@@ -8,6 +8,7 @@ import orjson
 
 from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
+from app.core.limits import OBJECT_BYTES
 from app.core.schemas import require_size, same
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
@@ -32,7 +33,6 @@ from app.profiles.schemas import (
     render_profile,
     render_solution,
 )
-from app.setting_groups import LimitSettings
 from app.storage.records import left_out
 from app.storage.repository import Listing, Repository, fault_of, open_cursor, seal_cursor, shown
 from app.storage.schema import EVERYTHING, After, Collection, Doc, In
@@ -45,11 +45,9 @@ ISSUE_IMPORTANCE = 0.6
 class UserService:
     """The operations on users within a caller's scope."""
 
-    def __init__(
-        self, users: Repository, facts: FactService, memories: MemoryService, limits: LimitSettings, clock: Clock
-    ) -> None:
+    def __init__(self, users: Repository, facts: FactService, memories: MemoryService, clock: Clock) -> None:
         self._users, self._facts, self._memories = users, facts, memories
-        self._limits, self._clock = limits, clock
+        self._clock = clock
         self._reader = ProfileReader(users.store, users.scope, clock)
 
     async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> Doc:
@@ -77,7 +75,7 @@ class UserService:
     def _bounded(self, profile: Doc) -> Doc:
         """Returns the profile. Raises Invalid, naming its largest part, if it is too large."""
         largest = max(profile, key=lambda name: len(orjson.dumps(profile[name])))
-        require_size(profile, self._limits.object_bytes, "the profile", f"/{largest}")
+        require_size(profile, OBJECT_BYTES, "the profile", f"/{largest}")
         return profile
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult:

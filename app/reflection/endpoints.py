@@ -19,7 +19,7 @@ from app.writes.executor import WriteResult
 async def reflection_service(request: Request) -> ReflectionService:
     """Returns the reflection service of the caller."""
     resources, principal = get_caller(request)
-    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings)
+    tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings, resources.tuning)
     return ReflectionService(tools, principal.scope)
 
 

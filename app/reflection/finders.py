@@ -39,6 +39,8 @@ from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import Absent, Doc, Eq, Filter, In, Not, Or, both
 from app.storage.search import Partition, Scope
 
+UNCONFIRMED_DAYS = 180
+"""A learned memory of little trust that nobody confirmed, used or said again for so long is stale."""
 MOST_MEMORIES = 2_000
 """The limit of memories, and of facts, that a run compares in one partition, the latest ones."""
 OF_FACTS = 0.9
@@ -162,9 +164,8 @@ async def of_facts(look: PartitionView) -> list[NewFinding]:
 
 async def never_confirmed(look: PartitionView) -> list[NewFinding]:
     """Finds learned memories of little trust that nothing ever confirmed."""
-    days = look.tools.settings.reflection.unconfirmed_days
-    aged = await in_turn(lambda: list(unconfirmed(look.records, look.now, days)))
-    reason = f"It was learned with little trust, and nothing has confirmed it for {days:g} days."
+    aged = await in_turn(lambda: list(unconfirmed(look.records, look.now, UNCONFIRMED_DAYS)))
+    reason = f"It was learned with little trust, and nothing has confirmed it for {UNCONFIRMED_DAYS} days."
     return [NewFinding(_ended(look, one, reason)) for one in aged if look.owns(one)]
 
 

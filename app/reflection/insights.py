@@ -53,7 +53,6 @@ SURE = 0.75
 MOST_EARLIER = 500
 MEMORY_CHARACTERS = 1_000
 DRY_RUN = "a dry run asks no model"
-TURNED_OFF = "RECALLD_REFLECTION_INSIGHT_CALLS is 0"
 _NO_TERMS: TermIds = np.empty(0, np.uint32)
 
 
@@ -108,11 +107,11 @@ class InsightFinder:
 
     def __init__(self, tools: Tools, llm: LLM | None) -> None:
         self._tools, self._llm = tools, llm
-        self._calls = tools.settings.reflection.insight_calls
+        self._calls = tools.tuning.insight_calls
 
     async def wanted(self, scope: Scope, of: Partition) -> bool:
         """Returns True if there is a model and a cluster that it was not asked about. Only reads."""
-        return self._llm is not None and self._calls > 0 and bool(await self.clusters(scope, of))
+        return self._llm is not None and bool(await self.clusters(scope, of))
 
     async def run(
         self, run: Run, scope: Scope, owners: Sequence[Partition], focus: str | None, *, dry_run: bool
@@ -120,8 +119,8 @@ class InsightFinder:
         """Asks the model about the clusters of partitions, as far as the calls of a run go, and stores what is found.
         Each cluster is noted together with what came of it, so that it is asked about once."""
         report = InsightReport()
-        if self._llm is None or self._calls == 0:
-            report.skipped = NO_LLM if self._llm is None else TURNED_OFF
+        if self._llm is None:
+            report.skipped = NO_LLM
             return report
         found = [(of, one) for of in owners for one in await self.clusters(scope, of, focus)]
         report.clusters = len(found)

@@ -60,7 +60,7 @@ class ProcedureReviews:
             trial = None if now is None else now.get("trial")
             if now is None or trial is None or trial["trial_id"] != trial_id:
                 return {"skipped": "the trial was ended meanwhile"}, []
-            found = verdict(trial, self._tools.settings.procedures)
+            found = verdict(trial)
             if found is None:
                 return {"skipped": "the trial goes on"}, []
             counts = {name: trial[name] for name in ("current", "revised")}
@@ -91,7 +91,7 @@ class ProcedureReviews:
     # --- Findings -----------------------------------------------------------------------------------------------------
 
     async def _fail(self, run: Run, scope: Scope, procedures: ProcedureRepository, doc: Doc) -> Doc:
-        why = failing(doc, self._tools.settings.procedures)
+        why = failing(doc)
         if why is None:
             return {"skipped": "the procedure does not fail any more"}
         found = await commit_planned(run, lambda: self._finding(scope, doc, why))

@@ -31,6 +31,7 @@ from app.memories.repository import of_pair
 from app.reflection.candidates import CandidatePair
 from app.reflection.finders import (
     FINDERS,
+    UNCONFIRMED_DAYS,
     NewFinding,
     Owner,
     PartitionView,
@@ -82,8 +83,8 @@ class ReflectionJobs:
     """Runs reflection jobs. `llm`: judges pairs, and says what several memories show together."""
 
     def __init__(self, tools: Tools, llm: LLM | None = None) -> None:
-        self._tools, self._settings = tools, tools.settings.reflection
-        self._llm = llm if self._settings.pairs_per_run else None
+        self._tools, self._policy = tools, tools.settings.reflection.policy
+        self._llm = llm if self._tools.tuning.pairs_per_run else None
         self._insights = InsightFinder(tools, llm)
 
     async def handle(self, run: Run) -> Done:
@@ -94,7 +95,7 @@ class ReflectionJobs:
         scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
         wanted = _named(payload)
         dry_run = bool(payload.get("dry_run"))
-        report = _Report(self._settings.findings_per_run, dry_run)
+        report = _Report(self._tools.tuning.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
         insights = await self._insights.run(run, scope, _partitions(owners), payload.get("focus"), dry_run=dry_run)
         judge = self._judge(run.tenant)
@@ -117,7 +118,7 @@ class ReflectionJobs:
         """Returns the judge of a run, or None if there is no model, or no pair may be judged."""
         if self._llm is None:
             return None
-        return Judge(self._llm, self._llm.budget(self._tools.allowance(tenant)), self._settings.pairs_per_run)
+        return Judge(self._llm, self._llm.budget(self._tools.allowance(tenant)), self._tools.tuning.pairs_per_run)
 
     async def _look_at(self, run: Run, scope: Scope, owner: Owner, judge: Judge | None, report: _Report) -> None:
         """Looks for findings in one partition, and stores them."""
@@ -168,7 +169,7 @@ class ReflectionJobs:
 
     async def _apply(self, run: Run, scope: Scope, finding: Doc) -> bool:
         """Applies an insight if the policy says so. Returns whether it was applied."""
-        if self._settings.policy != "auto":
+        if self._policy != "auto":
             return False
         findings, applier = FindingRepository(self._tools.store, scope), Applier(self._tools, scope)
         finding_id = finding["finding_id"]
@@ -203,7 +204,7 @@ class ReflectionJobs:
 
     async def has_work(self) -> bool:
         """Returns True if a scheduled run may find something: records are new, or findings are open. Only reads."""
-        if self._settings.policy == "off":
+        if self._policy == "off":
             return False
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION)
         news, aged = _news(schedule), self._aged_since(schedule)
@@ -214,7 +215,7 @@ class ReflectionJobs:
         """Filters memories that may have become unconfirmed since the previous run."""
         since = (schedule or {}).get("looked_at")
         earlier = None if since is None else parse_rfc3339(since)
-        return crossed(earlier, self._tools.clock.now(), self._settings.unconfirmed_days)
+        return crossed(earlier, self._tools.clock.now(), UNCONFIRMED_DAYS)
 
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition with something new to find or to settle. Settles what an earlier

@@ -9,6 +9,7 @@ from functools import partial
 from pydantic import ValidationError
 
 from app.core.clock import Clock, rfc3339
+from app.core.limits import BODY_LIMITS
 from app.core.schemas import same
 from app.core.work import off_loop
 from app.errors import NotFound, invalid
@@ -44,7 +45,7 @@ class MessageEdits:
         settings: Settings,
     ) -> None:
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
-        self._limits, self._trust = settings.limits, settings.trust
+        self._trust = settings.trust
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def edit(self, session_id: str, seq: int, body: MessagePatch, precondition: IfMatch) -> WriteResult:
@@ -100,8 +101,8 @@ class MessageEdits:
             fault = error.errors()[0]
             place = "/content" if fault["loc"] == ("content",) else ""
             raise invalid(place, in_words(fault)) from error
-        if (size := len(message.text())) > self._limits.text_chars:
-            raise invalid("/content", f"its parts have {size} characters: at most {self._limits.text_chars}")
+        if (size := len(message.text())) > BODY_LIMITS.text_chars:
+            raise invalid("/content", f"its parts have {size} characters: at most {BODY_LIMITS.text_chars}")
         return message
 
     async def _newest(self, session: Doc) -> list[Doc]:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
+from app.core.limits import BODY_LIMITS
 from app.core.schemas import same
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
@@ -61,7 +62,7 @@ class SessionService:
     ) -> None:
         """Creates the service. `learns`: a language model for learning from conversations is configured."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
-        self._limits, self._trust, self._learns = settings.limits, settings.trust, learns
+        self._trust, self._learns = settings.trust, learns
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult:
@@ -183,7 +184,7 @@ class SessionService:
         """
         now = self._now()
         session, changes = await self._open(session_id, body, precondition, now)
-        kept = await within_limit(body.messages, self._limits.text_chars)
+        kept = await within_limit(body.messages, BODY_LIMITS.text_chars)
         long = sum(len(message.text()) for message in kept.messages)
         messages = await off_loop(long, repository.new_messages, session, kept.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))

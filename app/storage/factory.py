@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from app.core.tracing import Attributes, TraceSpan, span, tracing
+from app.core.tuning import USUAL, Tuning
 from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.change_log import LogOptions
@@ -119,12 +120,13 @@ async def open_store(  # noqa: PLR0913 (what a store is opened with)
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None,
     observe_fallback: Callable[[str, str], None] = lambda collection, outcome: None,
     log: LogOptions | None = None,
+    tuning: Tuning = USUAL,
 ) -> MovableStore:
     """Opens the store. Raises StoreUnavailable if it cannot be opened, and with `existing` also if it does not exist.
 
     `observe_commit` is called after each group commit with the number of writes and the seconds that it took,
     `observe_fallback` with a collection and `exact` or `refused` after each search whose index could not be used.
-    `log`: how changes are logged.
+    `log`: how changes are logged. `tuning`: what tests give.
     """
     settings, log = where.settings, log or LogOptions()
     if where.store == EMBEDDED:
@@ -132,7 +134,7 @@ async def open_store(  # noqa: PLR0913 (what a store is opened with)
             where.require_existing()
         embedded = EmbeddedOptions(
             cache_bytes=settings.cache_bytes,
-            busy_timeout_ms=settings.busy_timeout_ms,
+            busy_timeout_ms=tuning.busy_timeout_ms,
             observe_commit=observe_commit,
             key=where.key,
             reserve_bytes=settings.disk_reserve_bytes,
@@ -150,7 +152,7 @@ async def open_store(  # noqa: PLR0913 (what a store is opened with)
         database=settings.mongodb.database,
         deadline_seconds=settings.mongodb.deadline_seconds,
         cache_bytes=settings.cache_bytes,
-        exact_up_to=settings.mongodb.exact_up_to,
+        exact_up_to=tuning.exact_up_to,
         observe_commit=observe_commit,
         observe_fallback=observe_fallback,
         log=log,
@@ -194,7 +196,7 @@ def add_page_checksums(where: StoreLocation) -> bool:
 
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
-    return add_checksums(_file_of(where), where.settings.busy_timeout_ms, where.key)
+    return add_checksums(_file_of(where), USUAL.busy_timeout_ms, where.key)
 
 
 def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
@@ -203,7 +205,7 @@ def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
     new = StoreKey.of_file(new_key_file)
-    rekey(_file_of(where), where.key, new, where.settings.busy_timeout_ms)
+    rekey(_file_of(where), where.key, new, USUAL.busy_timeout_ms)
 
 
 def require_unused(where: StoreLocation) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
+from app.core.limits import BODY_LIMITS, OBJECT_BYTES
 from app.core.schemas import merge_patch, require_size, same
 from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
@@ -112,7 +113,7 @@ class TaskService:
     async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult:
         """Creates a task. Raises AlreadyExists, NotFound, Invalid or Forbidden."""
         precondition.check(None)
-        require_size(body.context, self._limits.object_bytes, "context", "/context")
+        require_size(body.context, OBJECT_BYTES, "context", "/context")
         now = self._now()
         fields = body.model_dump()
         doc = {
@@ -208,9 +209,9 @@ class TaskService:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
-        if entries.most_keys(merged) > self._limits.object_keys:
-            raise invalid("", f"the context would have an object of more than {self._limits.object_keys} keys")
-        require_size(merged, self._limits.object_bytes, "context", "")
+        if entries.most_keys(merged) > BODY_LIMITS.object_keys:
+            raise invalid("", f"the context would have an object of more than {BODY_LIMITS.object_keys} keys")
+        require_size(merged, OBJECT_BYTES, "context", "")
         return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult:

@@ -99,7 +99,6 @@ class Stage:
     name: str
     say: Say
     honest: bool = False
-    verify: bool = True
 
 
 def _item(item: Json, fields: Json) -> Json:
@@ -145,7 +144,6 @@ STAGES = (
     Stage("right", "quote and numbers", all_with_blank_fields),
     Stage("right", "+ fields", all_with_true_fields),
     Stage("right", "+ second look", all_with_true_fields, honest=True),
-    Stage("right", "second look off", all_with_true_fields, verify=False),
     Stage("liar", "fields and second look lie", wrong_with_lied_fields),
     Stage("echo", "every line", every_line),
 )
@@ -217,13 +215,13 @@ class Result:
 def measure(stage: Stage, sets: Sequence[ItemSet], deadline: float) -> Result:
     """Lets a made-up model answer, in a service of its own."""
     model = ItemModel(stage)
-    return _measured(model, model, sets, deadline, {"RECALLD_LLM_VERIFY": str(stage.verify).lower()})
+    return _measured(model, model, sets, deadline, {})
 
 
 def measure_real(name: str, sets: Sequence[ItemSet], deadline: float, threads: int) -> Result:
     """Lets a real model learn from the conversations. What it finds in its own words is not counted as kept."""
     with real_model(name, threads) as url:
-        settings = {"RECALLD_LLM_TIMEOUT_SECONDS": "600", "RECALLD_LLM_ANSWER_TOKENS": "500"}
+        settings = {"RECALLD_LLM_TIMEOUT_SECONDS": "600", "RECALLD_LLM_CONTEXT_TOKENS": "4096"}
         return _measured(passed_on(url), None, sets, deadline, settings)
 
 

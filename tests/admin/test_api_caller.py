@@ -42,7 +42,7 @@ async def test_an_admin_reads_the_settings_without_the_secrets(start: Starter, s
         assert (rows["RECALLD_DOCS"]["value"], rows["RECALLD_DOCS"]["changed"]) == ("off", True)
         key = rows["RECALLD_ERASURE_KEY"]
         assert (key["value"], key["default"], key["secret"], key["changed"]) == ("set", "", True, True)
-        assert (rows["RECALLD_LIMITS_BATCH_ITEMS"]["value"], rows["RECALLD_LLM_API_KEY"]["value"]) == ("500", "")
+        assert (rows["RECALLD_QUOTAS_RECORDS"]["value"], rows["RECALLD_LLM_API_KEY"]["value"]) == ("0", "")
         bound = await service.key(verbs="read,admin", users=["ada"])
         problem(await service.client.get("/v1/settings", headers=bound), 403, "forbidden")
 
@@ -58,7 +58,7 @@ def test_the_admin_of_a_tenant_reads_no_address_or_path_of_the_operators(tmp_pat
         "RECALLD_TRUSTED_PROXIES": "10.77.0.0/16",
         "RECALLD_ALLOWED_HOSTS": "zanzibar.internal",
         "RECALLD_MONGODB_DATABASE": "zanzibar",
-        "RECALLD_LIMITS_BATCH_ITEMS": "77",
+        "RECALLD_QUOTAS_RECORDS": "77",
     }
     made = recalld(data, "keys", "create", "--tenant", "acme", "--name", "a", "--verbs", "read,write,admin")
     key = next(word for word in made.stdout.split() if word.startswith("rk_"))
@@ -68,7 +68,7 @@ def test_the_admin_of_a_tenant_reads_no_address_or_path_of_the_operators(tmp_pat
         assert "zanzibar" not in answer.text
         assert "10.77.0.0" not in answer.text
         rows = {row["name"]: row for row in answer.json()["items"]}
-        for name in given.keys() - {"RECALLD_LIMITS_BATCH_ITEMS"}:
+        for name in given.keys() - {"RECALLD_QUOTAS_RECORDS"}:
             assert (rows[name]["value"], rows[name]["secret"], rows[name]["changed"]) == ("set", True, True)
         assert rows["RECALLD_DATA_DIR"]["value"] == "set"
-        assert (rows["RECALLD_LIMITS_BATCH_ITEMS"]["value"], rows["RECALLD_DOCS"]["value"]) == ("77", "open")
+        assert (rows["RECALLD_QUOTAS_RECORDS"]["value"], rows["RECALLD_DOCS"]["value"]) == ("77", "open")

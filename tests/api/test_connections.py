@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 import uvicorn
@@ -13,9 +14,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.connections import DRAIN_SECONDS, SMALL_BODY, guarded
+from app.api.connections import DRAIN_SECONDS, SMALL_BODY, ConnectionLimits, guarded
 from app.api.middleware import RequestLayer
-from app.setting_groups import ConnectionSettings
 
 pytestmark = pytest.mark.anyio
 
@@ -91,12 +91,12 @@ Serve = Callable[..., AbstractAsyncContextManager[Running]]
 
 
 @asynccontextmanager
-async def serve(**settings: float) -> AsyncIterator[Running]:
+async def serve(**limits: Any) -> AsyncIterator[Running]:
     app = Echo()
     config = uvicorn.Config(
         RequestLayer(app, max_body=8 * MIB),
         port=0,
-        http=guarded(ConnectionSettings.model_validate(settings)),
+        http=guarded(ConnectionLimits(**{"by_address": 512, **limits})),
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from app.api import fast_path
 from app.api.strict import SLICE, SMALL_BODY, JsonScan, parse
+from app.core.limits import BodyLimits
 from app.errors import BadRequest, Invalid
-from app.setting_groups import LimitSettings
 from tests.conftest import Service
 
 pytestmark = pytest.mark.anyio
 
-LIMITS = LimitSettings()
+LIMITS = BodyLimits()
 PADDING = " " * SMALL_BODY
 """White space that makes a body a large one."""
 
@@ -46,7 +46,7 @@ CUTS = st.lists(st.integers(0, 200), max_size=6)
 MIB = 1 << 20
 
 
-def read(value: object, limits: LimitSettings, cuts: Sequence[int] = ()) -> Any:
+def read(value: object, limits: BodyLimits, cuts: Sequence[int] = ()) -> Any:
     """Parses a large body that arrives in pieces, cut at these places."""
     body, scan = (json.dumps(value) + PADDING).encode(), JsonScan(limits)
     for start, end in pairwise([0, *sorted(cuts), len(body)]):
@@ -63,7 +63,7 @@ def test_brackets_commas_and_quotes_in_texts_do_not_count(value: object, cuts: l
 def test_a_large_body_is_refused_for_its_depth_exactly_beyond_the_limit(
     value: object, limit: int, cuts: list[int]
 ) -> None:
-    limits = LimitSettings(json_depth=limit)
+    limits = BodyLimits(json_depth=limit)
     if depth(value) <= limit:
         assert read(value, limits, cuts) == value
     else:
@@ -74,7 +74,7 @@ def test_a_large_body_is_refused_for_its_depth_exactly_beyond_the_limit(
 
 
 def test_a_large_body_may_not_hold_too_many_values() -> None:
-    limits = LimitSettings(json_values=1_000)
+    limits = BodyLimits(json_values=1_000)
     many = [[0] * 99 for _ in range(9)]
     assert leaves_and_containers(many) == 901
     assert read(many, limits) == many

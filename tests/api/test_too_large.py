@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.raw import PATIENCE_SECONDS, connected, received
 from tests.support.server import Server, serving
+from tests.support.tuned import tuned
 
 MIB = 1 << 20
 
@@ -62,9 +63,8 @@ def test_the_connection_ends_with_the_body_and_serves_nobody_else(server: Server
 
 
 def test_a_rest_that_never_comes_is_not_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
-    settings = {"RECALLD_CONNECTIONS_IDLE_SECONDS": "0.5"}
     with (
-        serving(tmp_path_factory.mktemp("idle") / "data", **settings) as server,
+        serving(tmp_path_factory.mktemp("idle") / "data", command=tuned(idle_seconds=0.5)) as server,
         connected(server.client) as connection,
     ):
         connection.sendall(b"POST /v1/memories HTTP/1.0\r\nhost: localhost\r\ncontent-length: 9999999\r\n\r\n ")

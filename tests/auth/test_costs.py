@@ -1,6 +1,7 @@
 """The work of each key is limited by what it costs."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -69,8 +70,9 @@ def test_no_limit_and_no_more_keys_than_stated() -> None:
 @pytest.fixture
 async def limited(settings: Settings, model: OnnxModel, clock: TurnedClock) -> AsyncIterator[Service]:
     """A service with 86.4 units for each key, and in effect no more."""
-    limits = LimitSettings(cost_per_second=0.001, cost_burst_seconds=86_400)
-    async with running(settings.model_copy(update={"limits": limits}), TestParts(model, clock)) as service:
+    limits, parts = LimitSettings(cost_per_second=0.001), TestParts(model, clock)
+    parts.tuning = replace(parts.tuning, cost_burst_seconds=86_400)
+    async with running(settings.model_copy(update={"limits": limits}), parts) as service:
         yield service
 
 

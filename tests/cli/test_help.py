@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from app import VERSION
-from app.settings import describe
+from app.settings import by_subject, describe
 from tests.cli.conftest import Run
 
 
@@ -16,6 +16,10 @@ def test_help_of_serve_names_every_setting(run: Run, data: Path) -> None:
     for name, default, text in describe():
         assert f"{name} ({default}): {text}" in said
     assert not data.exists()
+    places = [said.index(f"{name} (") for _, rows in by_subject() for name, _, _ in rows]
+    assert places == sorted(places), "the ten to know come first, then each subject"
+    assert len(by_subject()[0][1]) == 10
+    assert sum(len(rows) for _, rows in by_subject()) == len(describe()) <= 65
 
 
 def test_help_names_every_command(run: Run) -> None:

@@ -1,6 +1,7 @@
 """What an agent gets before each model call."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -8,9 +9,8 @@ import pytest
 from app.context import packing
 from app.core import prompt_text
 from app.embedding.onnx import OnnxModel
-from app.setting_groups import ContextSettings
 from app.settings import Settings
-from tests.conftest import Starter
+from tests.conftest import Starter, TestParts
 from tests.support.context import (
     FRAME,
     TITLES,
@@ -358,11 +358,11 @@ async def test_what_is_below_the_least_score_is_left_out(shared: httpx.AsyncClie
 
 @pytest.mark.parametrize(("below", "unsure"), [(0.0, False), (1.0, True)])
 async def test_a_line_says_when_nothing_surely_answers(
-    start: Starter, settings: Settings, below: float, unsure: bool
+    start: Starter, settings: Settings, parts: TestParts, below: float, unsure: bool
 ) -> None:
     """`ask` counts its tokens."""
-    changed = ContextSettings(arm_seconds=30, unsure_below=below)
-    async with start(settings.model_copy(update={"context": changed})) as service:
+    parts.tuning = replace(parts.tuning, unsure_below=below)
+    async with start(settings) as service:
         await remember(service.client, "Ada lives in Boston")
         for form in ("markdown", "messages"):
             assert is_unsure(await ask(service.client, format=form)) is unsure

@@ -14,7 +14,6 @@ from app.context.service import ContextService
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable
-from app.setting_groups import ContextSettings
 from app.settings import JobSettings, Settings
 from app.storage.search import Scope
 from tests.conftest import Service, Starter, TestParts
@@ -50,13 +49,15 @@ def raises(fault: BaseException) -> Gather:
 
 
 @pytest.fixture
-def arm_seconds() -> float:
+def section_seconds() -> float:
     """Enough for every arm on a busy machine."""
     return 30.0
 
 
 @pytest.fixture
-async def service(start: Starter, settings: Settings, parts: TestParts, arm_seconds: float) -> AsyncIterator[Service]:
+async def service(
+    start: Starter, settings: Settings, parts: TestParts, section_seconds: float
+) -> AsyncIterator[Service]:
     """As patient as the test says, and with an embedder that can be taken away."""
     made: list[Faulty] = []
 
@@ -65,8 +66,8 @@ async def service(start: Starter, settings: Settings, parts: TestParts, arm_seco
         return made[-1]
 
     parts.wrap = wrap
-    changed = {"context": ContextSettings(arm_seconds=arm_seconds), "jobs": JobSettings(enabled=False)}
-    async with start(settings.model_copy(update=changed)) as running:
+    parts.tuning = replace(parts.tuning, section_seconds=section_seconds)
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as running:
         yield running
 
 
@@ -93,7 +94,7 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], 
 # --- Arms -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arm_seconds", [0.5])
+@pytest.mark.parametrize("section_seconds", [0.5])
 @pytest.mark.parametrize(
     ("gather", "code"),
     [
@@ -162,7 +163,7 @@ async def test_arms_run_at_the_same_time(service: Service) -> None:
     assert body["errors"] == []
 
 
-@pytest.mark.parametrize("arm_seconds", [1.0])
+@pytest.mark.parametrize("section_seconds", [1.0])
 async def test_an_arm_that_hangs_holds_up_no_longer_than_its_deadline(service: Service) -> None:
     events: list[str] = []
 

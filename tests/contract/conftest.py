@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from app.core.tuning import USUAL, Tuning
 from app.memories.models import MEMORIES
 from app.setting_groups import MongodbSettings
 from app.settings import Settings
@@ -51,19 +52,15 @@ def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
         return
     deployment, lasting = ("atlas", "atlas_database") if engine == ATLAS else ("mongodb", "lasting_database")
     database: Emptied = request.getfixturevalue(lasting)
-    own = MongodbSettings(
-        database=database.name,
-        deadline_seconds=PATIENT_SECONDS,
-        **({"exact_up_to": 0} if engine == ATLAS else {}),
-    )
+    own = MongodbSettings(database=database.name, deadline_seconds=PATIENT_SECONDS)
     yield settings_of(tmp_path, store=SecretStr(request.getfixturevalue(deployment).uri), mongodb=own)
     database.empty()
 
 
 @pytest.fixture
-async def open_store(settings: Settings, anyio_backend: str) -> AsyncIterator[Open]:
+async def open_store(settings: Settings, engine: str, anyio_backend: str) -> AsyncIterator[Open]:
     """Opens the test's store: of the collections declared here."""
-    opener = opener_of(settings, COLLECTIONS, DIM)
+    opener = opener_of(settings, COLLECTIONS, DIM, Tuning(exact_up_to=0) if engine == ATLAS else USUAL)
 
     async def open_one() -> Store:
         store = await opener()

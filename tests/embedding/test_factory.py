@@ -15,6 +15,7 @@ from app.errors import EmbeddingUnavailable
 from app.setting_groups import EmbeddingSettings
 from tests.support.scripted import scripted_server
 from tests.support.server import ROOT, recalld
+from tests.support.tuned import tuned
 
 
 def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +51,7 @@ def test_the_service_does_not_start_and_says_why(tmp_path: Path) -> None:
     with scripted_server() as gone:
         url = gone.url
     settings = {"RECALLD_EMBEDDING_MODEL": "openai:m", "RECALLD_EMBEDDING_BASE_URL": url}
-    ended = recalld(tmp_path / "data", "serve", **settings, RECALLD_EMBEDDING_TIMEOUT_SECONDS="0.5")
+    ended = recalld(tmp_path / "data", command=tuned(embedding_seconds=0.5), **settings)
     assert ended.returncode == 1
     assert f"{url}: the embedding server cannot be reached" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -86,10 +87,8 @@ def test_the_built_in_model_needs_none_of_it() -> None:
 
 
 def test_options_are_the_settings() -> None:
-    chosen = EmbeddingSettings.model_validate(
-        {"base_url": "http://127.0.0.1:1/v1", "api_key": "k", "dimensions": 5, "timeout_seconds": 2, "batch_texts": 3}
-    )
-    assert ExtraOptions.of(chosen) == ExtraOptions(8192, Server("http://127.0.0.1:1/v1", "k", 5, 2, 3))
+    chosen = EmbeddingSettings.model_validate({"base_url": "http://127.0.0.1:1/v1", "api_key": "k", "dimensions": 5})
+    assert ExtraOptions.of(chosen, 2) == ExtraOptions(8192, Server("http://127.0.0.1:1/v1", "k", 5, 2))
     assert ExtraOptions.of(EmbeddingSettings()) == ExtraOptions()
     assert "'k'" not in repr(chosen) + repr(ExtraOptions.of(chosen))
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import httpx
 
+from app.jobs.models import EMBED_PENDING
 from tests.support.scripted import Reply, scripted_server
 from tests.support.server import serving
+from tests.support.tuned import tuned
 
 KEY = "sk-very-secret-0123456789"
 SCOPE = {"agent_id": "a", "user_id": "u"}
@@ -37,11 +39,11 @@ def test_it_serves_fails_and_recovers_with_its_server(tmp_path: Path) -> None:
             "RECALLD_EMBEDDING_MODEL": "openai:m",
             "RECALLD_EMBEDDING_BASE_URL": model.url,
             "RECALLD_EMBEDDING_API_KEY": KEY,
-            "RECALLD_EMBEDDING_TIMEOUT_SECONDS": "1",
-            "RECALLD_JOBS_EMBED_SECONDS": "1",
             "RECALLD_LOG_LEVEL": "debug",
         }
-        with serving(tmp_path / "data", **settings) as server:
+        with serving(
+            tmp_path / "data", command=tuned(job_seconds={EMBED_PENDING: 1}, embedding_seconds=1), **settings
+        ) as server:
             made = remember(server.client, "she likes tea")
             assert made["embedding"] == {"model": "m:openai-4", "dim": 4, "status": "ready"}
             assert found(server.client, "tea?").json()["items"][0]["memory"]["memory_id"] == made["memory_id"]
@@ -70,10 +72,9 @@ def test_many_searches_wait_for_a_hung_server_once_and_are_answered_by_words(tmp
         settings = {
             "RECALLD_EMBEDDING_MODEL": "openai:m",
             "RECALLD_EMBEDDING_BASE_URL": model.url,
-            "RECALLD_EMBEDDING_TIMEOUT_SECONDS": "3",
             "RECALLD_JOBS_ENABLED": "false",
         }
-        with serving(tmp_path / "data", **settings) as server:
+        with serving(tmp_path / "data", command=tuned(embedding_seconds=3), **settings) as server:
             remember(server.client, "she likes tea")
             before = len(model.seen)
             model.then(*[Reply(delay=60)] * 100)

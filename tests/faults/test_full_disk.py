@@ -16,11 +16,14 @@ from typing import Any
 import httpx
 import pytest
 
+from app.jobs.models import DECAY
 from tests.support.server import Server, recalld, serving
+from tests.support.tuned import tuned
 
 DISK_BYTES = 24 << 20
 RESERVE_BYTES = 4 << 20
-SETTINGS = {"RECALLD_DISK_RESERVE_BYTES": str(RESERVE_BYTES), "RECALLD_JOBS_DECAY_SECONDS": "1"}
+SETTINGS = {"RECALLD_DISK_RESERVE_BYTES": str(RESERVE_BYTES)}
+DECAYING = tuned(job_seconds={DECAY: 1})
 TEXT = "The harbour office keeps the tide tables in the second drawer. " * 400
 
 
@@ -92,7 +95,7 @@ def there(server: Server, user: str) -> set[str]:
 
 def test_a_full_disk_refuses_new_data_and_deletes(disk: Path) -> None:
     written: dict[str, str] = {}
-    with serving(disk, **SETTINGS) as server:
+    with serving(disk, DECAYING, **SETTINGS) as server:
         missing = fill(server, ("ada", "bob", "cy"), written)
         assert 0 < missing <= RESERVE_BYTES
         assert len(written) > 100
@@ -118,7 +121,7 @@ def test_a_full_disk_refuses_new_data_and_deletes(disk: Path) -> None:
 
         # started anew it serves as before
         server.stop()
-    with serving(disk, door="/livez", **SETTINGS) as server:
+    with serving(disk, DECAYING, door="/livez", **SETTINGS) as server:
         assert there(server, "cy") == {one for one, user in written.items() if user == "cy"}
         erased = server.client.delete("/v1/users/cy")
         assert erased.status_code in (200, 202), erased.text
@@ -138,7 +141,7 @@ def test_a_full_disk_refuses_new_data_and_deletes(disk: Path) -> None:
 
 def test_a_store_that_has_filled_its_disk_takes_new_data_after_deletions(disk: Path) -> None:
     written: dict[str, str] = {}
-    with serving(disk, **SETTINGS) as server:
+    with serving(disk, DECAYING, **SETTINGS) as server:
         fill(server, ("ada", "bob"), written)
         assert server.client.get("/readyz").status_code == 503
         gone = server.client.delete("/v1/memories", params={"agent_id": "a", "user_id": "bob"})
@@ -173,7 +176,7 @@ def test_without_a_reserve_a_full_disk_keeps_what_should_be_deleted(disk: Path) 
 
 
 def test_without_a_reserve_the_commands_still_say_what_is_there(disk: Path) -> None:
-    with serving(disk, **SETTINGS) as server:
+    with serving(disk, DECAYING, **SETTINGS) as server:
         assert server.client.post("/v1/memories", json=memory(0, "ada")).status_code == 201
         server.stop()
     (disk / "recalld.db-reserve").unlink()

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from app.retention.decay_job import DecayJob
 from app.setting_groups import ChangeSettings
 from app.settings import JobSettings, Settings
 from app.storage.search import Scope
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Json, problem, remember
 
 pytestmark = pytest.mark.anyio
@@ -370,9 +371,9 @@ async def test_a_stream_ends_when_the_service_drains(service: Service) -> None:
     service.resources.lifecycle.draining = False
 
 
-async def test_streams_are_capped(start: Starter, settings: Settings) -> None:
-    few = settings.model_copy(update={"changes": ChangeSettings(streams=1)})
-    async with start(few) as service:
+async def test_streams_are_capped(start: Starter, settings: Settings, parts: TestParts) -> None:
+    parts.tuning = replace(parts.tuning, streams=1)
+    async with start(settings) as service:
         await remember(service.client, "tea")
         async with streaming(service) as stream:
             await stream.change()

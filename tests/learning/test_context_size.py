@@ -17,7 +17,7 @@ CONTEXT = 4096
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    more = {"context_tokens": CONTEXT, "small_model": "smaller", "answer_tokens": 1500}
+    more = {"context_tokens": CONTEXT, "small_model": "smaller"}
     return settings.model_copy(update={"llm": settings.llm.model_copy(update=more)})
 
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
 from app.jobs.models import JOBS, OPERATIONS
 from app.learning import service as extraction_job
-from app.settings import Settings
 from app.storage.search import SYSTEM
-from tests.conftest import Service
+from tests.conftest import Service, TestParts
 from tests.support.learning import kept, learned, operation, said, work
 from tests.support.memories import PAIR, Json
 from tests.support.model import Model
@@ -20,8 +20,9 @@ BODY = {**PAIR, "messages": said("I prefer tea.")}
 
 
 @pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"llm": settings.llm.model_copy(update={"extract_seconds": 0.05})})
+def parts(parts: TestParts) -> TestParts:
+    parts.tuning = replace(parts.tuning, extract_seconds=0.05)
+    return parts
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ async def test_an_answer_is_asked_for_by_its_schema(
 
 @pytest.mark.parametrize("kind", ["json_object", "none"])
 async def test_a_server_without_schemas_finds_it_in_the_prompt(server: ScriptedServer, kind: Any) -> None:
-    chat = OpenAIChat(LLMSettings(base_url=server.url, reply_format=kind), lambda *call: None)
+    chat = OpenAIChat(LLMSettings(base_url=server.url), lambda *call: None, [kind])
     server.then(says(GOOD))
     assert (await ask(chat)).title == "Stalker"
     await chat.close()

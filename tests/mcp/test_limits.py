@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.setting_groups import LimitSettings
+from app.core.limits import BodyLimits
 from tests.support.server import serving
 
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "MCP-Protocol-Version": "2025-06-18"}
 OWNER = {"agent_id": "a", "user_id": "u"}
-LIMITS = LimitSettings()
+LIMITS = BodyLimits()
 
 
 @pytest.fixture(scope="module")

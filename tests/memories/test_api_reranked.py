@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -9,7 +10,7 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.embedding.reranking import RerankingFailed
-from app.setting_groups import ContextSettings, RerankSettings
+from app.setting_groups import RerankSettings
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask
@@ -110,10 +111,10 @@ async def test_a_least_score_keeps_as_many_as_before_the_rerankers_best(api: htt
 
 
 async def test_only_the_first_hits_are_read_and_the_rest_follow_in_their_order(
-    start: Starter, settings: Settings, reranker: ScriptedReranker
+    start: Starter, settings: Settings, reranker: ScriptedReranker, parts: TestParts
 ) -> None:
-    few = settings_with(settings, rerank=RerankSettings(seconds=60, hits=2))
-    async with start(few) as service:
+    parts.tuning = replace(parts.tuning, rerank_hits=2)
+    async with start(settings_with(settings)) as service:
         await batch(service.client, *({"content": text} for text in TEXTS))
         reranker.rule = like_first
         first = contents(await recall(service.client, QUERY, top_k=1))
@@ -267,10 +268,10 @@ async def test_a_context_is_packed_by_the_reranked_scores(api: httpx.AsyncClient
 
 
 async def test_a_context_waits_for_the_reranker_no_longer_than_its_sources_can(
-    start: Starter, settings: Settings, reranker: ScriptedReranker
+    start: Starter, settings: Settings, reranker: ScriptedReranker, parts: TestParts
 ) -> None:
-    patient = settings_with(settings, context=ContextSettings(arm_seconds=8))
-    async with start(patient) as service:
+    parts.tuning = replace(parts.tuning, section_seconds=8)
+    async with start(settings_with(settings)) as service:
         await batch(service.client, *({"content": text} for text in TEXTS))
         reranker.open.clear()
         body = await ask(service.client, query=QUERY)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,7 +13,6 @@ from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.memories.models import MEMORIES
-from app.setting_groups import ContextSettings
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
 from app.storage.search import Scope
@@ -171,9 +171,9 @@ async def test_a_context_warns_once_and_names_no_section_as_unread(api: httpx.As
 async def test_a_context_leaves_time_for_the_words_where_the_model_hangs(
     start: Starter, settings: Settings, parts: TestParts
 ) -> None:
-    hurried = ContextSettings(arm_seconds=0.1)
+    parts.tuning = replace(parts.tuning, section_seconds=0.1)
     parts.wrap = Hanging
-    async with start(settings.model_copy(update={"context": hurried, "jobs": JobSettings(enabled=False)})) as service:
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
         await remember(service.client, "plays the violin")
         embedder: Embedder = service.resources.embedder
         assert isinstance(embedder, Hanging)

@@ -15,9 +15,11 @@ import pytest
 from pymongo import MongoClient
 
 from app.cli.migrate import ReembedReport, reembed_store
+from app.core.tuning import Tuning
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder, by_characters, split
 from app.embedding.model import Prompts, Vectors, unit
 from app.errors import EmbeddingUnavailable, StoreUnavailable
+from app.jobs.models import EMBED_PENDING
 from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
 from app.memories.reembed import Reembed, whole
 from app.settings import JobSettings, Settings
@@ -67,6 +69,8 @@ class Hashed:
 class Parts(TestParts):
     """Each service has the model that is named by its setting."""
 
+    tuning = Tuning(job_seconds={EMBED_PENDING: 1})
+
     def __init__(self, clock: TurnedClock, models: dict[str, Hashed]) -> None:
         self._models, self._clock = models, clock
 
@@ -81,7 +85,7 @@ def models() -> dict[str, Hashed]:
 
 @asynccontextmanager
 async def serving(settings: Settings, models: dict[str, Hashed], model: str) -> AsyncIterator[Service]:
-    jobs = JobSettings(enabled=model == "new", embed_seconds=1)
+    jobs = JobSettings(enabled=model == "new")
     chosen = settings.embedding.model_copy(update={"model": model})
     async with running(
         settings.model_copy(update={"embedding": chosen, "jobs": jobs}), Parts(TurnedClock(), models)

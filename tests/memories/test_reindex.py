@@ -7,9 +7,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from app.core.tuning import Tuning
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
+from app.jobs.models import EMBED_PENDING
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
 from app.memories.models import INDEXING, MEMORIES
@@ -21,7 +23,7 @@ from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc, Eq
 from app.storage.search import ANY_AGENT, SYSTEM, Columns, Partition, SearchQuery
 from app.storage.text import LONG, SAID_BY_USER, index_text, term_ids, terms
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, eventually, found, recall
 from tests.support.stores import Wrapped
 
@@ -229,9 +231,12 @@ async def test_a_memory_that_is_changed_meanwhile_keeps_the_change(service: Serv
     assert await found(service.client, "orchestra", mode="text") == []
 
 
-async def test_a_running_service_catches_up_by_itself(settings: Settings, start: Starter, service: Service) -> None:
+async def test_a_running_service_catches_up_by_itself(
+    settings: Settings, start: Starter, service: Service, parts: TestParts
+) -> None:
     await write_as_before(service, {"content": "She plays the cello", "tags": ["orchestra"]})
-    async with start(settings.model_copy(update={"jobs": JobSettings(embed_seconds=1)})) as running:
+    parts.tuning = Tuning(job_seconds={EMBED_PENDING: 1})
+    async with start(settings) as running:
 
         async def by_tag() -> list[str]:
             return await found(running.client, "orchestra", mode="text")

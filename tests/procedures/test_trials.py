@@ -5,10 +5,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.procedures.search import Failing, counted, failing, interval, new_trial, served, to_review, verdict
-from app.settings import ProcedureSettings
+from app.procedures.search import (
+    FAILING_BELOW,
+    TRIAL_MOST,
+    TRIAL_OUTCOMES,
+    Failing,
+    counted,
+    failing,
+    interval,
+    new_trial,
+    served,
+    to_review,
+    verdict,
+)
 
-SETTINGS = ProcedureSettings()
 counts = st.integers(0, 200)
 few = st.integers(0, 40)
 Json = dict[str, Any]
@@ -46,43 +56,43 @@ def test_the_interval_is_that_of_the_textbook() -> None:
 
 @given(st.lists(st.booleans(), max_size=20))
 def test_a_procedure_fails_by_two_in_a_row_or_by_its_interval(outcomes: list[bool]) -> None:
-    found = failing(with_outcomes(outcomes), SETTINGS)
+    found = failing(with_outcomes(outcomes))
     upper = interval(outcomes.count(True), outcomes.count(False))[1]
-    assert (found is not None) == (outcomes[-2:] == [False, False] or upper < SETTINGS.failing_below)
+    assert (found is not None) == (outcomes[-2:] == [False, False] or upper < FAILING_BELOW)
     if found is not None:
         assert len(found.outcomes) == found.failures == outcomes.count(False)
 
 
 @given(st.lists(st.booleans(), max_size=20))
 def test_one_more_failure_never_cures_and_one_more_success_never_harms(outcomes: list[bool]) -> None:
-    if failing(with_outcomes(outcomes), SETTINGS):
-        assert failing(with_outcomes([*outcomes, False]), SETTINGS)
+    if failing(with_outcomes(outcomes)):
+        assert failing(with_outcomes([*outcomes, False]))
     else:
-        assert not failing(with_outcomes([*outcomes, True]), SETTINGS)
+        assert not failing(with_outcomes([*outcomes, True]))
 
 
 @given(st.lists(st.booleans(), max_size=20))
 def test_outcomes_of_other_steps_do_not_count(outcomes: list[bool]) -> None:
-    assert failing(with_outcomes(outcomes, version=2), SETTINGS) is None
-    assert failing(with_outcomes(outcomes, variant="revised"), SETTINGS) is None
+    assert failing(with_outcomes(outcomes, version=2)) is None
+    assert failing(with_outcomes(outcomes, variant="revised")) is None
 
 
 def test_what_fails_now_and_then_is_failing_by_its_interval() -> None:
     seldom = [True, False, False, True, False, True, False, False, True, False, False, True, False]
-    assert failing(with_outcomes([True, False, True, False]), SETTINGS) is None
-    found = failing(with_outcomes([False, False, False, True] * 4), SETTINGS)
+    assert failing(with_outcomes([True, False, True, False])) is None
+    found = failing(with_outcomes([False, False, False, True] * 4))
     assert found == Failing(4, 12, 0, found.outcomes if found else ())
     assert found.reason == "It worked 4 of 16 times."
-    assert failing(with_outcomes([*seldom, False]), SETTINGS) is not None
+    assert failing(with_outcomes([*seldom, False])) is not None
 
 
 @given(st.lists(st.booleans(), max_size=19), st.booleans())
 def test_a_review_follows_when_it_begins_to_fail_and_at_each_second_failure(outcomes: list[bool], last: bool) -> None:
     before, after = with_outcomes(outcomes), with_outcomes([*outcomes, last])
-    found = failing(after, SETTINGS)
-    begins = found is not None and failing(before, SETTINGS) is None
+    found = failing(after)
+    begins = found is not None and failing(before) is None
     again = found is not None and found.in_a_row in range(2, 21, 2)
-    assert to_review(before, after, SETTINGS) == (begins or again)
+    assert to_review(before, after) == (begins or again)
 
 
 @given(st.lists(st.booleans(), max_size=60))
@@ -101,19 +111,19 @@ def test_without_a_trial_the_current_steps_are_served() -> None:
 
 @given(few, few, few, few)
 def test_a_verdict_never_turns_against_a_success(a: int, b: int, c: int, d: int) -> None:
-    found = verdict(on_trial((a, b), (c, d)), SETTINGS)
-    assert found != "adopt" or verdict(on_trial((a, b), (c + 1, d)), SETTINGS) == "adopt"
-    if min(a + b, c + d) < SETTINGS.trial_outcomes:
+    found = verdict(on_trial((a, b), (c, d)))
+    assert found != "adopt" or verdict(on_trial((a, b), (c + 1, d))) == "adopt"
+    if min(a + b, c + d) < TRIAL_OUTCOMES:
         assert found != "adopt"
-    if c + d >= SETTINGS.trial_most:
+    if c + d >= TRIAL_MOST:
         assert found is not None
 
 
 @given(few, few)
 def test_a_trial_ends(successes: int, failures: int) -> None:
     trial = on_trial((successes, failures), (successes, failures))
-    if successes + failures >= SETTINGS.trial_most:
-        assert verdict(trial, SETTINGS) == "drop"
+    if successes + failures >= TRIAL_MOST:
+        assert verdict(trial) == "drop"
 
 
 def test_verdicts_of_some_trials() -> None:
@@ -125,4 +135,4 @@ def test_verdicts_of_some_trials() -> None:
         ((5, 0), (0, 5)): "drop",
         ((6, 14), (7, 13)): "drop",
     }
-    assert {case: verdict(on_trial(*case), SETTINGS) for case in cases} == cases
+    assert {case: verdict(on_trial(*case)) for case in cases} == cases

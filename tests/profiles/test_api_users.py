@@ -242,7 +242,7 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     memories = MemoryService(MemoryRepository(meddled, scope), Embeddings(held.embedder), held.clock)
     lookup = Retriever(meddled, scope, held.embedder, FACTS)
     facts = FactService(FactRepository(meddled, scope), Embeddings(held.embedder), lookup, held.clock)
-    users = UserService(Repository(meddled, scope, USERS), facts, memories, held.settings.limits, held.clock)
+    users = UserService(Repository(meddled, scope, USERS), facts, memories, held.clock)
     answer = await write(
         held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", IfMatch(None))
     )

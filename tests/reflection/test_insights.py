@@ -1,6 +1,7 @@
 """Insights: what several memories show together becomes a finding of its own, by a model that quotes its sources."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from app.learning.prompts import FoundInsight
 from app.reflection.insights import Cluster, cited_of, refused
 from app.setting_groups import LLMSettings
 from app.settings import ReflectionSettings, Settings
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work
 from tests.support.memories import PAIR, Json
@@ -34,7 +35,12 @@ def asking(settings: Settings, llm: Model, tokens_per_day: int = 2_000_000, **re
     asked = LLMSettings(
         base_url=llm.server.url, model="scripted", timeout_seconds=5, context_tokens=8192, tokens_per_day=tokens_per_day
     )
-    return settings.model_copy(update={"llm": asked, "reflection": ReflectionSettings(pairs_per_run=0, **reflection)})
+    return settings.model_copy(update={"llm": asked, "reflection": ReflectionSettings(**reflection)})
+
+
+@pytest.fixture(autouse=True)
+def _no_pairs(parts: TestParts) -> None:
+    parts.tuning = replace(parts.tuning, pairs_per_run=0)
 
 
 @pytest.fixture
@@ -207,8 +213,11 @@ async def test_a_dry_run_counts_the_groups_and_asks_nothing(thinking: Service, l
     assert (llm.calls, await rows(thinking)) == (0, before)
 
 
-async def test_a_run_asks_about_so_many_groups(start: Starter, settings: Settings, llm: Model) -> None:
-    async with start(asking(settings, llm, insight_calls=1)) as service:
+async def test_a_run_asks_about_so_many_groups(
+    start: Starter, settings: Settings, llm: Model, parts: TestParts
+) -> None:
+    parts.tuning = replace(parts.tuning, insight_calls=1)
+    async with start(asking(settings, llm)) as service:
         for user in ("u", "v"):
             for text in RUNNING:
                 await memory(service, text, user_id=user)
@@ -216,9 +225,6 @@ async def test_a_run_asks_about_so_many_groups(start: Starter, settings: Setting
         counts = {name: done["result"]["insights"][name] for name in ("clusters", "asked", "left")}
         assert (counts, llm.calls) == ({"clusters": 2, "asked": 1, "left": 1}, 1)
         assert (await reflect(service, agent_id="a", user_id=None))["result"]["insights"]["left"] == 0
-    async with start(asking(settings, llm, insight_calls=0)) as service:
-        assert (await reflect(service))["result"]["insights"]["status"] == "skipped"
-        assert llm.calls == 2
 
 
 async def test_the_tokens_of_a_day_hold(start: Starter, settings: Settings, llm: Model) -> None:

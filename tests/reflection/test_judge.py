@@ -1,5 +1,7 @@
 """A model judges pairs of near records: once each, within bounds, believed only as far as it quotes both."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from app.reflection.judge import JUDGED_PAIRS, PLAIN_REASON, REASON_CHARS, _loop
 from app.settings import Settings
 from app.storage.changes import Insert
 from app.storage.search import Scope
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, judging, knows, memory, record, reflect, verdict
 from tests.support.learning import end, learned, undo
 from tests.support.memories import PAIR, Json
@@ -204,9 +206,12 @@ async def test_answers_that_loop_or_name_other_pairs_or_quote_nobody_find_nothin
     assert await findings(judged) == []
 
 
-async def test_the_run_is_bounded_and_the_rest_follows(start: Starter, settings: Settings, llm: Model) -> None:
+async def test_the_run_is_bounded_and_the_rest_follows(
+    start: Starter, settings: Settings, llm: Model, parts: TestParts
+) -> None:
+    parts.tuning = replace(parts.tuning, pairs_per_run=2)
     llm.says["JudgedPairs"] = knows()
-    async with start(judging(settings, llm, pairs=2)) as bounded:
+    async with start(judging(settings, llm)) as bounded:
         for text in (VEGETARIAN, STEAK, COOKS):
             await memory(bounded, text)
         result = (await reflect(bounded))["result"]["judge"]

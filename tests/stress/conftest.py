@@ -1,23 +1,30 @@
 """Services that stand what stress tests do to them."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from app.setting_groups import LimitSettings
 from app.settings import JobSettings, Settings
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TestParts
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """No rate limit, no jobs by the clock, and little patience with a locked file."""
+    """No rate limit, and no jobs by the clock."""
     chosen = {
         "jobs": JobSettings(enabled=False),
         "limits": LimitSettings(requests_per_second=0, wrong_keys=0),
-        "busy_timeout_ms": 300,
     }
     return settings.model_copy(update=chosen)
+
+
+@pytest.fixture
+def parts(parts: TestParts) -> TestParts:
+    """They have little patience with a locked file."""
+    parts.tuning = replace(parts.tuning, busy_timeout_ms=300)
+    return parts
 
 
 @pytest.fixture

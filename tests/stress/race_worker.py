@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from app.core.clock import SystemClock, rfc3339
+from app.core.tuning import Tuning
 from app.jobs import runner as running
 from app.jobs.models import JOBS, SCHEDULES
 from app.jobs.runner import Done, Run, Runner
@@ -43,8 +44,10 @@ def period() -> timedelta:
 async def opened(directory: Path) -> Store:
     settings = Settings(data_dir=directory)
     mongodb = settings.mongodb.model_copy(update={"deadline_seconds": PATIENCE_SECONDS})
-    patient = settings.model_copy(update={"mongodb": mongodb, "busy_timeout_ms": PATIENCE_SECONDS * 1000})
-    return await open_store(where_of(patient), (JOBS, SCHEDULES, EFFECTS), dim=1)
+    patient = settings.model_copy(update={"mongodb": mongodb})
+    return await open_store(
+        where_of(patient), (JOBS, SCHEDULES, EFFECTS), dim=1, tuning=Tuning(busy_timeout_ms=1000 * PATIENCE_SECONDS)
+    )
 
 
 async def worker(directory: Path, *, stops: bool) -> None:

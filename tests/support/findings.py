@@ -88,7 +88,7 @@ def knows(*texts: str, said: str = "contradicts", **quotes: str) -> Callable[[Js
     return judge
 
 
-def judging(settings: Settings, llm: Model, pairs: int = 200, tokens_per_day: int = 0, **reflection: Any) -> Settings:
+def judging(settings: Settings, llm: Model, tokens_per_day: int = 0, **reflection: Any) -> Settings:
     """Settings with a scripted model as the judge."""
     asked = LLMSettings(
         base_url=llm.server.url,
@@ -97,8 +97,7 @@ def judging(settings: Settings, llm: Model, pairs: int = 200, tokens_per_day: in
         context_tokens=8192,
         tokens_per_day=tokens_per_day,
     )
-    bounds = ReflectionSettings(pairs_per_run=pairs, **reflection)
-    return settings.model_copy(update={"llm": asked, "reflection": bounds})
+    return settings.model_copy(update={"llm": asked, "reflection": ReflectionSettings(**reflection)})
 
 
 async def findings(service: Service, **params: Any) -> list[Json]:

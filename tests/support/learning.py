@@ -34,7 +34,7 @@ async def work(service: Service, minutes: float = 0) -> int:
     """Runs every job that is due; how many. Waits for what the service's own loop has taken, where that runs, too."""
     held = service.resources
     service.clock.move(minutes=minutes)
-    runner, number = job_runner(held.settings, held.store, held.embedder, held.clock, held.llm), 0
+    runner, number = job_runner(held.settings, held.store, held.embedder, held.clock, held.llm, held.tuning), 0
     while True:
         while await runner.step():
             number += 1

@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 60
 async def work(service: Service) -> int:
     """Runs every job that is due; how many."""
     held = service.resources
-    runner, number = job_runner(held.settings, held.store, held.embedder, held.clock), 0
+    runner, number = job_runner(held.settings, held.store, held.embedder, held.clock, tuning=held.tuning), 0
     while await runner.step():
         number += 1
     return number

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import uvicorn
 
-from app.api.connections import guarded
+from app.api.connections import ConnectionLimits, guarded
 from tests.conftest import Service, _with_state
 
 
@@ -16,7 +16,7 @@ async def on_a_port(service: Service) -> AsyncIterator[str]:
     config = uvicorn.Config(
         _with_state(service.app, {"resources": service.resources}),
         port=0,
-        http=guarded(service.resources.settings.connections),
+        http=guarded(ConnectionLimits(service.resources.settings.connections.by_address)),
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from app.cli.serve import serve
+from app.cli.serve import serve_with
 from app.lifespan import RealParts
-from app.main import create_app
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, CommitConflict, Committed
 from app.writes import executor
@@ -56,6 +55,4 @@ class PlantedParts(RealParts):
 
 if __name__ == "__main__":
     executor.write.__defaults__ = (None, LEASE)
-    if len(sys.argv) > 1:
-        create_app.__defaults__ = (None, PlantedParts())
-    serve()
+    serve_with(PlantedParts() if len(sys.argv) > 1 else RealParts())

@@ -1,12 +1,12 @@
 """`recalld serve`, planted to be wrong: it believes each jump of the system's clock at once.
 
-python -m tests.support.serve_on_system_clock
+python -m tests.support.serve_on_system_clock '{"drain_delay_seconds": 3}'
 """
 
 import time
 
-from app.cli.serve import serve
 from app.core import clock
+from tests.support.tuned import serve_tuned
 
 
 class SystemTime:
@@ -20,4 +20,4 @@ class SystemTime:
 
 if __name__ == "__main__":
     vars(clock)["_steady"] = SystemTime()
-    serve()
+    serve_tuned()

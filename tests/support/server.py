@@ -29,11 +29,15 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
 
 
 def recalld(
-    data_dir: Path, *arguments: str, python: str = sys.executable, **settings: str
+    data_dir: Path,
+    *arguments: str,
+    command: Sequence[str] = ("-m", "app.cli"),
+    python: str = sys.executable,
+    **settings: str,
 ) -> subprocess.CompletedProcess[str]:
     """One command, ended."""
     return subprocess.run(
-        [python, "-m", "app.cli", *arguments],
+        [python, *command, *arguments],
         check=False,
         env=environment(data_dir, **settings),
         cwd=data_dir.parent,

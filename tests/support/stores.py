@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
+from app.core.tuning import USUAL, Tuning
 from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.factory import open_store, where_of
@@ -30,9 +31,9 @@ async def closed_in_the_end(opener: Callable[P, Awaitable[S]]) -> AsyncIterator[
         yield open_one
 
 
-def opener_of(settings: Settings, collections: Sequence[Collection], dim: int) -> Open:
+def opener_of(settings: Settings, collections: Sequence[Collection], dim: int, tuning: Tuning = USUAL) -> Open:
     """Of the settings' engine and place."""
-    return lambda: open_store(where_of(settings), collections, dim=dim)
+    return lambda: open_store(where_of(settings), collections, dim=dim, tuning=tuning)
 
 
 class Wrapped:

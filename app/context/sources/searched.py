@@ -77,8 +77,8 @@ async def search(  # noqa: PLR0913 (what a search depends on)
         k,
         keep=keep,
         decays=decays,
-        vector_seconds=resources.settings.context.arm_seconds / 2,
-        rerank_seconds=resources.settings.context.arm_seconds / 4,
+        vector_seconds=resources.tuning.section_seconds / 2,
+        rerank_seconds=resources.tuning.section_seconds / 4,
         interval=request.interval,
         known_at=request.body.known_at,
         partners=partners,
@@ -268,7 +268,7 @@ async def gather_facts(request: SourceRequest) -> list[Candidate]:
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
     graph = Graph(FactRepository(request.resources.store, request.scope), pairs, view, trusted, aliases)
-    seconds = request.resources.settings.context.arm_seconds / 4
+    seconds = request.resources.tuning.section_seconds / 4
     chains = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
     chained = {fact["fact_id"] for chain in chains for fact in chain.facts}
     alone = [fact for fact in facts[: request.limit] if fact["fact_id"] not in chained]

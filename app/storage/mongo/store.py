@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pymongo
 
 from app.core.clock import Clock, SystemClock, to_ms
+from app.core.tuning import USUAL
 from app.errors import SearchIndexUnavailable
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
@@ -58,7 +59,7 @@ class MongoOptions:
     database: str = "recalld"
     deadline_seconds: float = 5.0
     cache_bytes: int = 256 << 20
-    exact_up_to: int = 5_000
+    exact_up_to: int = USUAL.exact_up_to
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
     observe_fallback: Callable[[str, str], None] = lambda collection, outcome: None
     log: LogOptions = field(default_factory=LogOptions)

@@ -20,6 +20,7 @@ import apsw
 from apsw import sqlite_extra
 
 from app.core.caches import ENTRY_BYTES
+from app.core.tuning import USUAL
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
 from app.storage.sqlite.pages import CHECKSUM_BYTES, StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
@@ -47,7 +48,7 @@ class EmbeddedOptions:
     """Options of the engine."""
 
     cache_bytes: int = 256 << 20
-    busy_timeout_ms: int = 5_000
+    busy_timeout_ms: int = USUAL.busy_timeout_ms
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
     idle_seconds: float = IDLE_SECONDS
     """After so many seconds without a write the log is truncated (`LogTruncation`)."""

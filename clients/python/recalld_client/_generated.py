@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 916397914d19a34580a0941fd66b50c6."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 4ba1c12f2ccc3586d6e527701f39c9bf."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pydantic import SecretStr
 from app.lifespan import COLLECTIONS
 from app.setting_groups import MongodbSettings
 from app.storage.mongo import store as store_module
-from tests.conftest import PATIENT_SECONDS, Service, Starter, settings_of
+from tests.conftest import PATIENT_SECONDS, Service, Starter, TestParts, settings_of
 from tests.support.atlas import Atlas
 from tests.support.memories import PAIR, batch
 
@@ -23,9 +24,10 @@ OLD = 210
 
 @pytest.fixture
 async def service(
-    atlas: Atlas, mongodb_database: str, start: Starter, tmp_path: Any, anyio_backend: str
+    atlas: Atlas, mongodb_database: str, start: Starter, parts: TestParts, tmp_path: Any, anyio_backend: str
 ) -> AsyncIterator[Service]:
-    own = MongodbSettings(database=mongodb_database, deadline_seconds=PATIENT_SECONDS, exact_up_to=0)
+    own = MongodbSettings(database=mongodb_database, deadline_seconds=PATIENT_SECONDS)
+    parts.tuning = replace(parts.tuning, exact_up_to=0)
     async with start(settings_of(tmp_path, store=SecretStr(atlas.uri), mongodb=own)) as made:
         while "exact where" in str(await ready(made)):  # noqa: ASYNC110 (until its search indexes are there)
             await asyncio.sleep(0.05)
