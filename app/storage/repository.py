@@ -12,7 +12,7 @@ import orjson
 from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store
-from app.storage.records import left_out
+from app.storage.records import left_out, remember
 from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
 from app.storage.search import Scope
 
@@ -137,7 +137,10 @@ class Repository:
     async def find_one(self, doc_id: str) -> Doc | None:
         """Returns the document, or None if it does not exist or is outside the scope; callers cannot tell which."""
         doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
-        return doc if doc is not None and self.scope.sees(doc) else None
+        if doc is None or not self.scope.sees(doc):
+            return None
+        remember(self.collection, [doc])
+        return doc
 
     async def get(self, doc_id: str) -> Doc:
         """Returns the document. Raises NotFound if it does not exist or is outside the scope."""
@@ -176,7 +179,9 @@ class Repository:
     ) -> list[Doc]:
         """Returns the visible documents that match. See `Store.find`."""
         seen = both(where, self.scope.visible())
-        return await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
+        docs = await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
+        remember(self.collection, docs)
+        return docs
 
     async def count(self, where: Filter) -> int:
         """Counts the visible documents that match."""
@@ -274,10 +279,10 @@ class Repository:
         )
 
     def delete(self, doc: Doc) -> Delete:
-        """Returns a deletion of `doc`, which must not have changed. Raises Forbidden if the caller may not delete
-        it."""
+        """Returns a deletion of `doc`, which must not have changed. A damaged one can be deleted, too. Raises Forbidden
+        if the caller may not delete it."""
         self.require_write(doc)
-        expect = {name: doc[name] for name in ("version", "created_at")}  # the id may have been reused since
+        expect = {name: doc.get(name) for name in ("version", "created_at")}  # the id may have been reused since
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 
 

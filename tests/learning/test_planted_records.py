@@ -83,8 +83,9 @@ async def test_expiry(service: Service) -> None:
     store = service.resources.store
     await plant(store, MEMORIES, bad, without=("version",))
     service.clock.move(days=90)
-    assert named(await run(service, EXPIRY), ("memory", bad))["memories"] == 1
-    assert await store.get(MEMORIES, TENANT, good) is None
+    done = await run(service, EXPIRY)
+    assert (done["status"], done["result"]["memories"]) == ("succeeded", 2), "what is damaged expires, too"
+    assert [await store.get(MEMORIES, TENANT, one) for one in (bad, good)] == [None, None]
 
 
 async def test_retention(service: Service, api: httpx.AsyncClient) -> None:
