@@ -5,10 +5,12 @@ from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import compress
 from typing import Any, Protocol
 
 import orjson
 
+from app.core.work import taken_by
 from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store
@@ -226,10 +228,10 @@ class Repository:
         found = await self.find(where, order=listing.order, after=after, limit=step)
         if keep is None:
             return found
-        kept = list(filter(keep, found))
+        kept = list(compress(found, await taken_by(keep, found)))
         while len(kept) < wanted and len(found) == step:
             found = await self.find(where, order=listing.order, after=self.collection.after(found[-1]), limit=step)
-            kept += filter(keep, found)
+            kept += compress(found, await taken_by(keep, found))
         return kept[:wanted]
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
