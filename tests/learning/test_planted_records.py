@@ -129,6 +129,8 @@ async def test_forget_and_its_undo(service: Service) -> None:
     await plant(store, MEMORIES, bad, access_count="often")
     service.clock.move(days=200)
     asked: Json = {**PAIR, "policy": {"older_than_days": 100}, "dry_run": False}
+    plan = await service.client.post("/v1/memories/forget", json={**asked, "dry_run": True})
+    assert {item["memory_id"] for item in plan.json()["items"]} == {worse, good}
     done = await ended(service, "/v1/memories/forget", asked)
     assert named(done, ("memory", bad))["archived"] == 2
     await plant(store, MEMORIES, worse, without=("version",))
