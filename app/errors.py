@@ -33,6 +33,7 @@ RecalldError
     │   ├── StoreDamaged 503 store_damaged
     │   ├── SearchIndexUnavailable 503 search_index_unavailable
     │   └── StorageFull 503 storage_full
+    ├── RecordDamaged 503 record_damaged
     ├── ErasureKeyUnavailable 503 erasure_key_unavailable
     ├── IssuerUnavailable 503 issuer_unavailable
     ├── EmbeddingUnavailable 503 embedding_unavailable
@@ -210,6 +211,10 @@ class SearchIndexUnavailable(StoreUnavailable):
 
 class StorageFull(StoreUnavailable):
     code, title = "storage_full", "The disk of the store is full"
+
+
+class RecordDamaged(Unavailable):
+    code, title = "record_damaged", "A stored record cannot be read"
 
 
 class ErasureKeyUnavailable(Unavailable):

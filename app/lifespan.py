@@ -199,15 +199,19 @@ async def open_store(
 
 @asynccontextmanager
 async def found_store(
-    settings: Settings, openers: Openers, dim: int, clock: Clock
+    settings: Settings, openers: Openers, dim: int, clock: Clock, *, existing: bool = False
 ) -> AsyncIterator[tuple[Store, KeylessAccess]]:
     """Opens the store and closes it at the end. Yields it with the rule for requests without a key.
 
-    Raises StartRefused if API keys were made for this store and it contains none, unless authentication is off.
+    Raises StartRefused if API keys were made for this store and it contains none, unless authentication is off. With
+    `existing` it makes no store and raises StoreUnavailable where there is none.
     """
-    marker, new = keys_made(settings), where_of(settings).missing
+    where = where_of(settings)
+    marker, new = keys_made(settings), where.missing
     if settings.auth == "on" and new and marker.names_store():
         raise StartRefused(marker.way_out())  # before opening, which would create an empty store
+    if existing:
+        where.require_existing()
     store = await openers.store(settings, dim)
     if new:
         log.info("a new store was made", extra={"directory": str(settings.data_dir.absolute())})

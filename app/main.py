@@ -34,6 +34,7 @@ from app.profiles import endpoints as profiles
 from app.reflection import endpoints as reflection
 from app.resources import State
 from app.retention import endpoints as forgetting
+from app.retention.shapes import fault_behind
 from app.sessions import endpoints as sessions
 from app.settings import Settings, unknown_variables
 from app.tasks import endpoints as tasks
@@ -132,7 +133,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
     cors = Cors(settings.origins) if settings.origins else None
-    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes, cors=cors)
+    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes, blame=fault_behind, cors=cors)
     errors.install(app)
     # `include_router` would compile each route a second time and match it twice at each request.
     app.router.routes += routes()

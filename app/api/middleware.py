@@ -5,10 +5,10 @@ other origins may call the service.
 import logging
 import re
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 
 from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
@@ -20,8 +20,12 @@ from app.core.clock import new_id
 from app.errors import RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
 from app.storage.protocol import begin_request, using_reserve
+from app.storage.records import DAMAGED, remembering
+from app.storage.schema import Collection, Doc
 
 Headers = list[tuple[bytes, bytes]]
+Blame: TypeAlias = Callable[[Exception, Iterable[tuple[Collection, Doc]]], RecalldError | None]
+"""Returns the error for the caller where one of the documents that a failed request had read is damaged."""
 
 METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 EXPOSED = b"ETag, Idempotency-Replayed, Retry-After, X-Request-ID"
@@ -80,10 +84,11 @@ CLIENT_LEFT = 499
 
 class RequestLayer:
     """Wraps the app. Requests with a body of more than `max_body` bytes get 413, and unexpected errors a problem with
-    status 500. Every answer gets the headers of `cors`, if web pages of other sites may call the service."""
+    status 500, or the one that `blame` makes of them. Every answer gets the headers of `cors`, if web pages of other
+    sites may call the service."""
 
-    def __init__(self, app: ASGIApp, max_body: int, cors: Cors | None = None) -> None:
-        self.inner, self._max_body, self._cors = app, max_body, cors
+    def __init__(self, app: ASGIApp, max_body: int, blame: Blame, cors: Cors | None = None) -> None:
+        self.inner, self._max_body, self._blame, self._cors = app, max_body, blame, cors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -100,8 +105,14 @@ class RequestLayer:
             if await request.answers_preflight():
                 return
             request.check_declared_size()
-            with using_reserve(allowed=request.scope["method"] == "DELETE"):
-                await self.inner(request.scope, request.receive, request.send)
+            with using_reserve(allowed=request.scope["method"] == "DELETE"), remembering() as read:
+                try:
+                    await self.inner(request.scope, request.receive, request.send)
+                except DAMAGED as error:
+                    damaged = self._blame(error, read)
+                    if damaged is None:
+                        raise
+                    await self._refuse(request, damaged)
         except RecalldError as error:
             await self._refuse(request, error)
         except ClientDisconnect:

@@ -59,8 +59,8 @@ def serve_with(openers: Openers) -> None:
 
 
 def worker() -> None:
-    """Run background jobs until SIGTERM. Any number may run beside the server; set RECALLD_JOBS_ENABLED=false there to
-    leave all of it to workers."""
+    """Run background jobs until SIGTERM, on a store that `serve` has made. Any number may run beside the server; set
+    RECALLD_JOBS_ENABLED=false there to leave all of it to workers."""
     settings = Settings()
     configure(settings)
     for sentence in unknown_variables():
@@ -77,7 +77,7 @@ async def _run(settings: Settings) -> None:
         embedder = await parts.embedder(settings)
         stack.push_async_callback(embedder.close)
         clock = parts.clock()
-        store, _ = await stack.enter_async_context(found_store(settings, parts, embedder.dim, clock))
+        store, _ = await stack.enter_async_context(found_store(settings, parts, embedder.dim, clock, existing=True))
         llm = parts.llm(settings)
         if llm is not None:
             stack.push_async_callback(llm.close)

@@ -11,8 +11,9 @@ one whose keys look like operators.
 `matches` defines what a filter means. `memories/narrowing.py` says which part of it the store can decide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from operator import ge, gt, le, lt
 from typing import Any, TypeAlias
 
@@ -34,6 +35,12 @@ class Compare:
     path: tuple[str, ...]
     operator: str
     values: tuple[Any, ...]
+    equal: frozenset[bytes] = field(init=False, compare=False, repr=False)
+    """The canonical forms of the values; with `icontains`, of the text in lower case."""
+
+    def __post_init__(self) -> None:
+        wanted = [value.casefold() for value in self.values] if self.operator == "icontains" else self.values
+        object.__setattr__(self, "equal", frozenset(map(canonical, wanted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,43 +170,78 @@ def _compared(path: tuple[str, ...], operator: str, wanted: Any) -> Compare:
 
 
 def matches(condition: Condition, metadata: Mapping[str, Any]) -> bool:
-    """Returns whether the metadata matches. What is missing matches `ne`, `nin`, `exists: false` and NOT alone."""
+    """Returns whether the metadata matches. What is missing matches `ne`, `nin`, `exists: false` and NOT alone.
+
+    It takes as long as it takes to read the metadata once and the condition once, not their product: a list may have
+    thousands of items, and a condition may look for 256 in it.
+    """
+    return _matches(condition, _Metadata(metadata))
+
+
+class _Metadata:
+    """Metadata whose values are each looked up and prepared once."""
+
+    def __init__(self, entries: Mapping[str, Any]) -> None:
+        self._entries, self._found = entries, dict[tuple[str, ...], _Value]()
+
+    def at(self, path: tuple[str, ...]) -> "_Value":
+        if path not in self._found:
+            value: Any = self._entries
+            for name in path:
+                value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+            self._found[path] = _Value(value)
+        return self._found[path]
+
+
+class _Value:
+    """A value of the metadata, and what operators compare of it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @cached_property
+    def canonical(self) -> bytes:
+        return canonical(self.value)
+
+    @cached_property
+    def items(self) -> frozenset[bytes]:
+        """The items of a list; none of anything else."""
+        return frozenset(map(canonical, self.value)) if isinstance(self.value, list) else frozenset()
+
+    @cached_property
+    def folded(self) -> "_Value":
+        if isinstance(self.value, list):
+            return _Value([item.casefold() if isinstance(item, str) else item for item in self.value])
+        return _Value(self.value.casefold()) if isinstance(self.value, str) else self
+
+
+def _matches(condition: Condition, metadata: _Metadata) -> bool:
     match condition:
         case AllOf(parts):
-            return all(matches(part, metadata) for part in parts)
+            return all(_matches(part, metadata) for part in parts)
         case AnyOf(parts):
-            return any(matches(part, metadata) for part in parts)
+            return any(_matches(part, metadata) for part in parts)
         case NoneOf(parts):
-            return not any(matches(part, metadata) for part in parts)
-        case Compare(path, operator, values):
-            return _holds(operator, _value_at(metadata, path), values)
+            return not any(_matches(part, metadata) for part in parts)
+        case Compare(path):
+            return _holds(condition, metadata.at(path))
 
 
-def _value_at(metadata: Mapping[str, Any], path: Sequence[str]) -> Any:
-    value: Any = metadata
-    for name in path:
-        value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-    return value
-
-
-def _holds(operator: str, value: Any, wanted: tuple[Any, ...]) -> bool:
-    missing = value is _MISSING
+def _holds(compare: Compare, found: _Value) -> bool:
+    operator, wanted, missing = compare.operator, compare.values[0], found.value is _MISSING
     if operator == "exists":
-        return missing is not wanted[0]
+        return missing is not wanted
     if operator in ("ne", "nin"):
-        return missing or not _equals_any(value, wanted)
+        return missing or found.canonical not in compare.equal
     if missing:
         return False
     if operator in ("eq", "in"):
-        return _equals_any(value, wanted)
+        return found.canonical in compare.equal
     if operator in _ORDERS:
-        return _comparable(value, wanted[0]) and _ORDERS[operator](value, wanted[0])
-    return _contains(value, wanted[0], any_case=operator == "icontains")
-
-
-def _equals_any(value: Any, wanted: tuple[Any, ...]) -> bool:
-    stored = canonical(value)
-    return any(stored == canonical(each) for each in wanted)
+        return _comparable(found.value, wanted) and _ORDERS[operator](found.value, wanted)
+    if operator == "icontains":
+        return _contains(found.folded, wanted.casefold(), compare.equal)
+    return _contains(found, wanted, compare.equal)
 
 
 def _comparable(value: Any, wanted: Any) -> bool:
@@ -209,19 +251,11 @@ def _comparable(value: Any, wanted: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _contains(value: Any, wanted: Any, *, any_case: bool) -> bool:
+def _contains(found: _Value, wanted: Any, equal: frozenset[bytes]) -> bool:
     """Returns whether a text has the wanted one in it, or a list has an equal item."""
-    if any_case:
-        value, wanted = _folded(value), wanted.casefold()
-    if isinstance(value, str):
-        return isinstance(wanted, str) and wanted in value
-    return isinstance(value, list) and any(canonical(item) == canonical(wanted) for item in value)
-
-
-def _folded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [item.casefold() if isinstance(item, str) else item for item in value]
-    return value.casefold() if isinstance(value, str) else value
+    if isinstance(found.value, str):
+        return isinstance(wanted, str) and wanted in found.value
+    return not equal.isdisjoint(found.items)
 
 
 def canonical(value: Any) -> bytes:

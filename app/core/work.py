@@ -93,6 +93,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 U = TypeVar("U")
 
+ASKED_AT_ONCE = 100
+"""Documents that a filter is asked about in the event loop."""
 LONG_TEXT = 20_000
 """Number of characters that take about ten milliseconds to tokenize and index."""
 
@@ -110,6 +112,13 @@ async def in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     async with turn("threads"):
         called = partial(copy_context().run, work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(_threads, called)
+
+
+async def taken_by(keep: Callable[[U], bool], items: Sequence[U]) -> list[bool]:
+    """Returns for each item whether `keep` takes it. Many are asked `in_turn`: a filter may have 256 conditions."""
+    if len(items) <= ASKED_AT_ONCE:
+        return [keep(item) for item in items]
+    return await in_turn(lambda: [keep(item) for item in items])
 
 
 def turn(kind: str) -> asyncio.Lock:

@@ -212,6 +212,21 @@ MEMORIES = Collection(
         left_out=quotes_only,
         may_be_left_out=SUMMARY | DERIVED,
     ),
+    needs={
+        "memory_type": "text",
+        "content": "text",
+        "status": "text",
+        "source": "object",
+        "tags": "list",
+        "metadata": "object",
+        "pinned": "flag",
+        "base_importance": "number",
+        "trust": "number",
+        "content_hash": "number",
+        "version": "number",
+        "anchored_at": "time",
+        "created_at": "time",
+    },
     internal=INTERNAL,
 )
 """The collection of memories. Some of its fields:

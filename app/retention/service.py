@@ -27,7 +27,7 @@ from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs import queue
 from app.jobs.models import FORGET, SkippedRecords
-from app.jobs.skipping import skipping
+from app.jobs.skipping import collecting, skipping
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
 from app.memories.narrowing import Narrowed, TagsMatch, by_metadata, by_tags
@@ -288,12 +288,14 @@ class Forgetting:
 
     async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
         """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
-        not listed."""
+        not listed. Damaged memories are left out and logged, as the run does."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), having(body.model_dump(), "agent_id", "user_id"))
         found: list[Doc] = []
-        async for doc in chosen:
-            found.append(await self._forgettable(doc))
-            step(found[-1])
+        with collecting():
+            async for doc in chosen:
+                with skipping(MEMORIES, doc["memory_id"]):
+                    found.append(await self._forgettable(doc))
+                    step(found[-1])
         found.sort(key=lambda one: (one["score"], one["memory_id"]))
         return {"dry_run": True, "total": len(found), "items": [self._shown(item) for item in found[:SHOWN]]}
 

@@ -1,11 +1,13 @@
 """Whether a stored document, or one that an import brings, is a record as callers see it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from pydantic import ValidationError
+
 from app.actions import schemas as actions
-from app.core.clock import parse_rfc3339
 from app.core.schemas import identifier
+from app.errors import RecordDamaged
 from app.facts import schemas as facts
 from app.memories import schemas as memories
 from app.memories.models import AGENTS, MEMORIES
@@ -13,8 +15,8 @@ from app.procedures import schemas as procedures
 from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions
 from app.storage.protocol import Finding, Store
-from app.storage.records import DAMAGED
-from app.storage.repository import ItemType, pages, require_fit
+from app.storage.records import DAMAGED, damage, left_out
+from app.storage.repository import FORGIVEN, ItemType, pages, require_fit
 from app.storage.schema import Collection, Doc, value_at
 from app.storage.search import Scope
 from app.tasks import schemas as tasks
@@ -39,10 +41,8 @@ _SHAPES: Mapping[str, tuple[Callable[[Doc], Doc], ItemType]] = {
 
 def fault_in(collection: Collection, doc: Doc) -> str | None:
     """Returns why a document is no record of its kind, such as `created_at is no time`, or None."""
-    for name, kind in collection.fields.items():
-        value = value_at(doc, name)
-        if kind == "time" and isinstance(value, str) and not _is_time(value):
-            return f"{name} is no time"
+    if (fault := damage(collection, doc)) is not None:
+        return fault
     place = doc.get(collection.order)
     if collection.place is int and not (type(place) is int and 0 <= place <= LARGEST):
         return f"{collection.order} is no number of a {collection.noun}"
@@ -57,15 +57,45 @@ def fault_in(collection: Collection, doc: Doc) -> str | None:
         try:
             require_fit(render(doc), shape)
         except DAMAGED as error:
-            return f"is no {collection.noun}: {type(error).__name__}"
+            return _fault_of(error) or f"is no {collection.noun}: {type(error).__name__}"
     return None
 
 
-def _is_time(value: str) -> bool:
-    try:
-        return parse_rfc3339(value) is not None
-    except ValueError:
-        return False
+def _fault_of(error: Exception) -> str | None:
+    """Returns the field that an error names, and what is wrong with it."""
+    if isinstance(error, ValidationError):
+        place = next(fault["loc"] for fault in error.errors() if fault["type"] not in FORGIVEN)
+        return f"{'.'.join(map(str, place[:1]))} is of a wrong type"
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) and error.args else None
+
+
+def fault_behind(error: Exception, read: Iterable[tuple[Collection, Doc]]) -> RecordDamaged | None:
+    """Returns the error for the caller of a request that has failed, if one of the documents that it had `read` is
+    damaged. None: the fault is ours."""
+    missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+    for collection, doc in read:
+        fault = fault_in(collection, doc)
+        if fault is None and missing not in doc and missing in _stored_fields(collection):
+            fault = f"{missing} is missing"
+        if fault is not None:
+            record_id = doc.get(collection.id_field)
+            left_out(collection, record_id, fault)
+            detail = f"The stored {collection.noun} {record_id} is damaged: {fault}."
+            return RecordDamaged(f"{detail} `recalld doctor` names all such records.", retry_after=60)
+    return None
+
+
+def _stored_fields(collection: Collection) -> set[str]:
+    """Returns the names of fields that every document of a collection has."""
+    shape = _SHAPES[collection.name][1] if collection.name in _SHAPES else None
+    return {
+        *getattr(shape, "model_fields", ()),
+        *collection.fields,
+        *collection.needs,
+        "created_at",
+        "updated_at",
+        "version",
+    }
 
 
 def _is_id(value: object) -> bool:

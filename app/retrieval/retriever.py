@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from app.core.tracing import span
-from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
+from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge, taken_by
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.embedding.reranking import RerankingFailed, SecondStage, best_first
@@ -306,7 +306,8 @@ class Retriever:
         for start in range(0, len(missing), NARROWED_AT_ONCE):
             part = missing[start : start + NARROWED_AT_ONCE]
             found = await self._store.fetch(self._collection, self._scope.tenant, part)
-            kept |= {row: one is not None and keep(one.doc) for row, one in zip(part.tolist(), found, strict=True)}
+            taken = await taken_by(lambda one: one is not None and keep(one.doc), found)
+            kept |= zip(part.tolist(), taken, strict=True)
         columns.matched[matching] = [kept[row] for row in rows.tolist()]
 
     async def _ranking(  # noqa: PLR0913 (what a ranking depends on)

@@ -285,7 +285,8 @@ class Store(Protocol):
         ...
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
-        """Returns documents for the handles in `Columns.rows`, in the same order; None for one deleted since."""
+        """Returns documents for the handles in `Columns.rows`, in the same order; None for one deleted since, or that
+        cannot be read."""
         ...
 
     async def commit(self, changes: Sequence[Change]) -> Committed:

@@ -2,13 +2,18 @@
 that it makes no list an error and ends no job."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
 from typing import TypeAlias
 
 import orjson
 
+from app.core.clock import parse_rfc3339
 from app.metrics import RECORDS_LEFT_OUT
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, Doc, value_at
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What reading a document raises that is not as this service stores it."""
@@ -19,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 def left_out(collection: Collection, doc_id: object, error: str) -> None:
-    """Counts and names a stored document that cannot be shown. `error`: a class of errors, never what the document
-    says."""
+    """Counts and names a stored document that cannot be shown. `error`: a class of errors or a field at fault, never
+    what the document says."""
     RECORDS_LEFT_OUT.labels(collection.noun).inc()
     log.warning("record left out", extra={"kind": collection.noun, "id": str(doc_id), "error": error})
 
@@ -52,6 +57,77 @@ def parsed_one(collection: Collection, doc_id: str, text: str) -> Doc | None:
         return doc
     left_out(collection, doc_id, type(doc).__name__)
     return None
+
+
+def damage(collection: Collection, doc: Doc) -> str | None:
+    """Returns why a document cannot be read, such as `version is missing`, or None. It names a field, never what the
+    document says."""
+    for name, kind in collection.needs.items():
+        if not _IS[kind](doc.get(name)):
+            return f"{name} is missing" if doc.get(name) is None else f"{name} is no {kind}"
+    for name, declared in collection.fields.items():
+        if declared == "time" and (value := value_at(doc, name)) is not None and not _is_time(value):
+            return f"{name} is no time"
+    owners = ("agent_id", "user_id") if collection.needs else ()
+    return next((f"{name} is missing" for name in owners if name not in doc), None)
+
+
+def is_readable(collection: Collection, doc: Doc) -> bool:
+    """Returns whether a document can be read. One that cannot is named in the log and counted."""
+    fault = damage(collection, doc)
+    if fault is not None:
+        left_out(collection, doc.get(collection.id_field), fault)
+    return fault is None
+
+
+def _is_time(value: object, *, zoned: bool = False) -> bool:
+    """Returns whether a value is a time or, without `zoned`, a day."""
+    try:
+        return isinstance(value, str) and (parse_rfc3339(value).tzinfo is not None or not zoned)
+    except ValueError:
+        return False
+
+
+_IS: Mapping[str, Callable[[object], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "flag": lambda value: isinstance(value, bool),
+    "list": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+    "time": partial(_is_time, zoned=True),
+}
+
+
+# --- What a request has read ------------------------------------------------------------------------------------------
+
+LAST_READ = 1_000
+"""Documents that a request remembers."""
+ReadDocs: TypeAlias = deque[tuple[Collection, Doc]]
+
+_OF_REQUEST: ContextVar[ReadDocs | None] = ContextVar("read", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[ReadDocs]:
+    """Remembers the documents that are read inside the block, the last ones: where one of them is damaged, an error
+    that nobody expected is about it."""
+    read: ReadDocs = deque(maxlen=LAST_READ)
+    token = _OF_REQUEST.set(read)
+    try:
+        yield read
+    finally:
+        _OF_REQUEST.reset(token)
+        read.clear()  # tasks that were started inside may live on, with this context
+
+
+def remember(collection: Collection, docs: Iterable[Doc]) -> None:
+    """Notes that the caller of this request reads these documents. They are documents that it may see."""
+    read = _OF_REQUEST.get()
+    if read is not None:
+        read.extend((collection, doc) for doc in docs)
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
 
 
 async def first_whole(limit: int, read: Callable[[int], Awaitable[Read]]) -> list[Doc]:

@@ -5,14 +5,16 @@ from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import compress
 from typing import Any, Protocol
 
 import orjson
 
+from app.core.work import taken_by
 from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store
-from app.storage.records import left_out
+from app.storage.records import left_out, remember
 from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
 from app.storage.search import Scope
 
@@ -137,7 +139,10 @@ class Repository:
     async def find_one(self, doc_id: str) -> Doc | None:
         """Returns the document, or None if it does not exist or is outside the scope; callers cannot tell which."""
         doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
-        return doc if doc is not None and self.scope.sees(doc) else None
+        if doc is None or not self.scope.sees(doc):
+            return None
+        remember(self.collection, [doc])
+        return doc
 
     async def get(self, doc_id: str) -> Doc:
         """Returns the document. Raises NotFound if it does not exist or is outside the scope."""
@@ -176,7 +181,9 @@ class Repository:
     ) -> list[Doc]:
         """Returns the visible documents that match. See `Store.find`."""
         seen = both(where, self.scope.visible())
-        return await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
+        docs = await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
+        remember(self.collection, docs)
+        return docs
 
     async def count(self, where: Filter) -> int:
         """Counts the visible documents that match."""
@@ -221,10 +228,10 @@ class Repository:
         found = await self.find(where, order=listing.order, after=after, limit=step)
         if keep is None:
             return found
-        kept = list(filter(keep, found))
+        kept = list(compress(found, await taken_by(keep, found)))
         while len(kept) < wanted and len(found) == step:
             found = await self.find(where, order=listing.order, after=self.collection.after(found[-1]), limit=step)
-            kept += filter(keep, found)
+            kept += compress(found, await taken_by(keep, found))
         return kept[:wanted]
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
@@ -274,10 +281,10 @@ class Repository:
         )
 
     def delete(self, doc: Doc) -> Delete:
-        """Returns a deletion of `doc`, which must not have changed. Raises Forbidden if the caller may not delete
-        it."""
+        """Returns a deletion of `doc`, which must not have changed. A damaged one can be deleted, too. Raises Forbidden
+        if the caller may not delete it."""
         self.require_write(doc)
-        expect = {name: doc[name] for name in ("version", "created_at")}  # the id may have been reused since
+        expect = {name: doc.get(name) for name in ("version", "created_at")}  # the id may have been reused since
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 
 

@@ -232,6 +232,8 @@ class Collection:
     """Fields that contain callers' objects. Their keys are data and are never used as paths."""
     searched: SearchSchema | None = None
     """The search schema; None if the collection is not searched."""
+    needs: Mapping[str, FieldKind | Literal["object"]] = field(default_factory=dict)
+    """Fields without which a document cannot be read, and what they are. Documents of every version have them."""
     cached: bool = False
     """True if documents are read at each request and seldom written. An engine may cache what it read until the next
     commit."""

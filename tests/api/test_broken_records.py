@@ -150,3 +150,99 @@ async def test_an_interaction_that_cannot_be_read_is_left_out_of_a_users_list(se
     assert (listed.status_code, listed.json()["items"]) == (200, [first])
     await plant(service.resources.store, USERS, "ada", interactions="text")
     assert (await service.client.get("/v1/users/ada/interactions")).json()["items"] == []
+
+
+# --- One record -------------------------------------------------------------------------------------------------------
+
+SINGLE: dict[str, tuple[Collection, str, str]] = {
+    "memory": (MEMORIES, "/v1/memories", "version"),
+    "fact": (FACTS, "/v1/facts", "subject"),
+    "session": (SESSIONS, "/v1/sessions", "version"),
+    "task": (TASKS, "/v1/tasks", "version"),
+    "action": (ACTIONS, "/v1/actions", "version"),
+    "procedure": (PROCEDURES, "/v1/procedures", "version"),
+    "agent": (AGENTS, "/v1/agents", "version"),
+}
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+async def test_a_damaged_record_is_named_to_whoever_may_read_it(
+    lived: tuple[Service, dict[str, str]], kind: str
+) -> None:
+    service, headers = lived
+    store, (collection, path, field) = service.resources.store, SINGLE[kind]
+    (doc, *_) = await store.find(collection, TENANT, limit=1)
+    doc_id = doc[collection.id_field]
+    await plant(store, collection, doc_id, without=(field,))
+    answered = await service.client.get(f"{path}/{doc_id}", headers=headers)
+    problem = answered.json()
+    assert (answered.status_code, problem["code"]) == (503, "record_damaged")
+    assert problem["detail"].startswith(f"The stored {kind} {doc_id} is damaged: {field} is missing.")
+    other = await service.client.get(f"{path}/{doc_id}", headers=await service.key("other"))
+    assert other.status_code == 404
+
+
+SPOILT: dict[str, Json] = {
+    "importance": {"base_importance": "high"},
+    "anchor": {"anchored_at": "yesterday"},
+    "no_anchor": {"without": ("anchored_at",)},
+    "content": {"content": 7},
+    "source": {"source": 5},
+    "version": {"without": ("version",)},
+    "trust": {"trust": "much"},
+    "event": {"event_at": 5},
+    "owner": {"without": ("user_id",)},
+}
+OWNER = {"agent_id": "a", "user_id": "u"}
+ASKED: Json = {**OWNER, "query": "green tea"}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+async def test_searches_and_contexts_go_on_without_a_damaged_memory(service: Service, name: str) -> None:
+    api, ids = service.client, list[str]()
+    for text in ("green tea", "green tea with milk", "green tea with honey"):
+        made = await api.post("/v1/memories", json={**OWNER, "content": text})
+        ids.append(made.json()["memory_id"])
+    bad, *good = ids
+    await plant(service.resources.store, MEMORIES, bad, **SPOILT[name])
+    for more in ({}, {"mode": "text"}, {"mode": "vector"}, {"fields": ["importance"]}, {"explain": True}):
+        answered = await api.post("/v1/memories/search", json={**ASKED, **more})
+        assert answered.status_code == 200, answered.text
+        assert {item["memory"]["memory_id"] for item in answered.json()["items"]} == set(good)
+    context = (await api.post("/v1/context", json={**ASKED, "fill": True, "citations": "ids"})).json()
+    assert context["errors"] == []
+    assert all(one in context["text"] for one in good)
+    alike = await api.post("/v1/memories", json={**OWNER, "content": "green tea!", "deduplicate": False})
+    assert alike.status_code == 201, alike.text
+    assert bad not in {one["memory_id"] for one in alike.json()["similar"]}
+
+
+async def test_a_write_that_needs_a_damaged_memory_names_it(service: Service) -> None:
+    made = (await service.client.post("/v1/memories", json={**OWNER, "content": "green tea"})).json()
+    await plant(service.resources.store, MEMORIES, made["memory_id"], base_importance="high")
+    again = await service.client.post("/v1/memories", json={**OWNER, "content": "green tea"})
+    assert (again.status_code, again.json()["code"]) == (503, "record_damaged")
+    assert f"memory {made['memory_id']} is damaged: base_importance is no number" in again.json()["detail"]
+    mended = await service.client.patch(f"/v1/memories/{made['memory_id']}", json={"importance": 0.7})
+    assert (mended.status_code, mended.json()["importance"]) == (200, 0.7)
+
+
+@pytest.mark.parametrize("spoilt", [{"without": ("version",)}, {"source": 5}, {"content": 7}])
+async def test_a_damaged_memory_can_be_deleted(service: Service, spoilt: Json) -> None:
+    api, store, ids = service.client, service.resources.store, list[str]()
+    for text in ("tea", "coffee", "milk"):
+        ids.append((await api.post("/v1/memories", json={**OWNER, "content": text})).json()["memory_id"])
+    for one in ids[:2]:
+        await plant(store, MEMORIES, one, **spoilt)
+    assert (await api.delete(f"/v1/memories/{ids[0]}")).status_code == 204
+    assert (await api.delete("/v1/memories", params=OWNER)).json() == {"deleted": 2}
+    assert await store.find(MEMORIES, TENANT) == []
+
+
+async def test_a_users_export_goes_on_without_a_record_whose_expiry_is_no_time(service: Service) -> None:
+    ids = [
+        (await service.client.post("/v1/memories", json={**OWNER, "content": text})).json()["memory_id"]
+        for text in ("tea", "coffee")
+    ]
+    await plant(service.resources.store, MEMORIES, ids[0], expires_at=5)
+    assert ids[1] in (await service.client.get("/v1/users/u/export")).text

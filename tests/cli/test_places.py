@@ -31,6 +31,7 @@ USING = [
     ("keys", "revoke", "0123456789abcdef"),
     ("keys", "rotate", "0123456789abcdef"),
     ("forget-tombstones", "--tenant", "default"),
+    ("worker",),
 ]
 """Commands that use a store."""
 

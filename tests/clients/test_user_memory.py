@@ -42,7 +42,7 @@ async def test_a_text_is_stored_and_found(me: AsyncUserMemory) -> None:
     assert await me.search("What does she like to drink?", tags=["music"]) == []
 
 
-@pytest.mark.parametrize("nobody", ["", " ", None])
+@pytest.mark.parametrize("nobody", ["", " ", None, 5, ["ada"]])
 async def test_a_user_without_an_id_is_an_error_of_its_own(me: AsyncUserMemory, nobody: str) -> None:
     with pytest.raises(InvalidUser, match="A user needs an id"):
         Recalld(url="http://127.0.0.1:9").user(nobody)

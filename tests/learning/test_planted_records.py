@@ -83,8 +83,9 @@ async def test_expiry(service: Service) -> None:
     store = service.resources.store
     await plant(store, MEMORIES, bad, without=("version",))
     service.clock.move(days=90)
-    assert named(await run(service, EXPIRY), ("memory", bad))["memories"] == 1
-    assert await store.get(MEMORIES, TENANT, good) is None
+    done = await run(service, EXPIRY)
+    assert (done["status"], done["result"]["memories"]) == ("succeeded", 2), "what is damaged expires, too"
+    assert [await store.get(MEMORIES, TENANT, one) for one in (bad, good)] == [None, None]
 
 
 async def test_retention(service: Service, api: httpx.AsyncClient) -> None:
@@ -128,6 +129,8 @@ async def test_forget_and_its_undo(service: Service) -> None:
     await plant(store, MEMORIES, bad, access_count="often")
     service.clock.move(days=200)
     asked: Json = {**PAIR, "policy": {"older_than_days": 100}, "dry_run": False}
+    plan = await service.client.post("/v1/memories/forget", json={**asked, "dry_run": True})
+    assert {item["memory_id"] for item in plan.json()["items"]} == {worse, good}
     done = await ended(service, "/v1/memories/forget", asked)
     assert named(done, ("memory", bad))["archived"] == 2
     await plant(store, MEMORIES, worse, without=("version",))

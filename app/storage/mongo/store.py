@@ -37,7 +37,7 @@ from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.unread import NotPlain, commit_single, is_single
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
-from app.storage.records import Read, first_whole, whole
+from app.storage.records import Read, first_whole, is_readable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
@@ -337,7 +337,8 @@ class MongoStore(Shielded):
                 )
                 async for stored in found:
                     row = int(stored[OWN]["row"])
-                    if (doc := decoded(collection, stored)) is not None:
+                    doc = decoded(collection, stored)
+                    if doc is not None and is_readable(collection, doc):
                         by_row[row] = Fetched(doc)
         return [by_row.get(row) for row in wanted]
 

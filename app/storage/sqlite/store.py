@@ -19,7 +19,7 @@ from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
-from app.storage.records import Read, first_whole, left_out, parsed, parsed_one
+from app.storage.records import Read, first_whole, is_readable, left_out, parsed, parsed_one
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
@@ -221,9 +221,12 @@ class EmbeddedStore:
         with self._faults.translated():
             texts = select_texts(self._reader, collection, tenant, missing)
         for row, text in texts:
-            documents[row] = self._fetched(text)
-            if documents[row] is None:
+            one = self._fetched(text)
+            if one is None:
                 left_out(collection, f"row {row}", orjson.JSONDecodeError.__name__)
+            elif not one.derived.once("readable", partial(is_readable, collection), one.doc):
+                one = None
+            documents[row] = one
             if len(text) <= MAX_KEPT_CHARS:
                 self._reads.keep((collection.name, tenant, row), documents[row], len(text))
         return [documents[row] for row in wanted]

@@ -29,7 +29,7 @@ class Problem(RecalldError):
 
 
 class InvalidUser(RecalldError, ValueError):
-    """The id of a user is empty, as when a variable was not set: `user("")`."""
+    """The id of a user is empty or no text, as when a variable was not set: `user("")`."""
 
     def __init__(self, user_id: object) -> None:
         super().__init__(f'A user needs an id, as user("ada"): {user_id!r} is none.')

@@ -16,7 +16,7 @@ class AsyncRecalld(AsyncOperations):
         """What the agent `agent` knows of the user `user_id`. Nothing is sent yet.
 
         Another agent does not see it. Name the agent after what you build, for example "support". Raises InvalidUser if
-        `user_id` is empty.
+        `user_id` is empty or no text.
         """
         return AsyncUserMemory(self, user_id, agent)
 

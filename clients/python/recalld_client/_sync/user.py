@@ -20,7 +20,8 @@ class UserMemory:
 
     def __init__(self, client: Operations, user_id: str, agent_id: str) -> None:
         """Raises InvalidUser."""
-        if not (user_id or "").strip():
+        given: object = user_id
+        if not isinstance(given, str) or not given.strip():
             raise InvalidUser(user_id)
         self.client, self.user_id, self.agent_id = client, user_id, agent_id
 
