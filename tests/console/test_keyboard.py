@@ -35,7 +35,7 @@ def find(page: Page, text: str, option: str) -> None:
 
 def test_where_a_person_lived_before(visit: Visit) -> None:
     page = visit.open("overview", "Growth")
-    find(page, "mira", "mira")
+    find(page, "mira", "Mira")
     changed = page.get_by_role("region", name="What changed lately")
     expect(changed).to_contain_text("before: Mira lives in Altona")
     tab_to(page, changed.get_by_role("link", name="“I moved to Bergedorf”"))

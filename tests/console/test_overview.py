@@ -75,7 +75,7 @@ def test_whose_memory_one_looks_at_stands_in_the_frame_and_stays(visit: Visit, s
     page.get_by_label("Person").select_option("")
     expect(page.get_by_role("region", name="Memory", exact=True)).to_have_count(0)
     assert "user_id" not in page.url
-    page = visit.open("owners/users/mira/facts", "mira lives in")
+    page = visit.open("owners/users/mira/facts", "Mira lives in")
     expect(page.get_by_label("Person")).to_have_value("mira")
     page.get_by_label("Person").select_option("jonas")
     page.get_by_text("jonas allergic to").first.wait_for()
@@ -92,7 +92,7 @@ def test_people_sessions_memories_and_pages_are_found_by_the_keyboard(visit: Vis
     expect(page.get_by_role("option", name="mira-has-moved")).to_be_visible()
     expect(page.get_by_text("Choose a person or an agent in the frame")).to_be_visible()
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="mira", exact=True).wait_for()
+    page.get_by_role("heading", name="Mira", exact=True).wait_for()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("Control+k")
     page.keyboard.type("Which bike does Mira ride?")
@@ -160,9 +160,9 @@ def test_the_demo_is_shown_in_five_steps_until_they_are_closed(visitor: Visitor,
     page = visit.open("overview", "Growth")
     steps = page.get_by_role("region", name="The demo in five steps")
     for heading, seen in (
-        ("mira", "What changed lately"),
-        ("mira", "Altona"),
-        ("mira-has-moved", "mira lives in Bergedorf"),
+        ("Mira", "What changed lately"),
+        ("Mira", "Altona"),
+        ("mira-has-moved", "Mira lives in Bergedorf"),
         ("Prompt", "home: Bergedorf"),
         ("Overview", "Growth"),
     ):

@@ -26,7 +26,7 @@ export function RecordLink({ id }) {
 
 /** Where it comes from: the words that were said, or the conversation. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
 export function SourceLink({ of }) {
-  if (!of.session_id) return html`<span>${of.origin === "api" ? "told by a caller" : words(of.origin)}</span>`;
+  if (!of.session_id) return html`<span>${of.origin === "api" ? "stored directly" : words(of.origin)}</span>`;
   const from = of.message_seq ? Math.max(0, of.message_seq - 1) : undefined;
   return html`<a href=${to("sessions", [of.session_id], { from })}>${of.quote ? `“${visible(of.quote)}”` : visible(of.session_id)}</a>`;
 }
