@@ -206,7 +206,10 @@ def test_pin_archive_feedback_and_delete_by_keyboard(visit: Visit, server: Serve
     page = visit.open(f"memories/{memory['memory_id']}", "It has not changed")
 
     def press(name: str) -> None:
-        page.get_by_role("button", name=name, exact=True).focus()
+        button = page.get_by_role("button", name=name, exact=True)
+        expect(button).to_be_enabled()
+        button.focus()
+        expect(button).to_be_focused()
         page.keyboard.press("Enter")
 
     press("Pin")
@@ -226,6 +229,7 @@ def test_pin_archive_feedback_and_delete_by_keyboard(visit: Visit, server: Serve
     page.get_by_text("Nothing changed: already today.").wait_for()
     press("Delete")
     dialog = page.get_by_role("dialog", name="Delete this memory?")
+    dialog.wait_for()
     visit.check()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)

@@ -84,6 +84,7 @@ def test_settings_in_force_are_shown(visit: Visit) -> None:
     limit = page.get_by_text("RECALLD_LIMITS_BATCH_ITEMS", exact=True)
     expect(limit).to_be_hidden()
     page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("limits batch items")
     expect(limit).to_be_visible()
     visit.check()
