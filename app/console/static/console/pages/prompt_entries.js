@@ -51,7 +51,7 @@ function originOf(id) {
 
 const RECORD = /^(mem|fact)_/;
 /** What was left out is told by its id alone: the first few are looked up at once. */
-const LOOKED_UP = 6;
+const LOOKED_UP = 5;
 
 /** The turn that an entry comes from, when it is asked for or `atOnce`. @param {{ id: string, withText?: boolean, atOnce?: boolean }} props */
 function WhereFrom({ id, withText = false, atOnce = false }) {
