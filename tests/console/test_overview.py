@@ -105,7 +105,7 @@ def test_people_sessions_memories_and_pages_are_found_by_the_keyboard(visit: Vis
     page.keyboard.press("Control+k")
     expect(box).to_be_focused()
     page.keyboard.type("sessions")
-    chosen = page.get_by_role("option", selected=True)
+    chosen = page.get_by_role("dialog").get_by_role("option", selected=True)
     expect(chosen).to_have_text("Sessions")
     page.keyboard.press("ArrowDown")
     expect(chosen).not_to_have_text("Sessions")
