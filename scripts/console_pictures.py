@@ -30,6 +30,12 @@ WIDTHS = {390: 844, 768: 1024, 1440: 900}
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 SECONDS = 60
 STEP = 0.1
+UNROLL = """() => {
+  const rule = new CSSStyleSheet(); // the policy of the page takes no style element
+  rule.replaceSync(".two.detail > :last-child { position: static; max-height: none; }");
+  document.adoptedStyleSheets.push(rule);
+}"""
+"""A record beside its list scrolls for itself; a picture of the whole page shows all of it."""
 SETTLE_MS = 500
 """Charts and the graph are drawn a moment after the page."""
 
@@ -49,10 +55,13 @@ PAGES = {
     "people": "owners",
     "person": "owners/users/mira",
     "facts": "owners/users/mira/facts",
+    "fact": "owners/users/mira/facts?fact={fact}",
+    "fact-edit": "owners/users/mira/facts?fact={fact}",
     "graph": "owners/users/mira/graph",
     "agent": "owners/agents/front-desk",
     "experience": "owners/agents/front-desk/experience",
     "procedures": "owners/agents/workshop/procedures",
+    "procedure": "owners/agents/workshop/procedures?procedure={procedure}",
     "actions": "owners/agents/workshop/actions",
     "data": "owners/users/mira/data",
     "operations": "operations",
@@ -61,8 +70,14 @@ PAGES = {
     "audit": "operations/audit",
     "settings": "operations/settings",
     "components": "components",
+    "find": "overview",
+    "memory-delete": "memories/{memory}?user_id=mira",
+    "nobody": "owners/users/nobody",
+    "gone": "memories/mem_gone",
 }
-"""The address of each page; `{memory}` is one that replaced another."""
+"""The address of each page; `{memory}` is one that replaced another, `{fact}` one that ended another."""
+PRESSED = {"find": "Find…", "fact-edit": "Edit", "memory-delete": "Delete"}
+"""The button that is pressed for a state of a page."""
 
 DOCS = ROOT / "docs" / "assets" / "console"
 DOCUMENTED = {"person": "person", "sessions": "session", "prompt": "prompt", "facts": "facts"}
@@ -100,8 +115,8 @@ def _ready(service: subprocess.Popen[bytes], log: Path) -> str:
     raise SystemExit(f"The service did not start:\n{log.read_text()}")
 
 
-def prepare(base: str) -> str:
-    """Makes the service find something. Returns the id of a memory that replaced another."""
+def prepare(base: str) -> dict[str, str]:
+    """Makes the service find something. Returns the ids of the records that addresses of pages name."""
     with httpx.Client(base_url=base, timeout=SECONDS) as client:
         for subject, value, day in (("@user", "Rome", "2026-03-01"), ("nina", "Oslo", "2026-06-01")):
             fact = {"user_id": "nina", "subject": subject, "predicate": "lives_in", "object": value}
@@ -109,20 +124,34 @@ def prepare(base: str) -> str:
             client.post("/v1/facts", json=body).raise_for_status()
         client.post("/v1/reflect", json={"user_id": "nina"}).raise_for_status()
         found = client.get("/v1/memories", params={"user_id": "mira", "limit": 100}).json()["items"]
-        return str(next(one["memory_id"] for one in found if one["supersedes"]))
+        home = {"user_id": "mira", "subject": "@user", "predicate": "lives_in"}
+        (lives,) = client.get("/v1/facts", params=home).json()["items"]
+        procedures = client.get("/v1/procedures", params={"agent_id": "workshop", "name": "True a wheel"}).json()
+        return {
+            "memory": next(one["memory_id"] for one in found if one["supersedes"]),
+            "fact": lives["fact_id"],
+            "procedure": procedures["items"][0]["procedure_id"],
+        }
 
 
-def take(browser: Browser, base: str, pages: dict[str, str], folder: Path, whole: bool) -> None:
-    for width, height in WIDTHS.items():
-        for scheme in SCHEMES:
+def take(browser: Browser, base: str, pages: dict[str, str], given: argparse.Namespace) -> None:
+    folder, whole = given.folder, not given.screen
+    for width in given.widths:
+        height = WIDTHS[width]
+        for scheme in given.schemes:
             context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
             page = context.new_page()
             faults: list[str] = []
             _note_faults(page, faults)
+            _stand_still(page)
             for name, address in pages.items():
                 page.goto("about:blank")
                 page.goto(f"{base}/console/#/{address}")
                 page.wait_for_load_state("networkidle")
+                if name in PRESSED:
+                    page.get_by_role("button", name=PRESSED[name]).first.click()
+                if whole:
+                    page.evaluate(UNROLL)
                 page.wait_for_timeout(SETTLE_MS)
                 page.screenshot(path=folder / f"{name}-{width}-{scheme}.png", full_page=whole)
                 wide = page.evaluate("document.documentElement.scrollWidth") - width
@@ -137,6 +166,7 @@ def take(browser: Browser, base: str, pages: dict[str, str], folder: Path, whole
 def take_documented(browser: Browser, base: str) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page = context.new_page()
+    _stand_still(page)
     page.goto(f"{base}/console/")
     page.evaluate("localStorage.setItem('recalld.tour', 'closed')")
     for name, of in DOCUMENTED.items():
@@ -150,6 +180,11 @@ def take_documented(browser: Browser, base: str) -> None:
     context.close()
 
 
+def _stand_still(page: Page) -> None:
+    """Nothing changes while a picture is taken, and the stream of changes keeps the network busy: it ends at once."""
+    page.route("**/v1/changes*", lambda route: route.fulfill(content_type="text/event-stream", body=""))
+
+
 def _note_faults(page: Page, faults: list[str]) -> None:
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
@@ -160,6 +195,8 @@ def main() -> None:
     arguments.add_argument("folder", type=Path, nargs="?", help="where the pictures go")
     arguments.add_argument("--docs", action="store_true", help="the pictures of the documentation, in place of FOLDER")
     arguments.add_argument("--only", nargs="+", choices=PAGES, help="pages, in place of all")
+    arguments.add_argument("--widths", nargs="+", type=int, choices=WIDTHS, default=list(WIDTHS), help="in pixels")
+    arguments.add_argument("--schemes", nargs="+", choices=SCHEMES, default=list(SCHEMES), help="light, dark or both")
     arguments.add_argument("--screen", action="store_true", help="the first screen in place of the whole page")
     arguments.add_argument("--base", help="the address of a service that runs, in place of the demo")
     given = arguments.parse_args()
@@ -183,10 +220,10 @@ def _draw(browser: Browser, base: str, given: argparse.Namespace) -> None:
     if given.docs:
         take_documented(browser, base)
         return
-    memory = prepare(base)
-    chosen = {name: PAGES[name].replace("{memory}", memory) for name in given.only or PAGES}
-    take(browser, base, chosen, given.folder, not given.screen)
-    print(f"{len(chosen) * len(WIDTHS) * len(SCHEMES)} pictures in {given.folder}")
+    ids = prepare(base)
+    chosen = {name: PAGES[name].format(**ids) for name in given.only or PAGES}
+    take(browser, base, chosen, given)
+    print(f"{len(chosen) * len(given.widths) * len(given.schemes)} pictures in {given.folder}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ def tab_to(page: Page, target: Locator) -> None:
 def find(page: Page, text: str, option: str) -> None:
     """Finds a person, a page or a session by ⌘K, and goes there."""
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Find people")).to_be_focused()
     page.keyboard.type(text)
     expect(
         page.get_by_role("dialog").get_by_role("option", name=re.compile(f"^{option}"), selected=True)
@@ -35,7 +36,7 @@ def find(page: Page, text: str, option: str) -> None:
 
 def test_where_a_person_lived_before(visit: Visit) -> None:
     page = visit.open("overview", "Growth")
-    find(page, "mira", "mira")
+    find(page, "mira", "Mira")
     changed = page.get_by_role("region", name="What changed lately")
     expect(changed).to_contain_text("before: Mira lives in Altona")
     tab_to(page, changed.get_by_role("link", name="“I moved to Bergedorf”"))
@@ -47,7 +48,9 @@ def test_why_it_said_that(visit: Visit) -> None:
     page = visit.open("overview?user_id=mira&agent_id=front-desk", "Growth")
     find(page, "prompt", "Prompt")
     page.get_by_role("heading", name="Prompt", exact=True).wait_for()
+    page.get_by_role("searchbox").wait_for()
     page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("Where does Mira live?")
     kept = page.get_by_role("region", name="Kept").locator("li", has_text="live in Altona").first
     tab_to(page, kept.get_by_role("button", name="Where from"))
@@ -83,6 +86,7 @@ def test_several_memories_are_archived_and_brought_back(visit: Visit, server: Se
 
 def test_whether_it_is_healthy(visit: Visit) -> None:
     page = visit.open("memories", "importance")
+    page.get_by_role("searchbox").wait_for()
     page.keyboard.press("1")
     page.get_by_role("heading", name="Overview").wait_for()
     tab_to(page, page.get_by_role("main").get_by_role("link", name="Operations"))

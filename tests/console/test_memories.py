@@ -102,7 +102,7 @@ def test_a_search_asks_whose_memories_are_meant(visit: Visit) -> None:
     expect(page.locator("main .list > li")).to_have_count(0)
     assert not re.search(r"(agent|user)_id=\w", page.url)
     visit.check()
-    page.get_by_role("main").get_by_role("button", name="mira").click()
+    page.get_by_role("main").get_by_role("button", name="Mira", exact=True).click()
     expect(page.locator("main .list")).to_contain_text("I moved to Bergedorf")
     assert "user_id=mira" in page.url
 
@@ -133,7 +133,7 @@ def test_details_stand_beside_the_row_that_was_chosen(visit: Visit, server: Serv
     row.scroll_into_view_if_needed()
     row.click()
     view = page.get_by_role("region", name="Memory", exact=True)
-    view.get_by_text("Chain").wait_for()
+    view.get_by_text("What it replaced").wait_for()
     expect(page.locator("main .list > li").nth(18)).to_be_in_viewport()
     top = view.bounding_box()
     assert top is not None
@@ -206,7 +206,10 @@ def test_pin_archive_feedback_and_delete_by_keyboard(visit: Visit, server: Serve
     page = visit.open(f"memories/{memory['memory_id']}", "It has not changed")
 
     def press(name: str) -> None:
-        page.get_by_role("button", name=name, exact=True).focus()
+        button = page.get_by_role("button", name=name, exact=True)
+        expect(button).to_be_enabled()
+        button.focus()
+        expect(button).to_be_focused()
         page.keyboard.press("Enter")
 
     press("Pin")
@@ -226,6 +229,7 @@ def test_pin_archive_feedback_and_delete_by_keyboard(visit: Visit, server: Serve
     page.get_by_text("Nothing changed: already today.").wait_for()
     press("Delete")
     dialog = page.get_by_role("dialog", name="Delete this memory?")
+    dialog.wait_for()
     visit.check()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)

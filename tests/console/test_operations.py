@@ -33,7 +33,8 @@ def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
     undoable = next(one for one in server.client.get("/v1/operations?limit=50").json()["items"] if one["can_undo"])
     page = visit.open("operations", "Dry run")
     row = page.locator("main .list > li", has=page.get_by_role("button", name="Undo")).first
-    expect(row).to_contain_text(undoable["kind"].replace("_", " "))
+    assert undoable["kind"] == "post_conversation"
+    expect(row).to_contain_text("learned from a conversation")
     row.get_by_text("Result").click()
     row.get_by_role("button", name="Undo").click()
     dialog = page.get_by_role("dialog")
@@ -83,6 +84,7 @@ def test_settings_in_force_are_shown(visit: Visit) -> None:
     limit = page.get_by_text("RECALLD_QUOTAS_RECORDS", exact=True)
     expect(limit).to_be_hidden()
     page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("quotas records")
     expect(limit).to_be_visible()
     visit.check()

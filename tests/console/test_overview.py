@@ -75,7 +75,7 @@ def test_whose_memory_one_looks_at_stands_in_the_frame_and_stays(visit: Visit, s
     page.get_by_label("Person").select_option("")
     expect(page.get_by_role("region", name="Memory", exact=True)).to_have_count(0)
     assert "user_id" not in page.url
-    page = visit.open("owners/users/mira/facts", "mira lives in")
+    page = visit.open("owners/users/mira/facts", "Mira lives in")
     expect(page.get_by_label("Person")).to_have_value("mira")
     page.get_by_label("Person").select_option("jonas")
     page.get_by_text("jonas allergic to").first.wait_for()
@@ -92,9 +92,10 @@ def test_people_sessions_memories_and_pages_are_found_by_the_keyboard(visit: Vis
     expect(page.get_by_role("option", name="mira-has-moved")).to_be_visible()
     expect(page.get_by_text("Choose a person or an agent in the frame")).to_be_visible()
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="mira", exact=True).wait_for()
+    page.get_by_role("heading", name="Mira", exact=True).wait_for()
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("Control+k")
+    expect(box).to_be_focused()
     page.keyboard.type("Which bike does Mira ride?")
     hit = page.get_by_role("option", name="Halcyon E3").first
     hit.wait_for()
@@ -102,9 +103,14 @@ def test_people_sessions_memories_and_pages_are_found_by_the_keyboard(visit: Vis
     hit.click()
     expect(page.get_by_role("region", name="Memory", exact=True)).to_contain_text("Halcyon E3")
     page.keyboard.press("Control+k")
+    expect(box).to_be_focused()
     page.keyboard.type("sessions")
+    chosen = page.get_by_role("dialog").get_by_role("option", selected=True)
+    expect(chosen).to_have_text("Sessions")
     page.keyboard.press("ArrowDown")
+    expect(chosen).not_to_have_text("Sessions")
     page.keyboard.press("ArrowUp")
+    expect(chosen).to_have_text("Sessions")
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Sessions", exact=True).wait_for()
     page.keyboard.press("Control+k")
@@ -160,9 +166,9 @@ def test_the_demo_is_shown_in_five_steps_until_they_are_closed(visitor: Visitor,
     page = visit.open("overview", "Growth")
     steps = page.get_by_role("region", name="The demo in five steps")
     for heading, seen in (
-        ("mira", "What changed lately"),
-        ("mira", "Altona"),
-        ("mira-has-moved", "mira lives in Bergedorf"),
+        ("Mira", "What changed lately"),
+        ("Mira", "Altona"),
+        ("mira-has-moved", "Mira lives in Bergedorf"),
         ("Prompt", "home: Bergedorf"),
         ("Overview", "Growth"),
     ):
@@ -177,7 +183,9 @@ def test_the_demo_is_shown_in_five_steps_until_they_are_closed(visitor: Visitor,
     page.get_by_label("Agent").locator("option", has_text="Workshop").wait_for(state="attached")
     expect(steps).to_have_count(0)
     page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Find people")).to_be_focused()
     page.keyboard.type("five steps")
+    expect(page.get_by_role("option", name="The demo in five steps", selected=True)).to_be_visible()
     page.keyboard.press("Enter")
     steps.wait_for()
     other = visitor(base_of(empty))

@@ -20,10 +20,10 @@ def _date(days_ago: int) -> str:
 
 def test_people_and_agents_are_listed(visit: Visit) -> None:
     page = visit.open("owners", "Front desk")
-    for name in ("mira", "jonas", "priya", "Workshop"):
+    for name in ("Mira", "jonas", "Priya", "Workshop"):
         expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
     visit.check()
-    page.get_by_role("link", name="mira", exact=True).click()
+    page.get_by_role("link", name="Mira", exact=True).click()
     expect(page.get_by_role("main").get_by_text("teacher at the nursing school", exact=True)).to_be_visible()
     expect(page.get_by_text("Error 26 on a cold start")).to_be_visible()
     visit.check()
@@ -56,11 +56,11 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
 
 
 def test_facts_as_of_a_time(visit: Visit) -> None:
-    page = visit.open(f"owners/users/mira/facts?as_of={_date(40)}", "mira lives in")
+    page = visit.open(f"owners/users/mira/facts?as_of={_date(40)}", "Mira lives in")
     timeline = page.get_by_role("region", name="Timeline")
     expect(timeline.get_by_role("link", name="Altona")).to_be_visible()
     expect(timeline.get_by_role("link", name="Bergedorf")).to_have_count(0)
-    page.get_by_label("As of (true then)").focus()
+    page.get_by_role("slider", name="As of").focus()
     page.keyboard.press("End")
     expect(timeline.get_by_role("link", name="Bergedorf").first).to_be_visible()
     visit.check()
@@ -71,24 +71,113 @@ def test_facts_as_they_were_known(visit: Visit) -> None:
     timeline = page.get_by_role("region", name="Timeline")
     expect(timeline.get_by_role("link", name="129 EUR")).to_be_visible()
     expect(timeline.get_by_role("link", name="141 EUR")).to_have_count(0)
-    page.get_by_label("Show").select_option("disputed")
-    expect(page.get_by_text("Nothing is known for these times.")).to_be_visible()
-    page.get_by_label("Known at").focus()
+    page.get_by_role("combobox", name="Status").select_option("disputed")
+    expect(page.get_by_text("Nothing is known for these times and filters.")).to_be_visible()
+    page.get_by_role("slider", name="Known at").focus()
     page.keyboard.press("End")
     expect(timeline.get_by_role("link", name="99 EUR")).to_be_visible()
 
 
 def test_a_fact_is_looked_into_and_retracted(visit: Visit, server: Server) -> None:
     page = visit.open("owners/users/jonas/facts", "jonas allergic to")
-    page.get_by_role("link", name="latex").click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("All that was stated of it")
+    page.get_by_role("region", name="Timeline").get_by_role("link", name="latex").click()
+    fact = page.get_by_role("region", name="Fact", exact=True)
+    expect(fact).to_contain_text("All that was stated of it")
     visit.check()
-    dialog.get_by_role("button", name="Retract…").click()
+    fact.get_by_role("button", name="Retract…").click()
     page.get_by_role("dialog").get_by_role("button", name="Retract", exact=True).click()
     page.get_by_text("Retracted. That it was known stays on record.").wait_for()
     answer = server.client.get("/v1/facts", params={"user_id": "jonas", "object": "latex", "status": "any"}).json()
     assert [fact["status"] for fact in answer["items"]] == ["retracted"]
+
+
+def facts_of(server: Server, user: str, **query: str) -> list[tuple[str, str | None]]:
+    """The values that are believed of a user, each with the day that ended it."""
+    params = {"user_id": user, "timeline": "true", "order": "asc", **query}
+    items = server.client.get("/v1/facts", params=params).json()["items"]
+    return [(fact["object"], fact["valid_until"]) for fact in items]
+
+
+def test_a_fact_that_was_never_so_is_corrected_and_undone(visit: Visit, server: Server) -> None:
+    told = {"user_id": "ines", "subject": "@user", "predicate": "plays", "object": "cello", "cardinality": "one"}
+    said = {**told, "valid_from": "2026-01-01T00:00:00Z", "source": {"session_id": "talk", "message_seq": 2}}
+    fact_id = server.client.post("/v1/facts", json=said).json()["fact_id"]
+    page = visit.open(f"owners/users/ines/facts?fact={fact_id}", "All that was stated of it")
+    fact = page.get_by_role("region", name="Fact", exact=True)
+    fact.get_by_role("button", name="Edit").click()
+    expect(fact.get_by_label("Value")).to_be_focused()
+    visit.check()
+    fact.get_by_label("Value").fill("viola")
+    fact.get_by_role("button", name="Save").click()
+    page.get_by_text("Corrected. What was known stays on record.").wait_for()
+    expect(fact).to_contain_text("ines plays viola")
+    expect(fact.get_by_role("list").first).to_contain_text("ines plays cello")
+    assert facts_of(server, "ines") == [("viola", None)]
+    (made,) = server.client.get("/v1/facts", params={"user_id": "ines"}).json()["items"]
+    assert (made["valid_from"][:10], made["source"]["session_id"]) == ("2026-01-01", "talk")
+    before = server.client.get(f"/v1/facts/{fact_id}").json()
+    assert (before["object"], before["status"]) == ("cello", "superseded")
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone.").wait_for()
+    expect(fact).to_contain_text("ines plays cello")
+    assert facts_of(server, "ines") == [("cello", None)]
+
+
+def test_a_fact_that_has_changed_holds_until_then(visit: Visit, server: Server) -> None:
+    for user, cardinality in (("one-home", "one"), ("many-clubs", "many")):
+        told = {"user_id": user, "subject": "@user", "predicate": "trains_in", "object": "Ottensen"}
+        said = {**told, "cardinality": cardinality, "valid_from": "2026-01-01T00:00:00Z"}
+        fact_id = server.client.post("/v1/facts", json=said).json()["fact_id"]
+        page = visit.open(f"owners/users/{user}/facts?fact={fact_id}", "All that was stated of it")
+        fact = page.get_by_role("region", name="Fact", exact=True)
+        fact.get_by_role("button", name="Edit").click()
+        fact.get_by_label("Value").fill("Barmbek")
+        fact.get_by_label("It has changed").check()
+        fact.get_by_label("Since").fill("2026-06-01")
+        fact.get_by_role("button", name="Save").click()
+        page.get_by_text("Changed. What held before stays.").wait_for()
+        kept = sorted(facts_of(server, user))
+        assert kept == [("Barmbek", None), ("Ottensen", "2026-06-01T00:00:00.000Z")]
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_text("Undone.").wait_for()
+        assert facts_of(server, user) == [("Ottensen", None)]
+
+
+def test_a_disputed_fact_is_settled(visit: Visit, server: Server) -> None:
+    told = {"user_id": "rolf", "subject": "@user", "predicate": "drinks", "cardinality": "one"}
+    for trust, value in ((1.0, "tea"), (0.2, "coffee")):
+        server.client.post("/v1/facts", json={**told, "object": value, "trust": trust}).raise_for_status()
+    page = visit.open("owners/users/rolf/facts?status=disputed", "rolf drinks coffee")
+    page.get_by_role("region", name="List of facts").get_by_role("link", name="rolf drinks coffee").click()
+    fact = page.get_by_role("region", name="Fact", exact=True)
+    expect(fact).to_contain_text("What it contradicts")
+    visit.check()
+    fact.get_by_role("button", name="This one").click()
+    expect(fact.get_by_role("button", name="Edit")).to_be_visible()
+    (believed,) = server.client.get("/v1/facts", params={"user_id": "rolf"}).json()["items"]
+    assert believed["object"] == "coffee"
+
+
+def test_facts_are_sorted_filtered_and_come_page_by_page(visit: Visit, server: Server) -> None:
+    items = [
+        {"user_id": "vera", "subject": "@user", "predicate": f"has_book_{at % 2}", "object": f"volume {at}"}
+        | {"cardinality": "many"}
+        for at in range(60)
+    ]
+    server.client.post("/v1/facts/batch", json={"items": items}).raise_for_status()
+    page = visit.open("owners/users/vera/facts", "vera has book 1 volume 59")
+    rows = page.get_by_role("region", name="List of facts").locator(".list > li")
+    expect(rows).to_have_count(50)
+    page.get_by_role("button", name="Show more").click()
+    expect(rows).to_have_count(60)
+    page.get_by_role("combobox", name="Sort").select_option("asc")
+    expect(rows.first).to_contain_text("volume 0")
+    page.get_by_text("More filters").click()
+    page.get_by_label("What of it").fill("has book 1")
+    page.get_by_label("What of it").press("Enter")
+    expect(rows).to_have_count(30)
+    page.get_by_role("button", name="Remove the filter What of it").click()
+    expect(rows).to_have_count(50)
 
 
 def test_the_graph_is_walked_by_the_keyboard(visit: Visit) -> None:
@@ -211,10 +300,47 @@ def test_a_graph_fits_its_box_and_no_label_lies_over_another(
 
 def test_procedures_show_success_with_its_interval(visit: Visit) -> None:
     page = visit.open("owners/agents/workshop/procedures", "True a wheel")
-    box = page.locator("section.box", has_text="True a wheel")
+    expect(page.locator("li", has_text="True a wheel")).to_contain_text("worked 10 of 12 times, 83 %")
+    page.get_by_role("link", name="True a wheel").click()
+    box = page.get_by_role("region", name="Procedure", exact=True)
     expect(box).to_contain_text("10 worked, 2 failed")
     interval = box.get_by_role("img").get_attribute("aria-label")
     assert interval == "83 %, between 55 % and 95 %"  # the Wilson interval of 10 of 12
+    visit.check()
+
+
+def test_procedures_are_added_edited_and_archived_with_undo(visit: Visit, server: Server) -> None:
+    page = visit.open("owners/users/tilda/procedures", "No procedures. Write one:")
+    page.get_by_role("button", name="Add a procedure").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("Mend a tube")
+    dialog.get_by_label("When it is for").fill("A tube loses air")
+    dialog.get_by_label("Steps, one on each line").fill("Find the hole\nGlue the patch")
+    visit.check()
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    page.get_by_text("The procedure is added.").wait_for()
+    page.get_by_role("link", name="Mend a tube").click()
+    detail = page.get_by_role("region", name="Procedure", exact=True)
+    detail.get_by_role("button", name="Edit").click()
+    detail.get_by_label("Steps, one on each line").fill("Find the hole\nRoughen it\nGlue the patch")
+    detail.get_by_role("button", name="Save").click()
+    page.get_by_text("Saved.").wait_for()
+    expect(detail.locator("ol.plan > li")).to_have_count(3)
+    expect(detail).to_contain_text("version 1 → 2")
+    detail.get_by_role("button", name="Archive").click()
+    page.get_by_text("Archived.").wait_for()
+
+    def kept() -> tuple[str, int]:
+        (one,) = server.client.get("/v1/procedures", params={"user_id": "tilda", "status": "any"}).json()["items"]
+        return one["status"], len(one["steps"])
+
+    assert kept() == ("archived", 3)
+    page.get_by_role("combobox", name="Status").select_option("active")
+    page.get_by_text("No procedure is like this.").wait_for()
+    page.get_by_role("button", name="Remove the filter Status").click()
+    page.locator(".toast", has_text="Archived.").get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone.").wait_for()
+    assert kept() == ("active", 3)
     visit.check()
 
 

@@ -20,10 +20,39 @@ def test_a_conversation_shows_what_came_of_each_turn(visit: Visit) -> None:
     turn = page.locator("#turn-1")
     expect(turn).to_contain_text("I moved to Bergedorf last week")
     expect(turn).to_contain_text("Mira commutes 23 km a day since she moved.")
-    expect(turn).to_contain_text("mira lives in Bergedorf")
-    expect(page.locator("#turn-3")).to_contain_text("mira rides Halcyon E3")
+    expect(turn).to_contain_text("Mira lives in Bergedorf")
+    expect(page.locator("#turn-3")).to_contain_text("Mira rides Halcyon E3")
     expect(page.get_by_text("Of the whole conversation")).to_be_visible()
     visit.check()
+
+
+def test_a_conversation_stands_beside_the_list_and_on_a_phone_alone(visitor: Visitor, server: Server) -> None:
+    for number in range(31):
+        session = {"session_id": f"short-{number}", "agent_id": "front-desk", "user_id": "sam"}
+        server.client.post("/v1/sessions", json=session).raise_for_status()
+    visit = visitor()
+    page = visit.open("sessions?user_id=sam", "short-30")
+    rows = page.get_by_role("region", name="List of sessions").locator(".list > li")
+    expect(rows).to_have_count(30)
+    page.get_by_role("button", name="Show more").click()
+    expect(rows).to_have_count(31)
+    page.get_by_role("combobox", name="Sort").select_option("asc")
+    expect(rows.first).to_contain_text("short-0")
+    page.get_by_role("link", name="short-0", exact=True).click()
+    detail = page.get_by_role("region", name="Session", exact=True)
+    expect(detail.get_by_role("heading", name="short-0")).to_be_in_viewport()
+    expect(rows.first).to_be_visible()
+    page.get_by_role("combobox", name="Status").select_option("ended")
+    page.get_by_text("No conversation is like this.").wait_for()
+    page.get_by_role("button", name="Remove the filter Status").click()
+    expect(rows.first).to_be_visible()
+    visit.check()
+    phone = visitor(viewport={"width": 375, "height": 800})
+    page = phone.open("sessions/short-0?user_id=sam", "No messages here.")
+    expect(page.get_by_role("region", name="List of sessions")).to_be_hidden()
+    phone.check()
+    page.get_by_role("region", name="Session", exact=True).get_by_role("link", name="Close").click()
+    expect(page.get_by_role("link", name="short-30")).to_be_visible()
 
 
 def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:

@@ -15,7 +15,7 @@ VIEWS = {
         "Dropped (",
     ),
     "person": ("owners/users/mira", "What changed lately"),
-    "facts": ("owners/users/mira/facts?status=any", "mira rides"),
+    "facts": ("owners/users/mira/facts?status=any", "Mira rides"),
     "graph": ("owners/users/jonas/graph", "Choose an entity to see its neighbours."),
     "actions": ("owners/agents/workshop/actions", "By type"),
     "tasks": ("tasks/lisbon-wheels", "Working memory, as the model sees it"),
@@ -32,6 +32,29 @@ def test_tasks_are_listed_with_their_progress(visit: Visit) -> None:
     expect(page.get_by_text("First check of Mira's Halcyon E3")).to_be_visible()
     page.get_by_role("combobox", name="Status").select_option("failed")
     page.get_by_text("No task. An agent begins one like this:").wait_for()
+
+
+def test_a_task_opens_beside_the_list_and_is_edited_with_undo(visit: Visit, server: Server) -> None:
+    made = server.client.post("/v1/tasks", json={"agent_id": "workshop", "goal": "Sweep the floor"}).json()
+    page = visit.open("tasks?status=pending", "Sweep the floor")
+    page.get_by_role("link", name="Sweep the floor").click()
+    detail = page.get_by_role("region", name="Task", exact=True)
+    expect(page.get_by_role("link", name="Sweep the floor")).to_have_attribute("aria-current", "true")
+    detail.get_by_role("button", name="Edit").click()
+    detail.get_by_label("Goal").fill("Sweep the yard")
+    detail.get_by_label("Open questions").fill("Where is the broom?")
+    visit.check()
+    detail.get_by_role("button", name="Save").click()
+    page.get_by_text("Saved.").wait_for()
+    expect(detail.get_by_role("heading", name="Sweep the yard")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone.").wait_for()
+    task = server.client.get(f"/v1/tasks/{made['task_id']}").json()
+    assert (task["goal"], task["open_questions"]) == ("Sweep the floor", [])
+    detail.get_by_role("link", name="Close").click()
+    expect(detail).to_have_count(0)
+    page.get_by_role("button", name="Remove the filter Status").click()
+    page.get_by_text("Build Jonas's touring wheels").wait_for()
 
 
 def test_a_plan_moves_on_and_a_checkpoint_brings_it_back(visit: Visit, server: Server) -> None:

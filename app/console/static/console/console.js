@@ -155,7 +155,7 @@ function Console() {
     ...(tour ? [] : [{ group: "Commands", label: "The demo in five steps", run: () => showTour(true) }]),
     { group: "Commands", label: "Keyboard shortcuts", run: () => showHelp(true) },
   ];
-  return html`<${ToastArea}><${KnownOwners}>
+  return html`<${ToastArea}><${KnownOwners} route=${route}>
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the page</a>
     <div class="frame">
       <aside class=${menu ? "side open" : "side"}>

@@ -48,7 +48,7 @@ function Piece({ one, finding }) {
   return html`<li class="box"><p><${Tag} of=${one.kind} /> ${fate && html`<${Tag} of=${fate} tone=${fate === "kept" ? "good" : ""} />`}</p>
     ${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${one.text} long=${400} /></p>`}
     ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
-    <p class="quiet small">${one.said_at && html`<${Time} at=${one.said_at} whole=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
+    <p class="quiet small">${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
       ${link ? html`<a href=${link}>Open the ${one.kind}</a>` : html`<code>${one.id}</code>`}</p></li>`;
 }
 
@@ -90,7 +90,7 @@ function Card({ finding, caller, onDone }) {
   const owner = [finding.agent_id, finding.user_id].filter(Boolean).join(" · ");
   return html`<section aria-label=${`${finding.kind}: ${finding.reason}`}>
     <div class="row apart"><h2>${words(finding.kind)} <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></h2>
-      <span class="quiet small">${owner} · found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>link</a></span></div>
+      <span class="quiet small">${owner} · found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>Open</a></span></div>
     <p><${Text} text=${finding.reason} /></p>
     <ul class="grid list">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}

@@ -1,9 +1,9 @@
 /** Memories: search as one types, filters, and one memory beside the list. */
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { html, useEffect, useRef, useState } from "../ui.js";
-import { Add, Chips, Order, orderOf, useBulk, useChosen } from "../parts/collection.js";
+import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChosen } from "../parts/collection.js";
 import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
-import { useKnown } from "../parts/scope.js";
+import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
 import { Icon, Tag, Text, Time, counted, curl, visible } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -78,19 +78,6 @@ function useHits(params) {
   }, inputs, searched ? [] : ["memory"]);
 }
 
-/** @param {{ name: string, label: string, params: Params, set: (given: Params) => void, options: string[], any: string }} props */
-function Choice({ name, label, params, set, options, any }) {
-  return html`<label>${label} <select value=${params[name] ?? ""}
-    onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value })}>
-    <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`;
-}
-
-/** @param {{ name: string, label: string, params: Params, set: (given: Params) => void }} props */
-function Field({ name, label, params, set }) {
-  return html`<label>${label} <input size="12" key=${params[name]} defaultValue=${params[name] ?? ""}
-    onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value.trim() })} /></label>`;
-}
-
 const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups" };
 
 /** @param {{ params: Params, set: (given: Params) => void, children: unknown }} props */
@@ -110,12 +97,12 @@ function Filters({ params, set, children }) {
     <input type="search" aria-label="Search memories" placeholder="Search memories ( / )" value=${typed} maxlength="32000"
       onInput=${(/** @type {any} */ event) => type(event.target.value)} />
     <div class="filters">
-      <${Choice} name="memory_type" label="Type" params=${params} set=${set} options=${TYPES} any="any type" />
-      <${Choice} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any=${params.query ? "active" : "any status"} />
+      <${ChosenFilter} name="memory_type" label="Type" params=${params} set=${set} options=${TYPES} any="any type" />
+      <${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any=${params.query ? "active" : "any status"} />
       ${!params.query && html`<${Order} params=${params} set=${set} />`}${children}
       <details class="more"><summary>More filters</summary><div class="filters">
-        <${Field} name="tag" label="Tag" params=${params} set=${set} /><${Field} name="session_id" label="Session" params=${params} set=${set} />
-        ${params.query ? html`<${Choice} name="mode" label="Mode" params=${params} set=${set} options=${MODES.slice(1)} any="hybrid" />`
+        <${TypedFilter} name="tag" label="Tag" params=${params} set=${set} /><${TypedFilter} name="session_id" label="Session" params=${params} set=${set} />
+        ${params.query ? html`<${ChosenFilter} name="mode" label="Mode" params=${params} set=${set} options=${MODES.slice(1)} any="hybrid" />`
           : html`<label><input type="checkbox" checked=${Boolean(params.pinned)} onChange=${(/** @type {any} */ event) => set({ pinned: event.target.checked ? "1" : "" })} /> Pinned</label>`}
         <label><input type="checkbox" checked=${Boolean(params.rollups)} onChange=${(/** @type {any} */ event) => set({ rollups: event.target.checked ? "1" : "" })} /> Roll-ups of actions</label></div></details></div><${Chips} params=${params} set=${set} names=${FILTERS} switches=${["pinned", "rollups"]} /></form>`;
 }
@@ -124,11 +111,12 @@ function Filters({ params, set, children }) {
  * @param {{ hit: Hit, chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
 function Row({ hit, chosen, params, picked, turn }) {
   const { memory } = hit;
+  const names = useNames();
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
-      ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.agent_id, memory.user_id].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
+      ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.agent_id && names.agent(memory.agent_id), memory.user_id && names.person(memory.user_id)].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
     ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
@@ -163,9 +151,9 @@ function AddMemory({ params, again }) {
 
 /** Asks whose memories are to be searched: nobody is chosen unsaid. @param {{ set: (given: Params) => void, owners: import("../parts/scope.js").Known }} props */
 function Whose({ set, owners }) {
-  const choice = (/** @type {string} */ name, /** @type {string} */ id) => html`<button type="button" key=${name + id} onClick=${() => set({ [name]: id })}>${visible(id)}</button>`;
+  const choice = (/** @type {string} */ name, /** @type {string} */ id, /** @type {string | null | undefined} */ word) => html`<button type="button" key=${name + id} onClick=${() => set({ [name]: id })}>${called(id, word)}</button>`;
   return html`<${Empty} title="Whose memories?"><p>A search looks into those of one person or one agent. Choose one:</p>
-    <div class="filters">${owners.users.slice(0, CHOICES).map((user) => choice("user_id", user.user_id))}${owners.agents.slice(0, CHOICES).map((agent) => choice("agent_id", agent.agent_id))}</div></${Empty}>`;
+    <div class="filters">${owners.users.slice(0, CHOICES).map((user) => choice("user_id", user.user_id, user.name))}${owners.agents.slice(0, CHOICES).map((agent) => choice("agent_id", agent.agent_id, agent.name))}</div></${Empty}>`;
 }
 
 /** @param {{ params: Params, set: (given: Params) => void, owners: import("../parts/scope.js").Known }} props */

@@ -3,6 +3,7 @@ import { api, ask, asProblem, may, useLoad } from "../api.js";
 import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
 import { Diff, changes } from "../parts/diff.js";
+import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json } from "../parts/records.js";
 import { Icon, Tag, Text, Time, visible, words } from "../parts/text.js";
@@ -16,6 +17,7 @@ import { CorrectMemory, EditMemory } from "./memory_edit.js";
 const CHAIN = 3;
 const SIMILAR = 0.9;
 const RELATED = 10;
+const TIMES = new Set(["happened at", "true from", "true until", "expires at", "created at"]);
 const LINKS = new Set(["supersedes", "superseded_by", "contradicts", "made_from"]);
 
 /** @param {string} memory_id */
@@ -53,7 +55,7 @@ function Chain({ memory }) {
       query: memory.content, ...owner, include_shared: false, mode: "vector", min_similarity: SIMILAR, record_access: false, explain: false, top_k: 10 } }));
     setSimilar(found.items.filter((hit) => hit.memory.memory_id !== memory.memory_id));
   });
-  return html`<section><h3>Chain</h3>
+  return html`<section><h3>What it replaced and was made from</h3>
     ${links.length === 0 && html`<p class="quiet small">It replaced nothing, and nothing replaced it.</p>`}
     <ul class="list">${links.map(({ id, how }, index) => {
       const other = loaded.data?.[index];
@@ -191,7 +193,7 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
   if (found.error?.status === 404) {
     return html`<section class="box"><${Empty} title="There is no such memory, or the key may not see it." /><p><a href=${back}>Close</a></p></section>`;
   }
-  return html`<section class="box" aria-label="Memory"><div class="row apart"><h2>Memory</h2><a href=${back}>Close</a></div>
+  return html`<section class="box" aria-label="Memory"><${DetailHead} title="Memory" back=${back} />
     <${Loaded} of=${found}>${(/** @type {{ memory: Memory, versions: Version[] }} */ { memory, versions }) => html`
       <p><${Text} text=${memory.content} /></p>${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
       <p><${Tag} of=${memory.memory_type} /> <${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />
@@ -207,7 +209,7 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
           recalled: `${memory.access_count} times`, helped: `${memory.helpful_count} times`, misled: `${memory.misleading_count} times`,
           version: String(memory.version), "created at": memory.created_at,
-        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}</dl>
+        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${Time} at=${value} />` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
         <${Json} title="Metadata" value=${memory.metadata} /></section>`}
     </${Loaded}></section>`;
 }

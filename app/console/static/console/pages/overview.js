@@ -52,10 +52,27 @@ function Recalled({ recalled }) {
       <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul></section>`;
 }
 
+/** Whether it works, in sentences: what failed, and what takes longest. @param {{ stats: Stats }} props */
+function Health({ stats }) {
+  const { failed = 0, ...others } = stats.operations_by_status;
+  const done = Object.values(others).reduce((sum, count) => sum + count, 0);
+  const [slowest] = [...routesOf(stats.latency)].sort((one, other) => other.p95_ms - one.p95_ms);
+  return html`<section class="box" aria-label="Health"><h2>Health</h2>
+    <p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
+      : html`<${Tag} of="healthy" tone="good" /> No operation failed, of ${done.toLocaleString("en")}.`}</p>
+    ${slowest && html`<p class="quiet">The slowest kind of request took ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.</p>`}</section>`;
+}
+
+/** A path that may break after each of its slashes. @param {{ of: string }} props */
+const Path = ({ of }) => html`<span class="path">${of.split("/").map((part, index) => html`${index > 0 && html`<wbr />/`}${part}`)}</span>`;
+
+/** Without the stream of changes, which lasts as long as somebody listens. @param {Stats["latency"]} latency */
+const routesOf = (latency) => (latency ?? []).filter((row) => row.route !== "/v1/changes");
+
 /** @param {{ latency: Stats["latency"] }} props */
 function Latency({ latency }) {
   if (!latency) return null;
-  const rows = latency.filter((row) => row.route !== "/v1/changes"); // a stream lasts as long as somebody listens
+  const rows = routesOf(latency);
   return html`<section class="box"><h2>Latency</h2><p class="quiet small">Of this process since it started, in milliseconds.</p>
     <${Routes} rows=${rows.slice(0, ROUTES)} />
     ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}</section>`;
@@ -64,7 +81,7 @@ function Latency({ latency }) {
 /** @param {{ rows: NonNullable<Stats["latency"]> }} props */
 function Routes({ rows }) {
   return html`<table><thead><tr><th>Route</th><th class="number">Requests</th><th class="number">Median</th><th class="number">95 %</th></tr></thead>
-    <tbody>${rows.map((row) => html`<tr><td>${row.method} ${row.route}</td><td class="number">${row.requests}</td>
+    <tbody>${rows.map((row) => html`<tr><td>${row.method} <${Path} of=${row.route} /></td><td class="number">${row.requests}</td>
       <td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td></tr>`)}</tbody></table>`;
 }
 
@@ -94,7 +111,7 @@ export default function Overview({ caller }) {
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
       <div class="masonry">
-        <${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
+        <${Health} stats=${found} /><${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
         <${Jobs} caller=${caller} operations=${found.operations_by_status} /><${Latency} latency=${found.latency} />
       </div>
       <p class="small quiet">Counted <${Time} at=${found.counted_at} />. <button type="button" class="small" onClick=${stats.again}>Count again</button></p>`}

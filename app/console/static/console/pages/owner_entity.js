@@ -3,6 +3,7 @@ import { html, useState } from "../ui.js";
 import { api, ask, may, useLoad } from "../api.js";
 import { Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { ended } from "../parts/records.js";
+import { useNames } from "../parts/scope.js";
 import { Tag, Text, Time, statement } from "../parts/text.js";
 import { to } from "../route.js";
 
@@ -13,7 +14,8 @@ import { to } from "../route.js";
 const MOST = 20;
 
 /** @param {import("./owners.js").PartProps} props */
-export function EntityView({ owner, route, caller }) {
+export function EntityView({ id, owner, route, caller }) {
+  const own = useNames().person(id);
   const name = route.params.entity ?? "";
   const found = useLoad((signal) => load(name, owner, signal), [name]);
   const back = to(route.page, route.rest, { ...route.params, entity: "" });
@@ -23,7 +25,7 @@ export function EntityView({ owner, route, caller }) {
         ${page.neighbors.count}${page.neighbors.truncated ? " or more" : ""} neighbours. <a href=${to("findings", [], owner)}>Findings</a></p>
       <${Names} key=${page.key} page=${page} proposed=${proposed} owner=${owner} caller=${caller} again=${found.again} />
       <div class="two"><div>
-        <${FactList} title="True now" known=${page.facts} route=${route} /><${FactList} title="Earlier" known=${page.earlier} route=${route} /></div><div>
+        <${FactList} title="True now" known=${page.facts} route=${route} name=${owner.user_id && own} /><${FactList} title="Earlier" known=${page.earlier} route=${route} name=${owner.user_id && own} /></div><div>
         <section class="box"><h2>Memories that mention it</h2><ul class="list">${page.memories.items.map(({ memory }) => html`<li key=${memory.memory_id}>
           <a href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a> <span class="quiet small"><${Time} at=${memory.event_at ?? memory.created_at} /></span></li>`)}</ul>
           <${Bound} of=${page.memories} /></section>
@@ -48,10 +50,10 @@ function Bound({ of }) {
   return of.truncated && html`<p class="quiet small">Only the latest ${of.items.length} are shown.</p>`;
 }
 
-/** @param {{ title: string, known: Schemas["KnownFacts"], route: import("../route.js").Route }} props */
-function FactList({ title, known, route }) {
+/** @param {{ title: string, known: Schemas["KnownFacts"], route: import("../route.js").Route, name: string | undefined }} props */
+function FactList({ title, known, route, name }) {
   return html`<section class="box"><h2>${title}</h2><ul class="list">${known.items.map((fact) => html`<li key=${fact.fact_id}>
-      <a href=${to(route.page, [...route.rest.slice(0, 2), "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact)} long=${200} /></a>
+      <a href=${to(route.page, [...route.rest.slice(0, 2), "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, name)} long=${200} /></a>
       <span class="quiet small">${fact.valid_from && html` since <${Time} at=${fact.valid_from} />`}${fact.valid_until && html` until <${Time} at=${fact.valid_until} />`}</span></li>`)}</ul>
     <${Bound} of=${known} /></section>`;
 }

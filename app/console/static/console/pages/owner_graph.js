@@ -3,6 +3,7 @@ import { html, useEffect, useRef, useState } from "../ui.js";
 import { api, ask, asProblem, useLoad } from "../api.js";
 import { colour } from "../parts/chart.js";
 import { ROW, arranged, short } from "../parts/mindmap.js";
+import { useNames } from "../parts/scope.js";
 import { Loaded, ProblemBox } from "../parts/feedback.js";
 import { Text, words } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -26,7 +27,8 @@ export function Graph(props) {
 
 /** @param {import("./owners.js").PartProps} props */
 function Walked({ id, owner, route }) {
-  const called = (/** @type {string} */ name) => (name === USER ? id : name);
+  const own = useNames().person(id);
+  const called = (/** @type {string} */ name) => (name === USER ? own : name);
   const prefix = route.params.prefix ?? "";
   const entities = useLoad((signal) => ask(api.GET("/v1/graph/entities", { params: { query: { ...owner, prefix, limit: ENTITIES } }, signal })), [prefix]);
   const [drawn, setDrawn] = useState(NOTHING);
@@ -147,7 +149,7 @@ function Picture({ drawn, walk, called }) {
       picture.current?.destroy();
     };
   }, []);
-  useEffect(draw, [drawn]);
+  useEffect(draw, [drawn, called(USER)]);
   return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${drawn.names.size} entities; the list has the same`}></div>`;
 }
 

@@ -66,7 +66,8 @@ function Shown({ id, route, known }) {
   const address = (/** @type {Fact} */ fact) => to("owners", ["users", id, "facts"], { fact: fact.fact_id });
   const told = (/** @type {Fact} */ fact) => statement(fact, known.profile?.name);
   const now = Date.now();
-  const present = known.facts.filter((fact) => holds(fact, now)).sort(byPerson);
+  // The name stands in the heading.
+  const present = known.facts.filter((fact) => holds(fact, now) && !(fact.subject === "@user" && fact.object === known.profile?.name)).sort(byPerson);
   const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => other.importance - one.importance);
   const changed = changes(known, address, told);
   const disputed = [...known.facts.filter((fact) => fact.status === "disputed"), ...present.filter((fact) => fact.confidence < SURE)];
@@ -83,7 +84,7 @@ function Shown({ id, route, known }) {
         <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
           <div class="small quiet">${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
-        ${noted.length > 0 && html`<h3>Noted of what was said</h3>`}
+        ${noted.length > 0 && html`<h3>Noted from what was said</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
           <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
@@ -107,7 +108,7 @@ function Shown({ id, route, known }) {
 /** @param {{ id: string, profile: Schemas["StoredProfile"] | null }} props */
 function Who({ id, profile }) {
   const pairs = /** @type {[string, string | number | null | undefined][]} */ ([
-    ["Called", profile?.name], ["Lives in", profile?.home], ["Works as", profile?.occupation], ["Age", profile?.age],
+    ["Lives in", profile?.home], ["Works as", profile?.occupation], ["Age", profile?.age],
     ["Interests", profile?.interests?.join(", ")], ["How to talk", profile?.conversation_preferences?.join(", ")],
   ]).filter(([, value]) => value);
   return html`<section class="box" aria-label="Who"><h2>Who</h2>

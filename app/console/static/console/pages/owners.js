@@ -3,16 +3,29 @@ import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json, Tabs, ended } from "../parts/records.js";
-import { Code, Icon, Tag, Text, Time, curl } from "../parts/text.js";
+import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
 import { to } from "../route.js";
-import { Facts } from "./owner_facts.js";
-import { Graph } from "./owner_graph.js";
-import { Person } from "./owner_person.js";
-import { Actions, Procedures } from "./owner_work.js";
+import { called, useNames } from "../parts/scope.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {{ user_id?: string, agent_id?: string }} Owner */
 /** @typedef {{ id: string, owner: Owner, route: import("../route.js").Route, caller: import("../api.js").Caller }} PartProps */
+
+/** A part whose module is fetched when it is shown: the graph alone brings a library of 400 kB.
+ * @param {() => Promise<(props: PartProps) => any>} load */
+const fetched = (load) => (/** @type {PartProps} */ props) => html`<${Fetched} load=${load} props=${props} />`;
+
+/** @param {{ load: () => Promise<(props: PartProps) => any>, props: PartProps }} given */
+function Fetched({ load, props }) {
+  const part = useLoad(async () => ({ Part: await load() }), []);
+  return html`<${Loaded} of=${part}>${(/** @type {{ Part: (props: PartProps) => any }} */ { Part }) => html`<${Part} ...${props} />`}</${Loaded}>`;
+}
+
+const Person = fetched(() => import("./owner_person.js").then((module) => module.Person));
+const Facts = fetched(() => import("./owner_facts.js").then((module) => module.Facts));
+const Graph = fetched(() => import("./owner_graph.js").then((module) => module.Graph));
+const Procedures = fetched(() => import("./owner_procedures.js").then((module) => module.Procedures));
+const Actions = fetched(() => import("./owner_actions.js").then((module) => module.Actions));
 
 const TABS = /** @type {Record<string, { name: string, title: string, show: (props: PartProps) => any }[]>} */ ({
   users: [
@@ -41,9 +54,16 @@ export default function Owners({ route, caller }) {
   const tab = tabs.find((one) => one.name === part) ?? tabs[0];
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
   return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
-    <h1><span class="text">${id}</span></h1>
+    <${Heading} kind=${kind} id=${id} />
     <${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
     <${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`;
+}
+
+/** The name of the person or agent, and the id where it is another word. @param {{ kind: string, id: string }} props */
+function Heading({ kind, id }) {
+  const names = useNames();
+  const name = kind === "users" ? names.person(id) : names.agent(id);
+  return html`<h1><span class="text">${visible(name)}</span>${name.toLowerCase() !== id.toLowerCase() && html` <code class="quiet">${visible(id)}</code>`}</h1>`;
 }
 
 function Lists() {
@@ -54,8 +74,8 @@ function Lists() {
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
-      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${user.user_id} /></a>
-        ${(user.name || user.home || user.occupation) && html`<div class="quiet small"><${Text} text=${[user.name, user.occupation, user.home].filter(Boolean).join(" · ")} long=${160} /></div>`}</li>`)}</ul>
+      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
+        ${(user.home || user.occupation) && html`<div class="quiet small"><${Text} text=${[user.occupation, user.home].filter(Boolean).join(" · ")} long=${160} /></div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"

@@ -51,7 +51,7 @@ function originOf(id) {
 
 const RECORD = /^(mem|fact)_/;
 /** What was left out is told by its id alone: the first few are looked up at once. */
-const LOOKED_UP = 4;
+const LOOKED_UP = 5;
 
 /** The turn that an entry comes from, when it is asked for or `atOnce`. @param {{ id: string, withText?: boolean, atOnce?: boolean }} props */
 function WhereFrom({ id, withText = false, atOnce = false }) {
@@ -81,8 +81,18 @@ export function Dropped({ items }) {
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
   return reasons.map((reason) => {
     const dropped = items.filter((item) => item.reason === reason);
+    const records = dropped.filter((item) => RECORD.test(item.id));
+    const first = reason === reasons[0] ? LOOKED_UP : 0;
+    const row = (/** @type {{ id: string }} */ { id }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} /></div></li>`;
     return html`<details key=${reason} open=${reason !== "score"}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
-      <ul class="list">${dropped.map((item, index) => html`<li key=${item.id}><div class="entry">${RECORD.test(item.id) ? html`<${WhereFrom} id=${item.id} withText=${true} atOnce=${reason === reasons[0] && index < LOOKED_UP} /><${RecordLink} id=${item.id} />`
-        : html`<span>${words(item.id.split(":")[0])}</span>`}</div></li>`)}</ul></details>`;
+      <ul class="list">${records.slice(0, first).map((item) => row(item, true))}</ul>
+      ${records.length > first && html`<details class="rest"><summary class="small">${first ? `${records.length - first} more records` : counted(records.length, "record")}</summary><ul class="list">${records.slice(first).map((item) => row(item, false))}</ul></details>`}
+      ${others(dropped).map(([name, count]) => html`<p class="small quiet" key=${name}>${count} of ${name}</p>`)}</details>`;
   });
+}
+
+/** What is no record of its own, by its kind: ["experience", 4]. @param {Context["dropped"]} items */
+function others(items) {
+  const names = items.filter((item) => !RECORD.test(item.id)).map((item) => words(item.id.split(":")[0]));
+  return [...new Set(names)].map((name) => /** @type {[string, number]} */ ([name, names.filter((one) => one === name).length]));
 }

@@ -1,13 +1,12 @@
-/** Sessions: conversations as a chat, with what came of each turn. */
-import { html } from "../ui.js";
+/** Sessions: conversations, and one beside the list as a chat, with what came of each turn. */
+import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
+import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { useState } from "../ui.js";
 import { RecordLink, Status, ended } from "../parts/records.js";
-import { Icon, Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
+import { useNames } from "../parts/scope.js";
+import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
 import { go, to } from "../route.js";
-
-import { Chips, Order, orderOf } from "../parts/collection.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
@@ -15,35 +14,39 @@ import { Chips, Order, orderOf } from "../parts/collection.js";
 
 const TURNS = 50;
 const RECORDS = 100;
+const STATUSES = /** @type {const} */ (["active", "ended"]);
 
 /** @type {import("../console.js").Page} */
 export default function Sessions({ route, caller }) {
-  const [id] = route.rest;
-  return id ? html`<${Conversation} key=${id} id=${id} route=${route} caller=${caller} />` : html`<${List} route=${route} />`;
+  const { params: { from, ...params }, rest: [chosen] } = route;
+  const { agent_id, user_id } = params;
+  const status = STATUSES.find((one) => one === params.status);
+  const query = { agent_id, user_id, status, order: orderOf(params), limit: 30 };
+  const sessions = usePages((cursor, signal) => ask(api.GET("/v1/sessions", { params: { query: { ...query, cursor } }, signal })), [JSON.stringify(query)], ["session", "message"]);
+  const set = (/** @type {Record<string, string>} */ given) => go(to("sessions", chosen ? [chosen] : [], { ...params, ...given }), { replace: true });
+  const body = { agent_id: "support", user_id: "ada", messages: [{ role: "user", content: "I moved to Boston." }] };
+  const filtered = Object.values(params).some(Boolean);
+  return html`<h1>Sessions</h1>
+    <form role="search" aria-label="Sessions" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any="any status" /><${Order} params=${params} set=${set} /></div>
+      <${Chips} params=${params} set=${set} names=${{ status: "Status" }} /></form>
+    <${ProblemBox} problem=${sessions.error} />
+    <div class=${chosen ? "two detail wide" : ""}>
+      <section class="box" aria-label="List of sessions" aria-busy=${sessions.loading}>
+        ${!sessions.items && sessions.loading && html`<p class="quiet" role="status">Loading…</p>`}
+        ${sessions.items?.length === 0 && html`<${Empty} title=${filtered ? "No conversation is like this. Append messages to begin one:" : "No conversation. Append messages to begin one:"}
+          curl=${curl("POST", `${BASE}/v1/sessions/chat-1/messages`, body, Boolean(key.get()))} />`}
+        <ul class="list">${sessions.items?.map((session) => html`<${Row} key=${session.session_id} session=${session} params=${params} chosen=${session.session_id === chosen} />`)}</ul>
+        <${More} of=${sessions} /></section>
+      ${chosen && html`<${Conversation} key=${chosen} id=${chosen} from=${Number(from) || 0} params=${params} caller=${caller} />`}</div>`;
 }
 
-/** @param {{ route: import("../route.js").Route }} props */
-function List({ route }) {
-  const { agent_id, user_id, status } = route.params;
-  const query = { agent_id, user_id, status: /** @type {"active" | "ended" | undefined} */ (status || undefined) };
-  const sessions = usePages(
-    (cursor, signal) => ask(api.GET("/v1/sessions", { params: { query: { ...query, order: orderOf(route.params), cursor, limit: 30 } }, signal })),
-    [agent_id, user_id, status, route.params.order], ["session", "message"],
-  );
-  const set = (/** @type {Record<string, string>} */ given) => go(to("sessions", [], { ...route.params, ...given }), { replace: true });
-  const body = { agent_id: "support", user_id: "ada", messages: [{ role: "user", content: "I moved to Boston." }] };
-  return html`<h1>Sessions</h1>
-    <div class="filters"><label>Status <select value=${status ?? ""} onChange=${(/** @type {any} */ event) => set({ status: event.target.value })}>
-        <option value="">any</option><option>active</option><option>ended</option></select></label><${Order} params=${route.params} set=${set} /></div>
-    <${Chips} params=${route.params} set=${set} names=${{ status: "Status" }} />
-    <${ProblemBox} problem=${sessions.error} />
-    ${sessions.items?.length === 0 && html`<${Empty} title="No conversation. Append messages to begin one:"
-      curl=${curl("POST", `${BASE}/v1/sessions/chat-1/messages`, body, Boolean(key.get()))} />`}
-    ${(sessions.items?.length ?? 0) > 0 && html`<section class="box" aria-label="List of sessions"><ul class="list">${sessions.items?.map((session) => html`<li key=${session.session_id}>
-      <a class="title text" href=${to("sessions", [session.session_id])}>${session.session_id}</a>
-      <span class="small quiet">${session.agent_id} with ${session.user_id} · ${counted(session.message_count, "message")} · <${Time} at=${session.last_message_at} /></span> <${Status} of=${session.status} />
-      ${session.summary && html`<div class="small"><${Text} text=${session.summary} long=${200} /></div>`}</li>`)}</ul>
-    <${More} of=${sessions} /></section>`}`;
+/** @param {{ session: Schemas["Session"], params: Record<string, string>, chosen: boolean }} props */
+function Row({ session, params, chosen }) {
+  const names = useNames();
+  return html`<li class=${chosen ? "chosen" : ""}><a class="title text" href=${to("sessions", [session.session_id], params)} aria-current=${chosen ? "true" : undefined}>${session.session_id}</a>
+    <div class="small quiet">${session.status === "active" && html`<${Status} of="active" /> `}${names.agent(session.agent_id)} with ${names.person(session.user_id)} · ${counted(session.message_count, "message")} · <${Time} at=${session.last_message_at} /></div>
+    ${session.summary && !chosen && html`<div class="small quiet"><${Text} text=${session.summary} long=${140} /></div>`}</li>`;
 }
 
 /** @param {string} session_id @param {number} from @param {AbortSignal} signal */
@@ -82,15 +85,22 @@ function bySeq(memories, facts) {
   return places;
 }
 
-/** @param {{ of: (Memory | Fact)[] | undefined }} props */
-function CameOf({ of = [] }) {
-  return html`<ul class="came">${of.map((record) => "memory_id" in record
-    ? html`<li key=${record.memory_id} class=${record.status === "active" ? "" : "gone"}><${Tag} of=${record.memory_type} />${" "}
-      ${record.status !== "active" && html` <${Status} of=${record.status} />`}
-      <a href=${to("memories", [record.memory_id])}>${record.memory_type === "message" ? "stored as a memory" : html`<${Text} text=${record.content} long=${160} />`}</a></li>`
-    : html`<li key=${record.fact_id} class=${record.status === "active" ? "" : "gone"}><${Tag} of="fact" />
-      ${record.status !== "active" && html` <${Status} of=${record.status} />`}
-      <span> <${Text} text=${statement(record)} long=${160} /></span></li>`)}</ul>`;
+/** What was made of a turn; that the turn itself is a memory is said last, since that is so of most turns.
+ * @param {{ of: (Memory | Fact)[] | undefined, name: string }} props */
+function CameOf({ of = [], name }) {
+  const isTurn = (/** @type {Memory | Fact} */ record) => "memory_id" in record && record.memory_type === "message";
+  const made = [...of].sort((one, other) => Number(isTurn(one)) - Number(isTurn(other)));
+  return html`<ul class="came">${made.map((record) => {
+    const status = record.status !== "active" && html`<${Status} of=${record.status} />`;
+    const gone = status ? "gone" : "";
+    if ("fact_id" in record) {
+      const text = html`<${Text} text=${statement(record, name)} long=${160} />`;
+      return html`<li key=${record.fact_id} class=${gone}><${Tag} of="fact" />${status}${record.user_id ? html`<a href=${to("owners", ["users", record.user_id, "facts"], { fact: record.fact_id })}>${text}</a>` : text}</li>`;
+    }
+    const href = to("memories", [record.memory_id]);
+    return isTurn(record) ? html`<li key=${record.memory_id} class=${gone}>${status}<a class="small" href=${href}>kept as a memory</a></li>`
+      : html`<li key=${record.memory_id} class=${gone}><${Tag} of=${record.memory_type} />${status}<a href=${href}><${Text} text=${record.content} long=${160} /></a></li>`;
+  })}</ul>`;
 }
 
 /** The text of a message, whatever form it came in. @param {Schemas["Message"]} message */
@@ -101,37 +111,39 @@ function said(message) {
   return [...parts, ...calls, message.result === null ? "" : JSON.stringify(message.result)].filter(Boolean).join("\n");
 }
 
-/** @param {{ id: string, route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
-function Conversation({ id, route, caller }) {
-  const from = Number(route.params.from) || 0;
+/** @param {{ id: string, from: number, params: Record<string, string>, caller: import("../api.js").Caller }} props */
+function Conversation({ id, from, params, caller }) {
   const loaded = useLoad((signal) => load(id, from, signal), [id, from], ["session", "message", "memory", "fact"]);
-  return html`<p><a class="back" href=${to("sessions")}><${Icon} of="chevron-left" /> All sessions</a></p>
-    <h1 class="text">${id}</h1>
+  return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} />
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) =>
-      html`<${Details} data=${data} from=${from} caller=${caller} again=${loaded.again} />`}</${Loaded}>`;
+      html`<${Details} data=${data} from=${from} params=${params} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;
 }
 
-/** @param {{ data: Awaited<ReturnType<typeof load>>, from: number, caller: import("../api.js").Caller, again: () => void }} props */
-function Details({ data, from, caller, again }) {
+/** @param {{ data: Awaited<ReturnType<typeof load>>, from: number, params: Record<string, string>, caller: import("../api.js").Caller, again: () => void }} props */
+function Details({ data, from, params, caller, again }) {
   const { session, messages } = data;
+  const names = useNames();
+  const person = names.person(session.user_id);
   const memories = [...new Map([...data.placed.items, ...data.learned.items].map((one) => [one.memory_id, one])).values()];
   const places = bySeq(memories, data.facts.items);
   const last = messages.items.length ? messages.items[messages.items.length - 1].seq : from;
-  return html`<p><${Status} of=${session.status} /> <span class="quiet">${session.agent_id} with <a href=${to("owners", ["users", session.user_id])}>${session.user_id}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
+  const turns = (/** @type {number | ""} */ after) => to("sessions", [session.session_id], { ...params, from: after });
+  return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${person}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box"><h2>Summary</h2>${session.summary ? html`<${Text} text=${session.summary} />`
       : html`<p class="quiet">None yet. It is written when the session ends.</p>`}</section>
-    <${Learned} data=${data} caller=${caller} again=${again} />
     <section aria-label="Conversation">
+      <div class="heads small quiet"><span>What was said</span><span>What it left behind</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
       ${messages.items.map((message) => html`<div class="turn" key=${message.seq} id=${`turn-${message.seq}`}>
         <div class=${`bubble ${message.role}`}><div class="small quiet">#${message.seq} ${message.name ?? message.role}, <${Time} at=${message.timestamp} />${message.edited_at && ", edited"}</div>
           ${message.deleted_at ? html`<i class="quiet">deleted</i>` : html`<${Text} text=${said(message)} />`}</div>
-        <${CameOf} of=${places.get(message.seq)} /></div>`)}
+        <${CameOf} of=${places.get(message.seq)} name=${person} /></div>`)}
       ${!messages.items.length && html`<p class="quiet">No messages here.</p>`}
     </section>
-    <p class="row">${from > 0 && html`<a href=${to("sessions", [session.session_id], { from: Math.max(0, from - TURNS) || "" })}>Earlier turns</a>`}
-      ${messages.next_cursor && html`<a href=${to("sessions", [session.session_id], { from: last })}>Later turns</a>`}</p>
-    ${places.has(0) && html`<section class="box"><h2>Of the whole conversation</h2><${CameOf} of=${places.get(0)} /></section>`}`;
+    <p class="row">${from > 0 && html`<a href=${turns(Math.max(0, from - TURNS) || "")}>Earlier turns</a>`}
+      ${messages.next_cursor && html`<a href=${turns(last)}>Later turns</a>`}</p>
+    ${places.has(0) && html`<section class="box"><h2>Of the whole conversation</h2><${CameOf} of=${places.get(0)} name=${person} /></section>`}
+    <${Learned} data=${data} caller=${caller} again=${again} />`;
 }
 
 /** @param {{ data: Awaited<ReturnType<typeof load>>, caller: import("../api.js").Caller, again: () => void }} props */

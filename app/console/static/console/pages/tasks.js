@@ -1,9 +1,10 @@
-/** Tasks: the plan as progress, working memory as the model sees it, checkpoints and restore. */
+/** Tasks: how far each is, and one beside the list: the plan, working memory as the model sees it, checkpoints and restore. */
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
-import { Add, Chips, Order, orderOf } from "../parts/collection.js";
+import { Add, Chips, ChosenFilter, DetailHead, Form, Order, lines, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json, Status, Value } from "../parts/records.js";
+import { useNames } from "../parts/scope.js";
 import { Icon, Text, Time, curl, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
@@ -17,8 +18,48 @@ const DONE = ["completed", "skipped"];
 
 /** @type {import("../console.js").Page} */
 export default function Tasks({ route, caller }) {
-  const [id] = route.rest;
-  return id ? html`<${One} key=${id} id=${id} caller=${caller} />` : html`<${List} route=${route} caller=${caller} />`;
+  const { params, rest: [chosen] } = route;
+  const { agent_id, user_id } = params;
+  const status = STATUSES.find((one) => one === params.status);
+  const query = { agent_id, user_id, status, order: orderOf(params), limit: 30 };
+  const tasks = usePages((cursor, signal) => ask(api.GET("/v1/tasks", { params: { query: { ...query, cursor } }, signal })), [JSON.stringify(query)], ["task"]);
+  const set = (/** @type {Record<string, string>} */ given) => go(to("tasks", chosen ? [chosen] : [], { ...params, ...given }), { replace: true });
+  const toast = useToast();
+  const add = async (/** @type {Record<string, string>} */ { plan = "", ...given }) => {
+    const steps = lines(plan).map((action) => ({ action }));
+    const made = await ask(api.POST("/v1/tasks", { body: { .../** @type {{ agent_id: string, goal: string }} */ (/** @type {unknown} */ (given)), plan: steps } }));
+    tasks.again();
+    toast({ text: "The task is added." });
+    go(to("tasks", [made.task_id]));
+  };
+  const body = { agent_id: "research", goal: "Compare vector stores", plan: [{ action: "search" }] };
+  return html`<h1>Tasks</h1>
+    <form role="search" aria-label="Tasks" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
+      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any="any status" /><${Order} params=${params} set=${set} />
+        ${may(caller, "write") && html`<${Add} title="Add a task" save=${add} fields=${[{ name: "goal", label: "Goal" }, { name: "plan", label: "Plan, a step on each line", long: true, optional: true },
+          { name: "agent_id", label: "Agent", value: agent_id }, { name: "user_id", label: "Person", value: user_id, optional: true }]} />`}</div>
+      <${Chips} params=${params} set=${set} names=${{ status: "Status" }} /></form>
+    <${ProblemBox} problem=${tasks.error} />
+    <div class=${chosen ? "two detail wide" : ""}>
+      <section class="box" aria-label="List of tasks" aria-busy=${tasks.loading}>
+        ${!tasks.items && tasks.loading && html`<p class="quiet" role="status">Loading…</p>`}
+        ${tasks.items?.length === 0 && html`<${Empty} title="No task. An agent begins one like this:" curl=${curl("POST", `${BASE}/v1/tasks`, body, Boolean(key.get()))} />`}
+        <ul class="list">${tasks.items?.map((task) => html`<${Row} key=${task.task_id} task=${task} params=${params} chosen=${task.task_id === chosen} />`)}</ul>
+        <${More} of=${tasks} /></section>
+      ${chosen && html`<${One} key=${chosen} id=${chosen} back=${to("tasks", [], params)} caller=${caller} />`}</div>`;
+}
+
+/** @param {{ task: Task, params: Record<string, string>, chosen: boolean }} props */
+function Row({ task, params, chosen }) {
+  return html`<li class=${chosen ? "chosen" : ""}><a class="title" href=${to("tasks", [task.task_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${task.goal} long=${160} /></a>
+    <div class="small quiet"><${Status} of=${task.status} /> <${Whose} task=${task} /> · <${Time} at=${task.updated_at} /></div>
+    <${Plan} task=${task} /></li>`;
+}
+
+/** The agent, and for whom. @param {{ task: Task }} props */
+function Whose({ task }) {
+  const names = useNames();
+  return html`<span>${names.agent(task.agent_id)}${task.user_id && ` for ${names.person(task.user_id)}`}</span>`;
 }
 
 /** How far a plan is. @param {{ task: Task, long?: boolean }} props */
@@ -27,37 +68,6 @@ function Plan({ task }) {
   if (!task.plan.length) return html`<p class="quiet">No plan.</p>`;
   return html`<div class="entry small"><progress max=${task.plan.length} value=${done} aria-label=${`${done} of ${task.plan.length} steps done`}></progress>
     <span>${done} of ${task.plan.length} steps</span></div>`;
-}
-
-/** @param {{ route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
-function List({ route, caller }) {
-  const { agent_id, user_id } = route.params;
-  const status = /** @type {Task["status"] | undefined} */ (route.params.status || undefined);
-  const query = { agent_id, user_id, status };
-  const tasks = usePages((cursor, signal) => ask(api.GET("/v1/tasks", { params: { query: { ...query, order: orderOf(route.params), cursor, limit: 30 } }, signal })),
-    [agent_id, user_id, status, route.params.order], ["task"]);
-  const set = (/** @type {Record<string, string>} */ given) => go(to("tasks", [], { ...route.params, ...given }), { replace: true });
-  const toast = useToast();
-  const add = async (/** @type {Record<string, string>} */ { plan = "", ...given }) => {
-    const steps = plan.split("\n").map((line) => line.trim()).filter(Boolean).map((action) => ({ action }));
-    const made = await ask(api.POST("/v1/tasks", { body: { .../** @type {{ agent_id: string, goal: string }} */ (/** @type {unknown} */ (given)), plan: steps } }));
-    toast({ text: "The task is added." });
-    go(to("tasks", [made.task_id]));
-  };
-  const body = { agent_id: "research", goal: "Compare vector stores", plan: [{ action: "search" }] };
-  return html`<h1>Tasks</h1>
-    <div class="filters"><label>Status <select value=${status ?? ""} onChange=${(/** @type {any} */ event) => set({ status: event.target.value })}>
-      <option value="">any</option>${STATUSES.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label><${Order} params=${route.params} set=${set} />
-      ${may(caller, "write") && html`<${Add} title="Add a task" save=${add} fields=${[{ name: "goal", label: "Goal" }, { name: "plan", label: "Plan, a step on each line", long: true, optional: true },
-        { name: "agent_id", label: "Agent", value: agent_id }, { name: "user_id", label: "Person", value: user_id, optional: true }]} />`}</div>
-    <${Chips} params=${route.params} set=${set} names=${{ status: "Status" }} />
-    <${ProblemBox} problem=${tasks.error} />
-    ${tasks.items?.length === 0 && html`<${Empty} title="No task. An agent begins one like this:" curl=${curl("POST", `${BASE}/v1/tasks`, body, Boolean(key.get()))} />`}
-    ${(tasks.items?.length ?? 0) > 0 && html`<section class="box" aria-label="List of tasks"><ul class="list">${tasks.items?.map((task) => html`<li key=${task.task_id}>
-      <a class="title" href=${to("tasks", [task.task_id])}><${Text} text=${task.goal} long=${160} /></a> <${Status} of=${task.status} />
-      <span class="small quiet"> ${task.agent_id}${task.user_id && ` for ${task.user_id}`} · <${Time} at=${task.updated_at} /></span>
-      <${Plan} task=${task} /></li>`)}</ul>
-    <${More} of=${tasks} /></section>`}`;
 }
 
 /** @param {string} task_id @param {AbortSignal} signal */
@@ -71,20 +81,38 @@ async function load(task_id, signal) {
   return { task, working, checkpoints };
 }
 
-/** @param {{ id: string, caller: import("../api.js").Caller }} props */
-function One({ id, caller }) {
+/** @param {{ id: string, back: string, caller: import("../api.js").Caller }} props */
+function One({ id, back, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["task", "checkpoint"]);
-  return html`<p><a class="back" href=${to("tasks")}><${Icon} of="chevron-left" /> All tasks</a></p>
+  return html`<section aria-label="Task"><${DetailHead} title=${loaded.data?.task.goal ?? "Task"} back=${back} />
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) => html`
-      <h1><${Text} text=${data.task.goal} /></h1>
-      <p><${Status} of=${data.task.status} /> <span class="quiet">${data.task.agent_id}${data.task.user_id && ` for ${data.task.user_id}`},
+      <p><${Status} of=${data.task.status} /> <span class="quiet"><${Whose} task=${data.task} />,
         version ${data.task.version}, changed <${Time} at=${data.task.updated_at} /></span>
         ${data.task.session_id && html` <a href=${to("sessions", [data.task.session_id])}>Its session</a>`}</p>
-      <div class="two"><div><${Steps} task=${data.task} caller=${caller} again=${loaded.again} />
-        <${Checkpoints} data=${data} caller=${caller} again=${loaded.again} /></div>
-      <div><section class="box"><h2>Working memory, as the model sees it</h2><p class="quiet small">${data.working.tokens} tokens; scratchpad and evidence at most ${data.task.max_tokens} each</p>
+      ${may(caller, "write") && html`<${Edit} task=${data.task} again=${loaded.again} />`}
+      <${Steps} task=${data.task} caller=${caller} again=${loaded.again} />
+      <section class="box"><h2>Working memory, as the model sees it</h2><p class="quiet small">${data.working.tokens} tokens; scratchpad and evidence at most ${data.task.max_tokens} each</p>
         <pre class="plain prompt" tabindex="0">${data.working.text}</pre>
-        <${Json} title="Context" value=${data.task.context} /><${Json} title="Metadata" value=${data.task.metadata} /></section></div></div>`}</${Loaded}>`;
+        <${Json} title="Context" value=${data.task.context} /><${Json} title="Metadata" value=${data.task.metadata} /></section>
+      <${Checkpoints} data=${data} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;
+}
+
+/** Changes the goal, the status and what is open, and offers to set them back. @param {{ task: Task, again: () => void }} props */
+function Edit({ task, again }) {
+  const [open, setOpen] = useState(false);
+  const toast = useToast();
+  const patch = async (/** @type {Schemas["TaskPatch"]} */ body) => {
+    await ask(api.PATCH("/v1/tasks/{task_id}", { params: { path: { task_id: task.task_id } }, body }));
+    again();
+  };
+  const save = async (/** @type {Record<string, string>} */ { goal, status, open_questions = "" }) => {
+    const before = { goal: task.goal, status: task.status, open_questions: task.open_questions };
+    await patch({ goal, status: /** @type {Task["status"]} */ (status), open_questions: lines(open_questions) });
+    toast({ text: "Saved.", about: task.task_id, undo: () => patch(before) });
+  };
+  if (!open) return html`<div class="actions"><button type="button" onClick=${() => setOpen(true)}><${Icon} of="pencil" /> Edit</button></div>`;
+  return html`<section class="box"><${Form} button="Save" save=${save} onClose=${() => setOpen(false)} fields=${[{ name: "goal", label: "Goal", value: task.goal }, { name: "status", label: "Status of the task", options: STATUSES, value: task.status },
+    { name: "open_questions", label: "Open questions, one on each line", value: task.open_questions.join("\n"), long: true, optional: true }]} /></section>`;
 }
 
 /** The steps of the plan; a writer may move one on. @param {{ task: Task, caller: import("../api.js").Caller, again: () => void }} props */

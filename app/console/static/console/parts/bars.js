@@ -1,5 +1,6 @@
-/** Bars of named parts: the parts of a score, the sections of a budget. */
+/** Bars of named parts: the parts of a score, the sections of a budget; and a rate on its interval. */
 import { html } from "../ui.js";
+import { percent } from "./text.js";
 
 /** @typedef {{ name: string, value: number, title?: string, tone?: number }} Part `tone`: 0 to 7, the colour. */
 
@@ -23,4 +24,22 @@ export function Bar({ parts, whole, label, digits = 3, unit = "" }) {
     <ul class="legend">${parts.map((part) => html`<li title=${part.title ?? ""}>
       <i class=${tone(part, parts)}></i>${part.name} <b>${number(part.value)}</b></li>`)}</ul>
   </div>`;
+}
+
+const Z = 1.96;
+
+/** The 95 % Wilson interval of a rate. @param {number} successes @param {number} total @returns {{ low: number, high: number }} */
+export function wilson(successes, total) {
+  if (!total) return { low: 0, high: 1 };
+  const rate = successes / total;
+  const middle = (rate + (Z * Z) / (2 * total)) / (1 + (Z * Z) / total);
+  const half = (Z / (1 + (Z * Z) / total)) * Math.sqrt((rate * (1 - rate)) / total + (Z * Z) / (4 * total * total));
+  return { low: Math.max(0, middle - half), high: Math.min(1, middle + half) };
+}
+
+/** A rate as a mark on its interval, with both in figures. @param {{ value: number, low: number, high: number }} props */
+export function Interval({ value, low, high }) {
+  return html`<div class="interval" role="img" aria-label=${`${percent(value)}, between ${percent(low)} and ${percent(high)}`}>
+      <i style=${{ left: `${low * 100}%`, width: `${(high - low) * 100}%` }}></i><b style=${{ left: `${Math.min(99, value * 100)}%` }}></b></div>
+    <span class="small">${percent(value)} <span class="quiet">(${percent(low)} – ${percent(high)})</span></span>`;
 }

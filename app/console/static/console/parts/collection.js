@@ -26,27 +26,51 @@ export function Chips({ params, set, names, switches = [] }) {
     ${given.length > 1 && html`<li><button type="button" class="plain small" onClick=${() => set(none)}>Remove all</button></li>`}</ul>`;
 }
 
-/** @typedef {{ name: string, label: string, value?: string, options?: string[], long?: boolean, optional?: boolean, hint?: string }} Field */
+/** A filter that is typed: the name of an entity, a tag. @param {{ name: string, label: string, params: Params, set: (given: Params) => void, hint?: string }} props */
+export function TypedFilter({ name, label, params, set, hint = "" }) {
+  return html`<label>${label} <input size="12" key=${params[name]} placeholder=${hint} defaultValue=${params[name] ?? ""}
+    onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value.trim() })} /></label>`;
+}
 
-/** A button that opens a form for a new record. `save` gets what was typed, without what was left empty.
- * @param {{ title: string, fields: Field[], save: (given: Record<string, string>) => Promise<unknown> }} props */
-export function Add({ title, fields, save }) {
-  const [open, setOpen] = useState(false);
+/** A filter that is chosen; `any` is the word for none. @param {{ name: string, label: string, params: Params, set: (given: Params) => void, options: readonly string[], any: string }} props */
+export function ChosenFilter({ name, label, params, set, options, any }) {
+  return html`<label>${label} <select value=${params[name] ?? ""} onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value })}>
+    <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label>`;
+}
+
+/** @typedef {{ name: string, label: string, value?: string, options?: readonly string[], long?: boolean, optional?: boolean, hint?: string }} Field */
+
+/** A form of a new record or of one that is changed. `save` gets what was typed, without what was left empty.
+ * @param {{ fields: Field[], button: string, save: (given: Record<string, string>) => Promise<unknown>, onClose: () => void }} props */
+export function Form({ fields, button, save, onClose }) {
   const run = useAction(async (/** @type {HTMLFormElement} */ form) => {
     const given = [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]).filter(([, value]) => value);
     await save(Object.fromEntries(given));
-    setOpen(false);
+    onClose();
   });
   const control = (/** @type {Field} */ field) => {
     const same = { name: field.name, required: !field.optional, maxlength: 32_000 };
     if (field.options) return html`<select name=${field.name} value=${field.value}>${field.options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select>`;
     return field.long ? html`<textarea ...${same} dir="auto" defaultValue=${field.value ?? ""}></textarea>` : html`<input ...${same} defaultValue=${field.value ?? ""} placeholder=${field.hint ?? ""} />`;
   };
-  return html`<button type="button" onClick=${() => setOpen(true)}><${Icon} of="plus" /> ${title}</button>
-    ${open && html`<${Dialog} title=${title} onClose=${() => setOpen(false)}><form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); run.start(event.target); }}>
-      ${fields.map((field) => html`<label key=${field.name}>${field.label} ${control(field)}</label>`)}<${ProblemBox} problem=${run.error} />
-      <footer><button type="button" onClick=${() => setOpen(false)}>Cancel</button><button type="submit" class="main" disabled=${run.busy}>Add</button></footer></form></${Dialog}>`}`;
+  return html`<form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); run.start(event.target); }}>
+    ${fields.map((field) => html`<label key=${field.name}>${field.label} ${control(field)}</label>`)}<${ProblemBox} problem=${run.error} />
+    <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${run.busy}>${button}</button></footer></form>`;
 }
+
+/** A button that opens a form for a new record. @param {{ title: string, fields: Field[], save: (given: Record<string, string>) => Promise<unknown> }} props */
+export function Add({ title, fields, save }) {
+  const [open, setOpen] = useState(false);
+  const close = () => setOpen(false);
+  return html`<button type="button" onClick=${() => setOpen(true)}><${Icon} of="plus" /> ${title}</button>
+    ${open && html`<${Dialog} title=${title} onClose=${close}><${Form} fields=${fields} button="Add" save=${save} onClose=${close} /></${Dialog}>`}`;
+}
+
+/** The lines of a text, without empty ones. @param {string} text */
+export const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
+/** The head of a record beside its list: what it is, and the way back. @param {{ title: string, back: string }} props */
+export const DetailHead = ({ title, back }) => html`<div class="row apart"><h2 class="text">${visible(title)}</h2><a class="back" href=${back}><${Icon} of="x" /> Close</a></div>`;
 
 /** The ids that are chosen in a list, and a function that chooses one or no more. @returns {[Set<string>, (id: string) => void, () => void]} */
 export function useChosen() {

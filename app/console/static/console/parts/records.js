@@ -1,5 +1,5 @@
 /** What pages of owned records share: links to records, operations that go on in the background. */
-import { html } from "../ui.js";
+import { html, useEffect, useRef } from "../ui.js";
 import { api, ask } from "../api.js";
 import { to } from "../route.js";
 import { Copy, Tag, Text, visible, words } from "./text.js";
@@ -26,7 +26,7 @@ export function RecordLink({ id }) {
 
 /** Where it comes from: the words that were said, or the conversation. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
 export function SourceLink({ of }) {
-  if (!of.session_id) return html`<span>${of.origin === "api" ? "told by a caller" : words(of.origin)}</span>`;
+  if (!of.session_id) return html`<span>${of.origin === "api" ? "stored directly" : words(of.origin)}</span>`;
   const from = of.message_seq ? Math.max(0, of.message_seq - 1) : undefined;
   return html`<a href=${to("sessions", [of.session_id], { from })}>${of.quote ? `“${visible(of.quote)}”` : visible(of.session_id)}</a>`;
 }
@@ -76,8 +76,13 @@ export function Json({ value, title }) {
   return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;
 }
 
-/** Links that show a part of a record each. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
+/** Links that show a part of a record each; where they are wider than the window, the current one is in view. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
 export function Tabs({ label, tabs, current }) {
-  return html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a href=${tab.href}
+  const bar = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const now = bar.current?.querySelector("[aria-current]");
+    if (bar.current && now instanceof HTMLElement) bar.current.scrollLeft = now.offsetLeft + now.offsetWidth - bar.current.clientWidth;
+  }, [current]);
+  return html`<nav class="tabs" aria-label=${label} ref=${bar}>${tabs.map((tab) => html`<a href=${tab.href}
     aria-current=${tab.name === current ? "page" : undefined}>${tab.title}</a>`)}</nav>`;
 }

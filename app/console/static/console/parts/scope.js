@@ -5,7 +5,7 @@ import { go, scopeOf, to } from "../route.js";
 import { visible } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
-/** The first hundred of each. `every`: these are all agents. `again()` loads them anew.
+/** The first hundred of each, and the person who is chosen. `every`: these are all agents. `again()` loads them anew.
  * @typedef {{ users: Schemas["ListedUser"][], agents: Schemas["Agent"][], every: boolean, loading: boolean, again: () => void }} Known */
 
 const MOST = 100;
@@ -14,21 +14,38 @@ const Owners = createContext(/** @type {Known} */ ({ users: [], agents: [], ever
 /** The people and agents to choose from. The frame loads them once for all pages. @returns {Known} */
 export const useKnown = () => useContext(Owners);
 
-/** @param {{ children: unknown }} props */
-export function KnownOwners({ children }) {
+/** @param {{ route: import("../route.js").Route, children: unknown }} props */
+export function KnownOwners({ route, children }) {
   const loaded = useLoad(async (signal) => {
     const [users, agents] = await Promise.all([
       ask(api.GET("/v1/users", { params: { query: { limit: MOST } }, signal })),
       ask(api.GET("/v1/agents", { params: { query: { limit: MOST } }, signal })),
     ]);
-    return { users: users.items, agents: agents.items, every: !agents.next_cursor };
+    return { users: users.items, agents: agents.items, every: !agents.next_cursor, everyone: !users.next_cursor };
   }, []);
-  const { users = [], agents = [], every = false } = loaded.data ?? {};
+  const { users: listed = [], agents = [], every = false, everyone = true } = loaded.data ?? {};
+  const { user_id = "" } = scopeOf(route);
+  const far = everyone || listed.some((user) => user.user_id === user_id) ? "" : user_id;
+  const chosen = useLoad(async (signal) => {
+    if (!far) return [];
+    const profile = await ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id: far } }, signal })).catch(() => undefined);
+    return [/** @type {Schemas["ListedUser"]} */ ({ version: null, created_at: null, updated_at: null, ...profile, user_id: far })];
+  }, [far]);
+  const users = far && chosen.data?.[0]?.user_id === far ? [...chosen.data, ...listed] : listed;
   return html`<${Owners.Provider} value=${{ users, agents, every, loading: loaded.loading && !loaded.data, again: loaded.again }}>${children}</${Owners.Provider}>`;
 }
 
+/** The names of people and agents, by their ids; the id where none is known: `useNames().person("mira")` is "Mira". */
+export function useNames() {
+  const known = useKnown();
+  return {
+    person: (/** @type {string} */ id) => known.users.find((user) => user.user_id === id)?.name ?? id,
+    agent: (/** @type {string} */ id) => known.agents.find((agent) => agent.agent_id === id)?.name ?? id,
+  };
+}
+
 /** What a person or agent is called: the name, or the id where there is none. @param {string} id @param {string | null | undefined} name */
-export const called = (id, name) => (name && name.toLowerCase() !== id.toLowerCase() ? `${visible(name)} (${visible(id)})` : visible(id));
+export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerCase() ? visible(name || id) : `${visible(name)} (${visible(id)})`);
 
 /** The choices of the frame. @param {{ route: import("../route.js").Route }} props */
 export function ScopeChoice({ route }) {
