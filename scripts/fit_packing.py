@@ -240,7 +240,7 @@ class Traced(Packer):
                 break
             if reason is None:
                 self.steps.append((at, item, tokens, tokens + cost))
-                tokens += cost
+            tokens += cost if reason in {None, "duplicate"} else 0  # as `Packer` counts
 
 
 def packer(asked: Asked, budget: int, stop: StopRule | None, kind: type[Packer] = Packer) -> Packer:

@@ -187,8 +187,14 @@ class Candidate:
     """Whether it tells what happened on its day, so that the same words of another day tell something else."""
     links: tuple[str, ...] = ()
     """Ids of the facts that the text states, in its order; empty if it is no fact."""
+    states: tuple[str, ...] = ()
+    """The sentences that it is compared by; empty: those of its text. A chain has those of its facts."""
+    part: "Callable[[int, int], Candidate] | None" = field(default=None, compare=False)
+    """Makes the part of a chain from one of its facts up to another one, which stands where the prompt has the rest."""
     compared: bool = False
     """Whether it is compared by sentence with others, in a section that is not."""
+    recalls: bool = False
+    """Whether it stands for what was last talked about, which a query does not need that is answered."""
     plain: str | None = None
     """The text without what was added to it, such as marks; None: the text itself."""
 
@@ -223,10 +229,10 @@ def sentences_said(text: str) -> frozenset[int]:
 
 
 def compared_sentences(item: Candidate) -> frozenset[int]:
-    """Returns what is compared of a candidate: the sentences of its text, which are those of the day for an event, and
-    those of the speaker if another one than the user said them."""
+    """Returns what is compared of a candidate: the sentences of its text or of each of its facts, which are those of
+    the day for an event, and those of the speaker if another one than the user said them."""
     by = None if item.said is None or item.said.by == USER else item.said.by
-    found = sentences_said(item.unmarked)
+    found = frozenset[int]().union(*map(sentences_said, item.states or (item.unmarked,)))
     if item.dated or by is not None:
         return frozenset(hash((one, item.day if item.dated else "", by)) for one in found)
     return found
@@ -312,8 +318,8 @@ class ContextSource:
 
     `share`: maximum part of the budget, for a section that is always there; None: its items compete by worth.
     `default_limit`: maximum items. `newest_first`: `gather` returns the newest item first, and the text reverses them.
-    `latest_first`: the text shows the items by `place`, the latest first; `oldest_first`: the other way round. Others
-    stand as `packing.ordered` has them.
+    `latest_first`: the text shows the items by `place`, the latest first; `oldest_first`: the other way round; those
+    under headings stand behind the others. Others stand as `packing.ordered` has them.
     `turns`: the items are conversation turns, which become messages of their own if the format has messages.
     """
 

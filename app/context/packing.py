@@ -30,7 +30,7 @@ from typing import Any
 
 import orjson
 
-from app.context.candidates import Candidate, Heading, compared_sentences
+from app.context.candidates import Candidate, Heading, compared_sentences, sentences_said
 from app.core import prompt_text
 from app.core.prompt_text import (
     CONTEXT,
@@ -42,6 +42,7 @@ from app.core.prompt_text import (
     escape_json,
     escape_strings,
 )
+from app.storage.text import content_hash
 
 ALWAYS = Fraction(3, 5)
 """Share of the budget for all sections that are always there."""
@@ -183,8 +184,8 @@ class Packer:
         items = [item for _, item in ordered]
         is_enough = None if self._stop is None else self._stop(items)
         tokens, is_begun = 0, False
-        for at, (name, item) in enumerate(ordered):
-            state = self._states[name]
+        for at, (name, whole) in enumerate(ordered):
+            state, item = self._states[name], self._unsaid(whole)
             cost = state.cost(item)
             if is_enough is not None and (is_begun or at == 0) and is_enough(at, tokens, cost):
                 self._enough = items[at:]
@@ -192,6 +193,8 @@ class Packer:
             reason = self._take(state, item, None)
             if reason == "budget":
                 return
+            if item is not whole:
+                state.reasons.setdefault(whole.id, "duplicate")
             is_begun |= reason is None
             tokens += cost if reason in {None, "duplicate"} else 0
 
@@ -250,12 +253,34 @@ class Packer:
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _repeats(self, state: _State, item: Candidate) -> bool:
-        """Returns whether the prompt has each sentence of a competing item, said on its day or later. What was said
-        again later is no repetition: beside "I live in Bergen" of June, "I live in Oslo" of July is not that of May."""
-        if state.section.always or not (state.section.compared or item.compared):
+        """Returns whether the prompt has each sentence of an item, said on its day or later. What was said again later
+        is no repetition: beside "I live in Bergen" of June, "I live in Oslo" of July is not that of May.
+
+        Of items that are always there, only lines of earlier sessions and interactions are left out for it."""
+        if state.section.always and not (item.recalls or item.compared):
             return False
-        last, said = self._last_said, self._sentences(item)
-        return bool(said) and all(one in last and last[one] >= item.day for one in said)
+        if not (state.section.compared or item.compared):
+            return False
+        return self._stands(self._sentences(item), item.day)
+
+    def _is_said(self, sentence: str, day: str) -> bool:
+        """Returns whether the prompt has a sentence, or an entry that says the same, such as "name: Ada"."""
+        return f"text:{content_hash(sentence)}" in self._said or self._stands(sentences_said(sentence), day)
+
+    def _stands(self, said: frozenset[int], day: str) -> bool:
+        """Returns whether the prompt has each of these sentences, said on this day or later."""
+        last = self._last_said
+        return bool(said) and all(one in last and last[one] >= day for one in said)
+
+    def _unsaid(self, item: Candidate) -> Candidate:
+        """Returns the item; of a chain, of which the prompt has the first or the last facts, what is left of it: beside
+        "Emil attends Fernhill Primary" of a memory, "Fernhill Primary opens at 08:20"."""
+        if item.part is None:
+            return item
+        new = [at for at, each in enumerate(item.states) if not self._is_said(each, item.day)]
+        if not new or (new[0] == 0 and new[-1] == len(item.states) - 1):
+            return item
+        return item.part(new[0], new[-1] + 1)
 
     def _dropped(self) -> Iterator[tuple[Candidate, str]]:
         """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""

@@ -13,14 +13,14 @@ from typing import Any
 
 from app.context import packing
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.expectation import LEAST_DOCUMENTS, stop_rule
+from app.context.expectation import LEAST_DOCUMENTS, Asked, asks, stop_rule
 from app.context.marking import MARKED, mark, mark_doubts, values_of
 from app.context.packing import PackedPrompt, Packer, Price, Section, StopRule, TokenBound
 from app.context.packing_weights import packing_weights_for
 from app.context.schemas import ContextRequest, Intent
 from app.context.sources import SOURCES
 from app.context.sources.frozen import CHANGING, NEWER, RULES, began
-from app.context.sources.session import WINDOW_SOURCE
+from app.context.sources.session import WINDOW_SOURCE, told_by_lines, without_lines
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
 from app.core.tracing import span
@@ -29,6 +29,7 @@ from app.errors import NotFound, RecalldError, Unavailable
 from app.facts.replaced import ReplacedValue
 from app.memories.models import AGENTS
 from app.resources import Resources
+from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.schema import Doc
 from app.storage.search import Scope
@@ -223,6 +224,7 @@ class ContextService:
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         characters = sum(len(item.text) for one in gathered for item in one.items)
         unsure = self._unsure(gathered, best)
+        self._choose_lines(body, gathered, unsure)
         with span("context packing", {"recalld.context.budget": budget, "recalld.context.intent": intent}) as opened:
             if frozen is None:
                 parts = await off_loop(characters, self._pack, body, gathered, budget, intent, unsure)
@@ -339,6 +341,22 @@ class ContextService:
         scores = [best[one.source.section] for one in searched]
         return max(scores, default=1.0) < self._resources.tuning.unsure_below
 
+    def _choose_lines(self, body: ContextRequest, gathered: Sequence[Gathered], unsure: bool) -> None:
+        """Leaves out the lines of the last sessions if the query asks for something that is found."""
+        chosen = told_by_lines if unsure or not self._asks(body, gathered) else without_lines
+        for one in gathered:
+            if any(item.recalls for item in one.items):
+                one.items = chosen(one.items)
+
+    def _asks(self, body: ContextRequest, gathered: Sequence[Gathered]) -> bool:
+        """Returns whether the query asks for anything, as far as anybody knows."""
+        weights = packing_weights_for(self._resources.embedder.name)
+        evidence = _evidence(gathered)
+        if weights is None or not evidence:
+            return True
+        scores = [item.score or 0.0 for one in gathered if one.source.share is None for item in one.items]
+        return asks(Asked(body.query, evidence, scores, _is_dated(gathered)), weights)
+
     # --- Packing ------------------------------------------------------------------------------------------------------
 
     def _pack(
@@ -362,11 +380,11 @@ class ContextService:
         if body.fill:
             return None
         weights = packing_weights_for(self._resources.embedder.name)
-        evidence = [each for one in gathered for each in one.request.evidence]
+        evidence = _evidence(gathered)
         if weights is None or sum(one.count for one in evidence) < LEAST_DOCUMENTS:
             return None
-        dated = any(one.request.interval is not None for one in gathered)
-        return partial(stop_rule, body.query, evidence, weights, dated=dated, told=_told_share(gathered, told))
+        told_share = _told_share(gathered, told)
+        return partial(stop_rule, body.query, evidence, weights, dated=_is_dated(gathered), told=told_share)
 
     def _floor(self, body: ContextRequest) -> float:
         return MIN_SCORE if body.min_score is None else body.min_score
@@ -527,6 +545,16 @@ def _rendered(body: ContextRequest, packed: PackedPrompt, gathered: Sequence[Gat
     return Rendered(packing.block(texts, before), [item for name in apart for item in chosen[name]], sections)
 
 
+def _evidence(gathered: Sequence[Gathered]) -> list[QueryEvidence]:
+    """Returns what each searched collection has of the query."""
+    return [each for one in gathered for each in one.request.evidence]
+
+
+def _is_dated(gathered: Sequence[Gathered]) -> bool:
+    """Returns whether the query names a time."""
+    return any(one.request.interval is not None for one in gathered)
+
+
 def _told_share(gathered: Sequence[Gathered], told: Sequence[Candidate]) -> float:
     """Returns which part of the scores of all competing items those have that are told already."""
     said = frozenset[str]().union(*(item.same for item in told))
@@ -555,9 +583,9 @@ def _as_read(source: ContextSource, items: Sequence[Candidate]) -> list[Candidat
     if source.newest_first:
         return list(items)[::-1]
     if source.latest_first:
-        return sorted(items, key=lambda item: item.place, reverse=True)
+        return sorted(items, key=lambda item: (item.heading is None, item.place), reverse=True)
     if source.oldest_first:
-        return sorted(items, key=lambda item: (item.place, item.id))
+        return sorted(items, key=lambda item: (item.heading is not None, item.place, item.id))
     return packing.ordered(items)
 
 

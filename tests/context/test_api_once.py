@@ -6,11 +6,12 @@ import httpx
 import pytest
 
 from app.context.candidates import Candidate, sentences_said
-from app.context.sources.searched import newest_of_equal
+from app.context.packing import Packer, Section
+from app.context.sources.searched import fact_item, newest_of_equal
 from app.facts.outdated import Utterance
 from app.storage.text import content_hash
 from tests.support.context import ask, dropped, entries, items, texts
-from tests.support.memories import PAIR, remember
+from tests.support.memories import PAIR, Json, remember
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +94,41 @@ def test_of_equal_texts_the_newest_has_the_best_score_and_place() -> None:
     found = [a_memory("a", 1, LIVES, 0.9), a_memory("b", 3, "Another sentence.", 0.5), a_memory("c", 2, LIVES, 0.1)]
     ordered = newest_of_equal(found)
     assert [(one.id, one.score) for one in ordered] == [("c", 0.9), ("b", 0.5), ("a", 0.1)]
+
+
+def a_fact(subject: str, predicate: str, value: str) -> Json:
+    keys = {"fact_id": f"{subject}-{value}", "subject_key": subject.lower(), "object_key": value.lower()}
+    times = dict.fromkeys(("valid_from", "valid_until", "supersedes", "known_from"))
+    return {"subject": subject, "predicate": predicate, "object": value, "object_type": "entity", **keys, **times}
+
+
+CHAIN = [a_fact("Emil", "attends", "Fernhill Primary"), a_fact("Fernhill Primary", "opens_at", "08:20")]
+FIRST, LAST = "Emil attends Fernhill Primary", "Fernhill Primary opens at 08:20"
+
+
+@pytest.mark.parametrize(
+    ("memory", "score", "shown"),
+    [
+        (FIRST, 0.9, [FIRST, LAST]),
+        (LAST, 0.9, [LAST, FIRST]),
+        (FIRST, 0.1, [f"{FIRST} → opens at 08:20"]),
+        (LAST, 0.1, [f"{FIRST} → opens at 08:20"]),
+    ],
+)
+def test_of_a_chain_and_a_memory_that_says_a_link_the_later_one_adds_what_is_new(
+    memory: str, score: float, shown: list[str]
+) -> None:
+    found = [a_memory("m", 1, f"{memory}.", score), fact_item(CHAIN, 0.5)]
+    section = Section("facts", found, lambda item: 10, lambda item: 0, 0, 10, compared=True)
+    packed = Packer([section], 1000, 0, 0.0).pack(lambda item: 10)
+    assert [item.text.rstrip(".") for item in packed.chosen["facts"]] == shown
+    assert {item.id for item, _ in packed.dropped}.isdisjoint(item.id for item in packed.chosen["facts"])
+    assert all(reason == "duplicate" for _, reason in packed.dropped)
+
+
+def test_of_a_chain_no_fact_stands_that_the_profile_has() -> None:
+    name = Candidate("profile:school", "profile", "school: Fernhill", same=frozenset({f"text:{content_hash(FIRST)}"}))
+    profile = Section("profile", [name], lambda item: 10, lambda item: 0, 0, 10, always=True, compared=True)
+    facts = Section("facts", [fact_item(CHAIN, 0.5)], lambda item: 10, lambda item: 0, 0, 10, compared=True)
+    packed = Packer([profile, facts], 1000, 0, 0.0).pack(lambda item: 10)
+    assert [item.text for item in packed.chosen["facts"]] == [LAST]

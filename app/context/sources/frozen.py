@@ -12,8 +12,18 @@ from datetime import datetime
 from typing import TypeAlias
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.sources.last_lines import LINES, last_lines
 from app.context.sources.searched import FACTS_SOURCE, fact_item
-from app.context.sources.session import CONSIDERED_SUMMARIES, SUMMARY, is_told, said_last, session_of, told_summary
+from app.context.sources.session import (
+    CONSIDERED_SUMMARIES,
+    LAST_TOLD,
+    SUMMARY,
+    is_told,
+    last_ended,
+    said_last,
+    session_of,
+    told_summary,
+)
 from app.context.sources.standing import (
     EXPERIENCE,
     INSTRUCTIONS,
@@ -122,8 +132,8 @@ def _lesson_item(name: str, text: str, learned_at: str) -> Candidate:
 
 
 async def gather_summaries(request: SourceRequest) -> list[Candidate]:
-    """Returns summaries of other sessions of this agent and user that had ended by the request's time, the newest
-    first."""
+    """Returns what other sessions of this agent and user came to that had ended by the request's time, the newest
+    first: their summaries, and at a session's start the lines of the last ones that have none."""
     body, now = request.body, rfc3339(request.now)
     if body.user_id is None:
         return []
@@ -132,7 +142,8 @@ async def gather_summaries(request: SourceRequest) -> list[Candidate]:
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     of_pair = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), Eq("status", "ended"), unexpired(now))
     found = await sessions.find(both(of_pair, other, known), limit=CONSIDERED_SUMMARIES)
-    ids = [doc["summary_id"] for doc in found if doc.get("summary_id") and _by_then(doc["ended_at"], body.known_at)]
+    ended = [doc for doc in found if _by_then(doc["ended_at"], body.known_at)]
+    ids = [doc["summary_id"] for doc in ended if doc.get("summary_id")]
     memories = await MemoryRepository(request.resources.store, request.scope).get_many(ids)
     told = [
         doc
@@ -141,8 +152,14 @@ async def gather_summaries(request: SourceRequest) -> list[Candidate]:
         and is_told(doc, now, body.min_trust)
         and _by_then(doc["created_at"], body.known_at)
     ]
-    told.sort(key=lambda doc: (said_last(doc), doc["memory_id"]), reverse=True)
-    return [_summary(doc) for doc in told]
+    told = sorted(told, key=lambda doc: (said_last(doc), doc["memory_id"]), reverse=True)[:MOST_SUMMARIES]
+    summaries = [(said_last(doc), [_summary(doc)]) for doc in told]
+    summarised = {doc["memory_id"] for doc in told}
+    untold = [doc for doc in ended if doc.get("summary_id") not in summarised]
+    lines = await last_lines(request, last_ended(untold, now)[:LAST_TOLD]) if body.session_id is not None else {}
+    by_time = [*summaries, *((doc["last_message_at"], lines.get(doc["session_id"], [])) for doc in untold)]
+    by_time.sort(key=lambda one: one[0] or "", reverse=True)
+    return [item for _, items in by_time for item in items]
 
 
 def _by_then(at: str | None, known_at: str | None) -> bool:
@@ -161,7 +178,7 @@ RULES = _source(INSTRUCTIONS, gather_rules, MOST_INSTRUCTIONS, 0.25)
 PROFILE_THEN = _source(PROFILE, gather_profile, PROFILE.default_limit, 0.12)
 FACTS_THEN = _source(FACTS_SOURCE, gather_facts, MOST_FACTS, 0.12)
 EXPERIENCE_THEN = _source(EXPERIENCE, gather_experience, MOST_LESSONS, 0.08)
-SUMMARIES = _source(SUMMARY, gather_summaries, MOST_SUMMARIES, 0.1)
+SUMMARIES = _source(SUMMARY, gather_summaries, MOST_SUMMARIES + LINES * LAST_TOLD, 0.1)
 CHANGING = (PROFILE_THEN, FACTS_THEN, EXPERIENCE_THEN, SUMMARIES)
 """Sources whose present state is compared with the frozen one. Rules are read as they are now."""
 

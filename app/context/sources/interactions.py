@@ -18,6 +18,9 @@ from app.storage.text import content_hash
 MOST = 0.4
 """The score of an interaction that has all words of the query: that of a lesson, which is ranked by words, too."""
 
+INTERACTION = "interaction"
+"""Type of a candidate."""
+
 
 async def interactions(request: SourceRequest) -> list[Candidate]:
     """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
@@ -46,7 +49,7 @@ def _item(interaction: Doc) -> Candidate:
     said = Utterance(at, USER)
     prefix = f"{at[:10]} interaction: "
     name = content_hash(f"{at} {text}")
-    return Candidate(f"interaction:{name}", "interaction", text, None, prefix, place=(at, 0), said=said, compared=True)
+    return Candidate(f"interaction:{name}", INTERACTION, text, None, prefix, place=(at, 0), said=said, compared=True)
 
 
 async def matching_interactions(request: SourceRequest) -> list[Candidate]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from app.actions.schemas import ACTIONS
 from app.api.lookup import retriever_of
@@ -24,7 +24,7 @@ from app.core.language import words
 from app.core.work import in_parts
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
-from app.facts.keys import USER, key_of
+from app.facts.keys import USER, key_of, sentence
 from app.facts.outdated import Utterance
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
@@ -177,7 +177,7 @@ def visible(request: SourceRequest) -> Narrowing:
     the tags and metadata that it asks for."""
     body = request.body
     search_request = SearchRequest(
-        query=body.query,
+        query=body.query or "?",  # the filter does not depend on it
         agent_id=body.agent_id,
         user_id=body.user_id,
         min_trust=body.min_trust,
@@ -302,7 +302,13 @@ def fact_item(facts: Sequence[Doc], score: float | None) -> Candidate:
     text = as_line(facts, [""] * len(facts)) if any(spans) else shown
     same = frozenset({f"text:{content_hash(text)}"})
     links = tuple(fact["fact_id"] for fact in facts)
-    return Candidate(links[-1], "fact", shown, score, same=same, plain=text, links=links)
+    states = tuple(map(sentence, facts))
+    part = partial(_part, tuple(facts), score) if len(facts) > 1 else None
+    return Candidate(links[-1], "fact", shown, score, same=same, plain=text, links=links, states=states, part=part)
+
+
+def _part(facts: Sequence[Doc], score: float | None, first: int, end: int) -> Candidate:
+    return fact_item(facts[first:end], score)
 
 
 def _span(fact: Doc) -> str:

@@ -7,7 +7,8 @@ from functools import partial
 import orjson
 
 from app.context.candidates import Candidate, ContextSource, SourceRequest
-from app.context.sources.interactions import interactions
+from app.context.sources.interactions import INTERACTION, interactions
+from app.context.sources.last_lines import LINES, last_lines, placed
 from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.served_text import strip_served
@@ -92,17 +93,18 @@ CONSIDERED_SUMMARIES = 20
 
 
 async def gather_summary(request: SourceRequest) -> list[Candidate]:
-    """Returns the session's own summary. If it has just begun, returns the summaries of the last sessions and the last
-    interactions, newest first."""
+    """Returns the session's own summary. If it has just begun, returns what the last sessions came to, by their
+    summaries or their own lines, and the last interactions, newest first."""
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is not None and session["message_count"] >= LAST_SESSIONS:
         return await _so_far(request, session)
     bounds = request.body.sections.get("summary")
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
-    told = (await _last_times(request, sessions))[:most]
+    told = await _last_times(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        last = [item for item in await interactions(request) if not any(_tells(one, item) for one in told)]
+        summaries = without_lines(told)
+        last = [item for item in await interactions(request) if not any(_tells(one, item) for one in summaries)]
         told += last[:most]
     return sorted(told, key=lambda item: item.place, reverse=True)
 
@@ -110,6 +112,18 @@ async def gather_summary(request: SourceRequest) -> list[Candidate]:
 def _tells(summary: Candidate, interaction: Candidate) -> bool:
     """Returns whether an interaction is the beginning of a summary, as the end of a session records it."""
     return " ".join(summary.unmarked.split()).startswith(interaction.unmarked)
+
+
+def without_lines(items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns what tells the last sessions without their lines: a query that is answered does not need them."""
+    return [item for item in items if not item.recalls]
+
+
+def told_by_lines(items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns what tells the last sessions. The lines of one stand for the interaction that its end recorded, with the
+    time of its last message."""
+    ended = {item.place[0] for item in items if item.recalls}
+    return [item for item in items if item.type != INTERACTION or item.place[0] not in ended]
 
 
 async def session_of(request: SourceRequest, sessions: SessionRepository) -> Doc | None:
@@ -145,8 +159,9 @@ def _turns(request: SourceRequest) -> int:
     return usual if bounds is None or bounds.limit is None else bounds.limit
 
 
-async def _last_times(request: SourceRequest, sessions: SessionRepository) -> list[Candidate]:
-    """Returns summaries of the last other sessions of this agent and user, newest first.
+async def _last_times(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
+    """Returns what the last other sessions of this agent and user came to: `most` of them, the latest first, each by
+    its summary, or by its lines if it has ended without one.
 
     Sessions with other agents are outside of what this agent may see of the user.
     """
@@ -160,8 +175,33 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository) -> li
     summaries = await memories.get_many([doc["summary_id"] for doc in found if doc.get("summary_id")])
     told = [doc for doc in summaries.values() if not doc["content"].startswith(EXTRACT)]
     visible = [doc for doc in told if is_told(doc, now, body.min_trust)]
-    visible.sort(key=said_last, reverse=True)
-    return [told_summary(doc) for doc in visible]
+    by_time: list[tuple[str, list[Candidate]]] = [(said_last(doc), [told_summary(doc)]) for doc in visible]
+    summarised = {doc["memory_id"] for doc in visible}
+    untold = [session for session in found if session.get("summary_id") not in summarised]
+    by_time += await _lines(request, untold, now, most)
+    by_time.sort(key=lambda one: one[0], reverse=True)
+    return [item for _, items in by_time[:most] for item in items]
+
+
+async def _lines(
+    request: SourceRequest, untold: Sequence[Doc], now: str, most: int
+) -> list[tuple[str, list[Candidate]]]:
+    """Returns the lines of the last `most` sessions that have ended, each with the time of its last message. Without a
+    session of its own, nobody knows whether a conversation begins."""
+    if request.body.session_id is None:
+        return []
+    ended = last_ended(untold, now)[:most]
+    lines = await last_lines(request, ended)
+    return [(str(doc["last_message_at"]), placed(lines, doc)) for doc in ended if doc["session_id"] in lines]
+
+
+def last_ended(sessions: Sequence[Doc], until: str) -> list[Doc]:
+    """Returns the sessions that have ended after messages, all up to that time, the latest first."""
+    ended = [
+        doc for doc in sessions if doc["status"] == "ended" and doc["last_message_at"] and doc["memorize"] != "none"
+    ]
+    by_then = [doc for doc in ended if doc["last_message_at"] <= until]
+    return sorted(by_then, key=lambda doc: (doc["last_message_at"], doc["session_id"]), reverse=True)
 
 
 def told_summary(memory: Doc) -> Candidate:
@@ -192,7 +232,7 @@ def _summary_item(text: str, memory: Doc | None, prefix: str) -> Candidate:
     return Candidate(memory_id, "summary", text, None, prefix, frozenset(same), memory_id=memory_id, said=said)
 
 
-SUMMARY = ContextSource("summary", "Summary", gather_summary, default_limit=2 * LAST_TOLD, share=0.1)
+SUMMARY = ContextSource("summary", "Summary", gather_summary, (LINES + 1) * LAST_TOLD, share=0.1, latest_first=True)
 
 
 SPARE_MESSAGES = 3

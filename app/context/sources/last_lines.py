@@ -1,0 +1,87 @@
+"""What sessions that have ended came to where nobody wrote a summary: the lines that say most of what was talked about.
+
+A line is the memory of a message, so what was forgotten, replaced or is not trusted enough is none, and a prompt that
+shows it does not repeat it. The lines of a session are statements of the user, those first whose vectors are nearest to
+the mean of all that the user said in it: beside "The van's in for its MOT on Friday" and "The MOT comes to 54 pounds",
+"Ta" stands for nothing. Questions follow where there are too few statements. It is the same choice each time, whatever
+the query, so a prompt that a model caches may hold it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from app.context.candidates import Candidate, SourceRequest, passage
+from app.context.sources.searched import memory_item, visible
+from app.memories.models import MEMORIES
+from app.storage.schema import Doc, Eq, In, Range, both
+from app.storage.search import Columns, Floats, SearchQuery
+from app.storage.text import IS_QUESTION, SAID_BY_USER
+
+LINES = 3
+"""Lines of a session. On 22 lives that nothing was fitted on, three of the nearest to the mean hold .53 of the
+statements that later questions needed, three others .48; those that hold more are longer by as much."""
+
+LONGEST_LINE = 40
+"""Maximum tokens of a line; of a longer message its beginning is shown."""
+
+
+async def last_lines(request: SourceRequest, sessions: Sequence[Doc]) -> dict[str, list[Candidate]]:
+    """Returns the lines of each session that has some, by its id: the best first. Only what was known at the request's
+    `known_at` is looked at."""
+    body, scope, resources = request.body, request.scope, request.resources
+    pairs = scope.pairs(body.agent_id, body.user_id, include_shared=False)
+    if not sessions or not pairs:
+        return {}
+    where, keep = visible(request)
+    known = None if body.known_at is None else Range("created_at", le=body.known_at)
+    named = In("source.session_id", tuple(session["session_id"] for session in sessions))
+    where = both(where, named, Eq("memory_type", "message"), known)
+    none = np.empty(0, np.uint32)
+    model = resources.embedder.name
+    columns = await resources.store.search(
+        MEMORIES, SearchQuery(scope.tenant, pairs, where, None, model, none, vectors=True)
+    )
+    rows = columns.rows[_best(columns)]
+    found = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
+    docs = [one.doc for one in found if one is not None and scope.sees(one.doc)]
+    lines: dict[str, list[Candidate]] = {}
+    for doc in docs if keep is None else filter(keep, docs):
+        lines.setdefault(doc["source"]["session_id"], []).append(_line(doc))
+    return lines
+
+
+def _best(columns: Columns) -> list[int]:
+    """Returns the places of the lines in the columns, the best of each session first."""
+    of_user = np.flatnonzero(columns.matched & (columns.flags & SAID_BY_USER != 0) & (columns.session >= 0))
+    best: list[int] = []
+    for session in dict.fromkeys(columns.session[of_user].tolist()):
+        said = of_user[columns.session[of_user] == session]
+        nearness = _nearness(columns, said)
+        asks = (columns.flags[said] & IS_QUESTION) != 0
+        order = np.lexsort((columns.rows[said], columns.time[said], -nearness, asks))
+        best += said[order[:LINES]].tolist()
+    return best
+
+
+def _nearness(columns: Columns, said: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+    """Returns the cosine of each of these documents with their mean; 0 without a vector."""
+    if columns.vectors is None:
+        return np.zeros(len(said), np.float32)
+    vectors = columns.vectors[said].astype(np.float32)
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
+    return np.asarray(units @ units.mean(axis=0), np.float32)
+
+
+def _line(memory: Doc) -> Candidate:
+    """Returns a line under the day on which it was said."""
+    item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None)
+    assert item.heading is not None
+    return replace(item, heading=replace(item.heading, conversation=False), recalls=True)
+
+
+def placed(lines: Mapping[str, Sequence[Candidate]], session: Doc) -> list[Candidate]:
+    """Returns the lines of a session where the latest session is shown first, and each in the order of its talk."""
+    last = str(session["last_message_at"])
+    return [replace(line, place=(last, -line.place[1])) for line in lines.get(session["session_id"], ())]
