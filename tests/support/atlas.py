@@ -570,11 +570,15 @@ class Atlas(Deployment):
 
     def settle(self) -> None:
         """Returns when the indexes are built and hold all that is stored."""
-        with self._reading, self._lock:  # what is being read now may be older than what is stored, and came after this
-            for (database, name), mirror in self._mirrors.items():
-                for index in mirror.indexes.values():
-                    index.built_at, index.answering = 0, index.latest
-                mirror.images, mirror.changed = [(0.0, self._image(database, name, mirror))], False
+        with self._reading:  # what is being read now may be older than what is stored, and came after this
+            with self._lock:
+                mirrors = dict(self._mirrors)
+            for (database, name), mirror in mirrors.items():
+                image = self._image(database, name, mirror)  # minutes for 200,000 documents: others may ask meanwhile
+                with self._lock:
+                    for index in mirror.indexes.values():
+                        index.built_at, index.answering = 0, index.latest
+                    mirror.images, mirror.changed = [(0.0, image)], False
 
     def drop_search_index(self, database: str, collection: str, name: str) -> None:
         """As somebody may do in Atlas' own interface."""
