@@ -52,6 +52,7 @@ class FirstHits:
     newness: float = 0.0
     statement: float = 0.0
     renewed: float = 0.0
+    replaced: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +253,7 @@ TAUGHT = ModelWeights(
         ),
         foreign=Foreign(vector_scaled=0.2, text_scaled=3.04, repeats=6.35),
         first_turns=FirstHits(gap=-0.52, cosine=10.01, newness=0.95, statement=0.88, renewed=-1.0),
-        first_plain=FirstHits(renewed=-1.8),
+        first_plain=FirstHits(replaced=-1.8),
         when=4.97,
         echo_cosine=0.68,
     ),

@@ -17,7 +17,7 @@ from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_
 from tests.support.columns import NOBODY, NOW, columns_of, scopes
 
 NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHits(newness=1.0, statement=2.0))
-RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHits(renewed=-1.0))
+RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHits(replaced=-1.0))
 
 
 def conversation(n: int, by_assistant: int | None) -> Columns:
