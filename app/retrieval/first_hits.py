@@ -34,8 +34,7 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
 
     `gap`: log-odds behind the best one, 0 to −`FAR`. `statement`: 1 for what a person states, 0 for a question and for
     what an assistant says. `newness`: of a statement 0 if it is the oldest of the hits, 1 if the newest; 0 for others,
-    for an answer is no newer than what it rests on. `renewed` and
-    `replaced`: see `_renewed`.
+    for an answer is no newer than what it rests on. `renewed` and `replaced`: see `_renewed`.
     """
     times = np.unique(columns.time[first])
     newness = times.searchsorted(columns.time[first]) / max(len(times) - 1, 1)
