@@ -8,7 +8,7 @@ odds to be the answer (conditional logit, McFadden 1974). `calibration.py` conve
 evaluation and discarded features: docs/concepts/retrieval.md. `explained` says what a hit's score is made of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from types import EllipsisType
@@ -100,7 +100,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     # what is planned was said before its time, so that only a time that has passed can be missed
     missable = interval is not None and interval[1] <= now_ms
     elsewhen = at_another_time(columns, parts["when"]) if missable else None
-    order = with_first_ordered(columns, odds, _sorted(columns, odds, among, first), weights.first, parts)
+    order = with_first_ordered(columns, query, odds, _sorted(columns, odds, among, first), weights, parts)
     score = probabilities(columns, query, odds, known, _on_plain(columns), calibration, among, elsewhen)
     return Ranked(order, score, parts, known, lasting)
 
@@ -178,21 +178,43 @@ def log_odds(
 
 
 def with_first_ordered(
-    columns: Columns, odds: Floats, order: Ints, weights: FirstHits, parts: dict[str, Floats]
+    columns: Columns, query: QueryText, odds: Floats, order: Ints, weights: Weights, parts: dict[str, Floats]
 ) -> Ints:
-    """Returns `order` with the first hits ordered among themselves (`first_hits.py`).
+    """Returns `order` with the first hits ordered among themselves (`first_hits.py`), turns and plain memories apart.
 
     Adds what each of them gains to `odds` and to `parts`.
     """
     start = order[: 2 * FIRST]
-    first = start[says_something(parts, start) & ~plain_memories(columns)[start]][:FIRST]
-    found = None if weights == NO_ORDER or len(first) < 2 else properties(columns, odds, first)
-    if found is None:
+    gained = np.zeros(len(odds), np.float32)
+    for first, fitted in first_hits(columns, start, weights, parts):
+        gained[first] = gains(properties(columns, odds, first, past=asks_for_past(query, parts)), fitted)
+    if not gained.any():
         return order
-    parts["first"] = np.zeros(len(odds), np.float32)
-    parts["first"][first] = gains(found, weights)
-    odds += parts["first"]
+    parts["first"] = gained
+    odds += gained
     return np.concatenate((start[(-odds[start]).argsort(kind="stable")], order[len(start) :]))
+
+
+def asks_for_past(query: QueryText, parts: Mapping[str, Floats]) -> bool:
+    """Returns whether the query names a time or asks for the earliest."""
+    return "when" in parts or query.order == "earliest"
+
+
+def first_hits(
+    columns: Columns, start: Ints, weights: Weights, parts: Mapping[str, Floats]
+) -> Iterator[tuple[Ints, FirstHits]]:
+    """Yields the hits of one kind that are ordered among themselves, two at least, with the weights of their order.
+
+    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted."
+    """
+    with_assistant = assistants(columns)[start].any()
+    start = start[says_something(parts, start)]
+    plain = plain_memories(columns)[start]
+    turns, others = start[~plain][:FIRST], start[plain][:FIRST]
+    if len(turns) > 1 and weights.first_turns != NO_ORDER and with_assistant:
+        yield turns, weights.first_turns
+    if len(others) > 1 and weights.first_plain != NO_ORDER:
+        yield others, weights.first_plain
 
 
 def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:

@@ -19,6 +19,7 @@ from app.metrics import SEARCH_SECONDS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
+from app.retrieval.polarity import towards_what_is_denied
 from app.retrieval.query_analysis import QueryText, analysed, corrected, read_by, settle, with_names
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
 from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, different_matches, explained, rank, top
@@ -246,19 +247,23 @@ class Retriever:
         return facts, await self._names.groups(self._scope, wanted.pairs, wanted.known_at)
 
     async def _vector(self, wanted: RetrievalQuery, query: QueryText) -> Vectors | None:
-        """Returns the query's vector, or None if the search can do without.
+        """Returns the query's vector, or None if the search can do without. That of a hybrid search lies nearer to what
+        is denied if the query is negated; where cosines are asked for, they are the query's own.
 
         Raises EmbeddingUnavailable if it cannot.
         """
         if wanted.mode == "text" and not wanted.by_cosine:
             return None
-        if wanted.mode != "hybrid" or wanted.by_cosine or wanted.min_score > 0:
+        if wanted.mode != "hybrid" or wanted.by_cosine:
             return await self._embedder.embed_query(query.stripped)
         try:
-            async with asyncio.timeout(wanted.vector_seconds):
-                return await self._embedder.embed_query(query.stripped)
+            async with asyncio.timeout(None if wanted.min_score > 0 else wanted.vector_seconds):
+                vector = await self._embedder.embed_query(query.stripped)
         except (EmbeddingUnavailable, TimeoutError):
+            if wanted.min_score > 0:
+                raise
             return None
+        return towards_what_is_denied(vector, self._embedder.name)
 
     async def _columns(
         self,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.retrieval.features import base_score, bm25, features, scaled_text
+from app.retrieval.polarity import towards_what_is_denied
 from app.retrieval.query_analysis import QueryText, analyse, read_by, settle
 from app.retrieval.time_expressions import names_no_subject, read_interval
 from app.storage.search import Columns, Floats
@@ -173,7 +174,8 @@ def _case(  # noqa: PLR0913 (a case's parts)
     if interval is None or not interval.empty:
         query = replace(query, subject=not names_no_subject(question.query, interval.words if interval else ""))
     n = len(known_items)
-    nearest = np.maximum.reduceat(scope.vectors @ embed.queries([query.stripped])[0], scope.first)[:n]
+    wanted = towards_what_is_denied(embed.queries([query.stripped])[0], embed.model)
+    nearest = np.maximum.reduceat(scope.vectors @ wanted, scope.first)[:n]
     hits = np.zeros((len(query.terms), n), np.float32)
     for row, term in enumerate(query.terms.tolist()):
         for at, count in scope.postings.get(term, ()):
@@ -208,7 +210,9 @@ def _known(columns: Columns, n: int) -> Columns:
 
 def as_plain(world: World) -> World:
     """Without sessions: what the user says there as plain memories, in a talk of two named people what both say."""
-    kept = [replace(item, session=None) for item in world.items if item.role == "user" or item.name is not None]
+    kept = [
+        replace(item, session=None) if item.role == "user" or item.name is not None else None for item in world.items
+    ]
     return _with(world, kept, every=2)
 
 
@@ -235,11 +239,17 @@ def small(world: World) -> Iterator[World]:
         )
 
 
-def _with(world: World, items: Sequence[Item], every: int) -> World:
-    contents = {item.content for item in items}
+def _with(world: World, items: Sequence[Item | None], every: int) -> World:
+    """`items`: what becomes of each item of the world; None: it is left out."""
+    kept = tuple(item for item in items if item is not None)
+    contents = {item.content for item in kept}
     questions = tuple(
-        replace(question, after=len(items), evidence=tuple(text for text in question.evidence if text in contents))
+        replace(
+            question,
+            after=sum(item is not None for item in items[: question.after]),
+            evidence=tuple(text for text in question.evidence if text in contents),
+        )
         for question in world.questions[::every]
         if not question.evidence or not contents.isdisjoint(question.evidence)
     )
-    return replace(world, items=tuple(items), questions=questions)
+    return replace(world, items=kept, questions=questions)

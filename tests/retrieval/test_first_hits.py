@@ -1,4 +1,5 @@
-"""The order of the first hits: newer before older, a statement before a question and before what an assistant said."""
+"""The order of the first hits: newer before older, a statement before a question and before what an assistant said, and
+what replaces another before it."""
 
 from dataclasses import replace
 
@@ -8,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, gains, properties
-from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHits
+from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHits, Weights
+from app.retrieval.query_analysis import QueryText
 from app.retrieval.ranking import rank, with_first_ordered
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, scopes
 
-NEWER = FirstHits(newness=1.0, statement=2.0)
+NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHits(newness=1.0, statement=2.0))
+RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHits(replaced=-1.0))
 
 
 def conversation(n: int, by_assistant: int | None) -> Columns:
@@ -29,28 +32,69 @@ def conversation(n: int, by_assistant: int | None) -> Columns:
     )
 
 
+def notes(*hits: list[int]) -> Columns:
+    """Plain memories, oldest first, that have these terms of the query as often as said."""
+    terms = np.array(hits, np.float32).T
+    columns = replace(columns_of(len(hits)), time=np.arange(len(hits)) * 1_000)
+    return replace(columns, hits=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
+
+
+def ordered(columns: Columns, odds: list[float], weights: Weights, query: QueryText = NOBODY) -> list[int]:
+    of_each = np.array(odds, np.float32)
+    return with_first_ordered(columns, query, of_each, (-of_each).argsort(kind="stable"), weights, {}).tolist()
+
+
+def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
+    columns = notes([1, 1], [1, 1], [0, 1])
+    assert ordered(columns, [0.5, 0.0, -3.0], RENEWED) == [1, 0, 2]
+
+
+def test_a_later_memory_with_fewer_words_of_the_query_does_not_come_first() -> None:
+    assert ordered(notes([1, 1], [0, 1]), [0.9, 0.0], RENEWED) == [0, 1]
+
+
+def test_a_later_memory_that_is_far_behind_renews_nothing() -> None:
+    columns = notes([1], [1])
+    assert properties(columns, np.array([4.0, 0.0], np.float32), np.arange(2), past=False)[-1].tolist() == [0, 0]
+
+
+def test_a_query_for_the_earliest_or_for_a_time_keeps_the_order() -> None:
+    columns, odds = notes([1], [1]), np.array([0.5, 0.0], np.float32)
+    assert ordered(columns, [0.5, 0.0], RENEWED, replace(NOBODY, order="earliest")) == [0, 1]
+    named = {"when": np.ones(2, np.float32)}
+    assert with_first_ordered(columns, NOBODY, odds, np.arange(2), RENEWED, named).tolist() == [0, 1]
+
+
+def test_what_another_one_says_or_asks_later_renews_nothing() -> None:
+    columns, odds = conversation(3, by_assistant=1), np.zeros(3, np.float32)
+    columns.flags[2] |= IS_QUESTION
+    columns = replace(columns, hits=np.ones((1, 3), np.float32), df=np.array([3], np.float32))
+    assert properties(columns, odds, np.arange(3), past=False)[-1].tolist() == [0, 0, 0]
+
+
 def test_of_equal_turns_the_newest_statement_is_first_and_the_assistants_last() -> None:
     columns, odds, parts = conversation(4, by_assistant=3), np.zeros(4, np.float32), dict[str, Floats]()
     columns.flags[2] |= IS_QUESTION
-    order = with_first_ordered(columns, odds, np.arange(4), NEWER, parts)
-    assert order.tolist() == [1, 0, 3, 2]
+    order = with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, parts)
+    assert order.tolist() == [1, 0, 2, 3]
     assert parts["first"].tolist() == odds.tolist()
     assert odds[0] == 0
 
 
-@pytest.mark.parametrize("weights", [NO_ORDER, NEWER])
-def test_without_an_assistant_the_order_stays(weights: FirstHits) -> None:
+@pytest.mark.parametrize("first", [NO_ORDER, FirstHits(newness=1.0, statement=2.0)])
+def test_without_an_assistant_the_order_stays(first: FirstHits) -> None:
     columns, odds, parts = conversation(4, by_assistant=None), np.zeros(4, np.float32), dict[str, Floats]()
-    assert with_first_ordered(columns, odds, np.arange(4), weights, parts).tolist() == [0, 1, 2, 3]
+    weights = replace(DEFAULT_WEIGHTS, first_turns=first)
+    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), weights, parts).tolist() == [0, 1, 2, 3]
     assert not parts
     assert not odds.any()
 
 
-def test_plain_memories_keep_their_log_odds() -> None:
+def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:
     columns, odds = conversation(4, by_assistant=3), np.zeros(4, np.float32)
     columns.session[1] = -1
     parts = dict[str, Floats]()
-    with_first_ordered(columns, odds, np.arange(4), NEWER, parts)
+    with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, parts)
     assert parts["first"][1] == odds[1] == 0
     assert odds[2] > odds[0] > odds[3]
 
@@ -61,14 +105,13 @@ def test_plain_memories_keep_their_log_odds() -> None:
 )
 def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     columns = conversation(n, by_assistant=0)
-    found = properties(columns, -np.arange(n).astype(np.float32), np.arange(n))
-    assert found is not None
+    found = properties(columns, -np.arange(n).astype(np.float32), np.arange(n), past=False)
     assert found.shape == (len(PROPERTIES), n)
     assert gains(found, FirstHits(*weights))[0] == 0
 
 
 @given(scopes())
 def test_a_ranking_with_it_is_sorted_by_its_score(columns: Columns) -> None:
-    ranked = rank(columns, NOBODY, "hybrid", NOW, replace(DEFAULT_WEIGHTS, first=NEWER))
+    ranked = rank(columns, NOBODY, "hybrid", NOW, replace(NEWER, first_plain=RENEWED.first_plain))
     assert (np.diff(ranked.score[ranked.order]) <= 0).all()
     assert sorted(ranked.order.tolist()) == np.flatnonzero(columns.matched).tolist()
