@@ -42,7 +42,8 @@ def differences(model: Model, pairs: Sequence[Sequence[str]], things: Sequence[s
 def direction(of_languages: Sequence[Floats]) -> NDArray[np.float32]:
     """Returns the mean of all differences, of unit length."""
     mean = np.concatenate([found.reshape(-1, found.shape[-1]) for found in of_languages]).mean(axis=0)
-    return (mean / np.linalg.norm(mean)).astype(np.float32)
+    found: NDArray[np.float32] = (mean / np.linalg.norm(mean)).astype(np.float32)
+    return found
 
 
 def judged(language: str, found: dict[str, Floats]) -> Row:

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -232,7 +233,7 @@ def of_first_hits(
             continue
         odds, parts = compared(case, by_fold[case.fold])
         order = np.argsort(-odds, kind="stable")[: 2 * FIRST]
-        only = {**dict.fromkeys(ORDERED_BY, NO_ORDER), kind: wanted}
+        only: dict[str, Any] = {**dict.fromkeys(ORDERED_BY, NO_ORDER), kind: wanted}
         ordered = replace(by_fold[case.fold], **only)
         for first, _ in first_hits(case.columns, order, ordered, parts):
             right = case.evidence[first]
@@ -270,7 +271,7 @@ def compared(case: Case, weights: Weights) -> tuple[Floats, dict[str, Floats]]:
 
 def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without: int | None = None) -> Weights:
     """Returns the weights with those of the order of the first hits."""
-    found = {
+    found: dict[str, Any] = {
         kind: FirstHits(**dict(zip(ORDERED_BY[kind], (round(value, 2) for value in each.fit(without)), strict=True)))
         for kind, each in fitted.items()
     }

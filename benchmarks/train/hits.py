@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 
 from app.retrieval.first_hits import FIRST, PROPERTIES, properties
 from app.retrieval.model_weights import ModelWeights, weights_for
-from app.retrieval.ranking import says_something
+from app.retrieval.ranking import asks_for_past, says_something
 from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import World, load
@@ -51,9 +51,9 @@ def _asked(case: Case, world: World, fitted: ModelWeights) -> Asked:
     order = order[says_something(parts, order)]
     once = np.sort(np.unique(case.columns.content[order], return_index=True)[1])
     first = order[once][:FIRST]
-    known = properties(case.columns, before, first) if len(first) else None
-    if known is None:
-        known = np.zeros((len(PROPERTIES), len(first)), np.float32)
+    known = np.zeros((len(PROPERTIES), 0), np.float32)
+    if len(first):
+        known = properties(case.columns, before, first, past=asks_for_past(case.query, parts))
     return {
         "set": case.group,
         "life": world.name,

@@ -41,7 +41,10 @@ def notes(*hits: list[int]) -> Columns:
 
 def ordered(columns: Columns, odds: list[float], weights: Weights, query: QueryText = NOBODY) -> list[int]:
     of_each = np.array(odds, np.float32)
-    return with_first_ordered(columns, query, of_each, (-of_each).argsort(kind="stable"), weights, {}).tolist()
+    order: list[int] = with_first_ordered(
+        columns, query, of_each, (-of_each).argsort(kind="stable"), weights, {}
+    ).tolist()
+    return order
 
 
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
