@@ -1,5 +1,6 @@
 """The frame of the console and its first page: key, verbs, theme, keyboard, and what an empty store says."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -131,6 +132,31 @@ def test_a_phone_opens_the_whole_menu(visitor: Visitor) -> None:
     pages.get_by_role("link", name="Tasks").click()
     page.get_by_role("heading", name="Tasks", exact=True).wait_for()
     expect(pages).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("address", "ready"),
+    [("owners/users/mira/data", "Erase"), ("operations/settings", "RECALLD_STORE"), ("components", "States of a page")],
+)
+def test_a_phone_shows_the_whole_of_the_current_tab(visitor: Visitor, address: str, ready: str) -> None:
+    visit = visitor(viewport=PHONE)
+    bar = visit.open(address, ready).locator(".tabs")
+    expect(bar).to_have_class(re.compile("before"))  # the edge says that there is more
+    bounds = "node => [node.getBoundingClientRect().left, node.getBoundingClientRect().right]"
+    (left, right), (begin, end) = (node.evaluate(bounds) for node in (bar, bar.locator("[aria-current]")))
+    assert left <= begin + 1
+    assert end <= right + 1
+    visit.check()
+
+
+def test_nothing_covers_a_command_on_a_phone(visitor: Visitor) -> None:
+    page = visitor(viewport=PHONE).open("components", "States of a page")
+    code = page.locator(".empty .code")
+    text, button = (code.locator(one).bounding_box() for one in ("pre", "button"))
+    assert text
+    assert button
+    assert text["y"] + text["height"] <= button["y"]
+    assert code.locator("pre").evaluate("pre => pre.scrollWidth <= pre.clientWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
