@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.console.conftest import Visit, Visitor
 from tests.support.server import Server, serving
@@ -37,6 +37,25 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     expect(page.locator(".box", has_text="Latency").get_by_role("row").nth(1)).to_be_visible()
     page.get_by_text("Numbers").first.click()
     expect(page.get_by_role("region", name="Numbers of Records created").get_by_role("row")).to_have_count(31)
+    visit.check()
+
+
+def test_what_it_costs_is_said(visit: Visit) -> None:
+    page = visit.open("overview", "nothing is paid for")
+    visit.check()
+
+    def with_a_model(route: Route) -> None:
+        found = route.fetch().json()
+        set_to = {"RECALLD_LLM_BASE_URL": "set", "RECALLD_LLM_MODEL": "small-1", "RECALLD_LLM_TOKENS_PER_DAY": "20000"}
+        for one in found["items"]:
+            one["value"] = set_to.get(one["name"], one["value"])
+        route.fulfill(json=found)
+
+    page.route("**/v1/settings", with_a_model)
+    page.route("**/metrics", lambda route: route.fulfill(body="recalld_llm_tokens_total 1234.0\n"))
+    cost = visit.open("overview", "small-1").get_by_role("region", name="Cost")
+    expect(cost).to_contain_text("small-1: 1,234 tokens since the service started.")
+    expect(cost).to_contain_text("At most 20,000 tokens of a tenant on one day.")
     visit.check()
 
 

@@ -50,7 +50,10 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     moved.get_by_role("link", name="“I moved to Bergedorf”").click()
     page.get_by_role("heading", name="mira-has-moved").wait_for()
     page = visit.open("owners/users/jonas", "What is uncertain")
-    expect(page.get_by_role("region", name="What is uncertain")).to_contain_text("jonas works as pilot")
+    claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
+    expect(claims).to_contain_text(["jonas works as pilot", "jonas works as carpenter"])
+    expect(claims.nth(0)).to_contain_text("trust 0.20")
+    expect(page.get_by_text("It contradicts what has more trust: 0.20 against 1.00.")).to_be_visible()
     expect(page.get_by_role("region", name="What holds now")).to_contain_text("jonas works as carpenter")
     visit.check()
 
