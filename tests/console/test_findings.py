@@ -30,23 +30,24 @@ def told(server: Server, user: str, predicate: str, *values: str) -> list[str]:
 
 def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> None:
     told(server, "nina", "lives_in", "Rome", "Oslo")
-    page = visit.open("findings?user_id=nina", "Look now")  # a scheduled reflection may have looked before
+    page = visit.open("findings?user_id=nina", "Look for findings")  # a scheduled reflection may have looked before
     visit.check()
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Look for findings").click()
     finding = page.get_by_role("region", name="contradiction: They give different values (home).")
     expect(finding.get_by_text("The user lives in Rome")).to_be_visible()
     expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
     evidence = finding.locator("ul > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
     expect(evidence.nth(0)).to_contain_text("trust 1.00")
-    expect(evidence.nth(0).get_by_text("replaced")).to_be_visible()
-    expect(evidence.nth(1).get_by_text("kept")).to_be_visible()
+    expect(evidence.nth(0).get_by_text("would be replaced")).to_be_visible()
+    expect(evidence.nth(1).get_by_text("would stay", exact=True)).to_be_visible()
     visit.check()
     finding.get_by_role("button", name="Accept").click()
     page.get_by_text("Accepted.").wait_for()
     expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
     assert server.client.get("/v1/users/nina/profile").json()["home"] == "Oslo"
     page.get_by_role("combobox", name="Status").select_option("accepted")
+    expect(page.get_by_role("region", name="contradiction").get_by_text("replaced", exact=True)).to_be_visible()
     page.get_by_role("region", name="contradiction").get_by_role("button", name="Undo").click()
     page.get_by_text("Undone.").wait_for()
     page.get_by_role("combobox", name="Status").select_option("open")
@@ -55,16 +56,34 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     visit.check()
 
 
+def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit, server: Server) -> None:
+    told(server, "lena", "lives_in", "Porto", "Lyon")
+    server.client.post("/v1/reflect", json={"user_id": "lena"})
+    page = visit.open("findings?user_id=lena&status=any", "They give different values (home).")
+    expect(page.get_by_role("list", name="Filters")).to_have_count(0)  # "any" leaves nothing out
+    page = visit.open("owners", "lena")
+    row = page.locator("main .list > li", has=page.get_by_role("link", name="lena", exact=True))
+    expect(row).to_contain_text("Porto contradicted")
+    visit.check()
+    row.get_by_role("link", name="lena", exact=True).click()
+    page.get_by_role("region", name="What holds now").wait_for()
+    for name in ("Who", "What holds now"):
+        expect(page.get_by_role("region", name=name).get_by_role("link", name="contradicted").first).to_be_visible()
+    visit.check()
+    page.get_by_role("region", name="Who").get_by_role("link", name="contradicted").click()
+    page.get_by_text("They give different values (home).").wait_for()
+
+
 def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> None:
     told(server, "otto", "works_as", "cook", "baker")
     page = visit.open("findings?user_id=otto", "Nothing waits to be settled here")
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Look for findings").click()
     page.get_by_role("button", name="Dismiss").click()
     dialog = page.get_by_role("dialog")
     visit.check()
     dialog.get_by_role("button", name="Dismiss").click()
     page.get_by_text("Dismissed.").wait_for()
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Look for findings").click()
     expect(page.get_by_role("status").get_by_text("succeeded")).to_be_visible()
     (finding,) = server.client.get("/v1/findings", params={"user_id": "otto", "status": "any"}).json()["items"]
     assert finding["status"] == "dismissed"
@@ -76,7 +95,7 @@ def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Serv
     page = visit.open(f"memories/{said}", "Findings of the same agent and user")
     page.get_by_role("link", name="Findings of the same agent and user").click()
     expect(page.get_by_label("Person")).to_have_value("pia")
-    page.get_by_role("button", name="Look now").click()
+    page.get_by_role("button", name="Look for findings").click()
     expect(page.get_by_role("button", name="Accept")).to_have_count(1)
     page.get_by_role("combobox", name="Kind").select_option("insight")
     expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
@@ -96,7 +115,7 @@ def test_a_reading_key_sees_no_button(visitor: Visitor, story_with_key: tuple[Se
     visit.page.keyboard.press("Enter")
     visit.page.get_by_role("link", name="Findings").click()
     expect(visit.page.get_by_role("heading", name="Findings")).to_be_visible()
-    expect(visit.page.get_by_role("button", name="Look now")).to_have_count(0)
+    expect(visit.page.get_by_role("button", name="Look for findings")).to_have_count(0)
 
 
 def test_a_narrow_dark_page(visitor: Visitor, server: Server) -> None:

@@ -29,6 +29,37 @@ def test_a_dry_run_of_decay_shows_histograms_before_and_after(visit: Visit, serv
     visit.check()
 
 
+def test_a_phone_shows_every_column_of_the_jobs(visitor: Visitor) -> None:
+    visit = visitor(viewport={"width": 390, "height": 800})
+    page = visit.open("operations", "Dry run")
+    jobs = page.get_by_role("region", name="Jobs")
+    decay = jobs.get_by_role("row", name="decay")
+    for said in ("every hour", "Dry run", "Run"):
+        box = decay.get_by_text(said, exact=True).bounding_box()
+        assert box
+        assert box["x"] + box["width"] <= 390
+    assert decay.locator("td").evaluate_all("cells => cells.map(cell => cell.dataset.head)") == [
+        "Schedule",
+        "Last run",
+        "Next run",
+        "Run now",
+    ]
+    assert jobs.evaluate("box => box.scrollWidth <= box.clientWidth")
+    visit.check()
+
+
+def test_a_job_that_found_no_work_says_that_it_waits(visit: Visit) -> None:
+    looked = "2026-01-01T12:00:00Z"
+    jobs = [
+        {"name": name, "schedule": schedule, "last_run": looked, "next_run": looked, "outcome": "succeeded"}
+        for name, schedule in (("embed_pending", "every 5 s"), ("yearly", "every 31557600000 s"))
+    ]
+    visit.page.route("**/v1/jobs", lambda route: route.fulfill(json={"items": jobs, "next_cursor": None}))
+    page = visit.open("operations", "Dry run")
+    expect(page.get_by_role("row", name="embed pending")).to_contain_text("waits for work")
+    expect(page.get_by_role("row", name="yearly")).not_to_contain_text("waits for work")
+
+
 def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
     undoable = next(one for one in server.client.get("/v1/operations?limit=50").json()["items"] if one["can_undo"])
     page = visit.open("operations", "Dry run")

@@ -1,9 +1,10 @@
 """The frame of the console and its first page: key, verbs, theme, keyboard, and what an empty store says."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.console.conftest import Visit, Visitor
 from tests.support.server import Server, serving
@@ -36,6 +37,25 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     expect(page.locator(".box", has_text="Latency").get_by_role("row").nth(1)).to_be_visible()
     page.get_by_text("Numbers").first.click()
     expect(page.get_by_role("region", name="Numbers of Records created").get_by_role("row")).to_have_count(31)
+    visit.check()
+
+
+def test_what_it_costs_is_said(visit: Visit) -> None:
+    page = visit.open("overview", "nothing is paid for")
+    visit.check()
+
+    def with_a_model(route: Route) -> None:
+        found = route.fetch().json()
+        set_to = {"RECALLD_LLM_BASE_URL": "set", "RECALLD_LLM_MODEL": "small-1", "RECALLD_LLM_TOKENS_PER_DAY": "20000"}
+        for one in found["items"]:
+            one["value"] = set_to.get(one["name"], one["value"])
+        route.fulfill(json=found)
+
+    page.route("**/v1/settings", with_a_model)
+    page.route("**/metrics", lambda route: route.fulfill(body="recalld_llm_tokens_total 1234.0\n"))
+    cost = visit.open("overview", "small-1").get_by_role("region", name="Cost")
+    expect(cost).to_contain_text("small-1: 1,234 tokens since the service started.")
+    expect(cost).to_contain_text("At most 20,000 tokens of a tenant on one day.")
     visit.check()
 
 
@@ -131,6 +151,31 @@ def test_a_phone_opens_the_whole_menu(visitor: Visitor) -> None:
     pages.get_by_role("link", name="Tasks").click()
     page.get_by_role("heading", name="Tasks", exact=True).wait_for()
     expect(pages).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("address", "ready"),
+    [("owners/users/mira/data", "Erase"), ("operations/settings", "RECALLD_STORE"), ("components", "States of a page")],
+)
+def test_a_phone_shows_the_whole_of_the_current_tab(visitor: Visitor, address: str, ready: str) -> None:
+    visit = visitor(viewport=PHONE)
+    bar = visit.open(address, ready).locator(".tabs")
+    expect(bar).to_have_class(re.compile("before"))  # the edge says that there is more
+    bounds = "node => [node.getBoundingClientRect().left, node.getBoundingClientRect().right]"
+    (left, right), (begin, end) = (node.evaluate(bounds) for node in (bar, bar.locator("[aria-current]")))
+    assert left <= begin + 1
+    assert end <= right + 1
+    visit.check()
+
+
+def test_nothing_covers_a_command_on_a_phone(visitor: Visitor) -> None:
+    page = visitor(viewport=PHONE).open("components", "States of a page")
+    code = page.locator(".empty .code")
+    text, button = (code.locator(one).bounding_box() for one in ("pre", "button"))
+    assert text
+    assert button
+    assert text["y"] + text["height"] <= button["y"]
+    assert code.locator("pre").evaluate("pre => pre.scrollWidth <= pre.clientWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

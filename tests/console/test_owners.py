@@ -50,9 +50,43 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     moved.get_by_role("link", name="“I moved to Bergedorf”").click()
     page.get_by_role("heading", name="mira-has-moved").wait_for()
     page = visit.open("owners/users/jonas", "What is uncertain")
-    expect(page.get_by_role("region", name="What is uncertain")).to_contain_text("jonas works as pilot")
+    claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
+    expect(claims).to_contain_text(["jonas works as pilot", "jonas works as carpenter"])
+    expect(claims.nth(0)).to_contain_text("trust 0.20")
+    expect(page.get_by_text("It contradicts what has more trust: 0.20 against 1.00.")).to_be_visible()
     expect(page.get_by_role("region", name="What holds now")).to_contain_text("jonas works as carpenter")
     visit.check()
+
+
+def test_what_ended_is_marked_and_below_what_took_its_place(visit: Visit, server: Server) -> None:
+    told = {"user_id": "rosa", "subject": "@user", "predicate": "lives_in", "cardinality": "one"}
+    for value, since in (("Turin", _date(20)), ("Genoa", _date(90))):  # the earlier home is told last
+        answer = server.client.post("/v1/facts", json={**told, "object": value, "valid_from": f"{since}T00:00:00Z"})
+        assert answer.status_code == 201
+    page = visit.open("owners/users/rosa/facts", "rosa lives in")
+    rows = page.get_by_role("region", name="List of facts").get_by_role("listitem")
+    expect(rows).to_contain_text(["rosa lives in Turin", "rosa lives in Genoa"])
+    expect(rows.nth(1)).to_contain_text("ended")
+    expect(rows.nth(0)).not_to_contain_text("ended")
+    visit.check()
+    page.get_by_role("combobox", name="Sort").select_option("asc")
+    expect(rows).to_contain_text(["rosa lives in Genoa", "rosa lives in Turin"])
+    page = visit.open(f"owners/users/rosa/facts?as_of={_date(40)}", "rosa lives in")  # it was true then
+    expect(rows).to_contain_text(["rosa lives in Genoa"])
+    expect(rows).not_to_contain_text(["ended"])
+
+
+def test_the_axis_begins_at_the_bars_and_no_label_is_cut(visit: Visit) -> None:
+    page = visit.open("owners/users/mira/facts", "Mira lives in")
+    timeline = page.get_by_role("region", name="Timeline")
+    axis = timeline.locator(".axis .first").bounding_box()
+    bar = timeline.get_by_role("link", name="rim brakes").bounding_box()
+    assert axis
+    assert bar
+    assert axis["x"] == pytest.approx(bar["x"], abs=1)
+    expect(timeline.locator(".axis")).to_contain_text(re.compile("[A-Z][a-z]{2} 20"))  # "Nov 2026"
+    cut = "links => links.filter(link => link.firstChild.scrollWidth > link.firstChild.clientWidth).length"
+    assert timeline.locator(".spans a").evaluate_all(cut) == 0
 
 
 def test_facts_as_of_a_time(visit: Visit) -> None:

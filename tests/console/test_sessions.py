@@ -51,7 +51,7 @@ def test_a_conversation_stands_beside_the_list_and_on_a_phone_alone(visitor: Vis
     page = phone.open("sessions/short-0?user_id=sam", "No messages here.")
     expect(page.get_by_role("region", name="List of sessions")).to_be_hidden()
     phone.check()
-    page.get_by_role("region", name="Session", exact=True).get_by_role("link", name="Close").click()
+    page.get_by_role("region", name="Session", exact=True).get_by_role("link", name="All sessions").click()
     expect(page.get_by_role("link", name="short-30")).to_be_visible()
 
 

@@ -2,6 +2,7 @@
 import { api, ask, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Confirm, Dialog, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Table } from "../parts/table.js";
 import { Code, Tag, Text, Time } from "../parts/text.js";
 import { go, to } from "../route.js";
 
@@ -60,12 +61,11 @@ export function Keys() {
     <${ProblemBox} problem=${keys.error ?? rotate.error} />
     ${keys.items?.length === 0 && html`<${Empty} title="There are no keys.">
       <p>Without one the service answers this machine only. From the first key on, every request needs one: make an admin key first.</p></${Empty}>`}
-    ${(keys.items?.length ?? 0) > 0 && html`<div class="scroll" tabindex="0" role="region" aria-label="Keys"><table>
-      <thead><tr><th>Name</th><th>Verbs</th><th>Bound to</th><th>State</th><th>Made</th><th>Actions</th></tr></thead>
-      <tbody>${keys.items?.map((key) => html`<tr key=${key.id}><th><${Text} text=${key.name} /><div class="quiet small">${key.id}</div></th><td>${key.verbs.join(", ")}</td>
-        <td>${[...key.agents, ...key.users].join(", ") || "nothing"}</td><td><${Tag} of=${state(key)} tone=${state(key) === "valid" ? "good" : "bad"} /></td><td><${Time} at=${key.created_at} /></td>
-        <td>${state(key) === "valid" && html`<button type="button" class="small" aria-label=${`Rotate ${key.name}`} onClick=${() => rotate.start(key.id)}>Rotate</button>
-          <button type="button" class="small danger" aria-label=${`Revoke ${key.name}`} onClick=${() => setOpen(key.id)}>Revoke</button>`}</td></tr>`)}</tbody></table></div>`}
+    ${(keys.items?.length ?? 0) > 0 && html`<${Table} label="Keys" heads=${["Name", "Verbs", "Bound to", "State", "Made", "Actions"]} rows=${keys.items?.map((key) => ({ key: key.id, cells: [
+      html`<${Text} text=${key.name} /><div class="quiet small">${key.id}</div>`, key.verbs.join(", "), [...key.agents, ...key.users].join(", ") || "nothing",
+      html`<${Tag} of=${state(key)} tone=${state(key) === "valid" ? "good" : "bad"} />`, html`<${Time} at=${key.created_at} />`,
+      state(key) === "valid" && html`<button type="button" class="small" aria-label=${`Rotate ${key.name}`} onClick=${() => rotate.start(key.id)}>Rotate</button>
+        <button type="button" class="small danger" aria-label=${`Revoke ${key.name}`} onClick=${() => setOpen(key.id)}>Revoke</button>`] })) ?? []} />`}
     <${More} of=${keys} />
     ${open === "new" && html`<${NewKey} first=${keys.items?.length === 0} onClose=${() => setOpen("")} onMade=${(/** @type {Schemas["CreatedKey"]} */ key) => { setMade(key); keys.again(); }} />`}
     ${open && open !== "new" && html`<${Confirm} title="Revoke this key?" button="Revoke" action=${revoke} onClose=${() => setOpen("")}>

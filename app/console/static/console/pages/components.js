@@ -4,15 +4,18 @@ import { Problem } from "../api.js";
 import { Bar } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
 import { Add, Chips, Order } from "../parts/collection.js";
+import { Dispute } from "../parts/doubts.js";
 import { Confirm, Empty, ProblemBox, useToast } from "../parts/feedback.js";
 import { RecordLink, Status, Tabs, Value } from "../parts/records.js";
 import { Scores, Strength } from "../parts/scores.js";
+import { Table } from "../parts/table.js";
 import { Code, Icon, Tag, Text, Time, curl } from "../parts/text.js";
 import { to } from "../route.js";
 
 const STATUSES = ["active", "superseded", "archived", "disputed", "pending", "in_progress", "completed", "failed"];
 const ICONS = ["archive", "archive-restore", "check", "chevron-left", "circle-question-mark", "copy", "gauge", "lightbulb", "list-checks", "log-out", "menu", "messages-square",
   "notebook-text", "pencil", "pin", "pin-off", "plus", "search", "server-cog", "text-quote", "trash-2", "users", "x"];
+const TABS = ["What is known", "Profile", "Facts", "Procedures", "Chosen", "Export and erase"];
 const DAY = 86_400;
 const FIRST = Date.UTC(2026, 0, 1) / 1000;
 const LONG = "A text that is longer than its column, so that one sees where it breaks. ".repeat(12);
@@ -43,8 +46,9 @@ export default function Components() {
     </div><div>
       <section class="box"><h2>Rows</h2><ul class="list"><li><a class="title" href=${here}>At rest</a><div class="small quiet">second line</div></li>
           <li class="chosen"><a class="title" href=${here} aria-current="true">Chosen</a><div class="small quiet">second line</div></li><li>Without a link</li></ul></section>
-      <section class="box"><h2>Table</h2><table><thead><tr><th>Name</th><th class="number">Figure</th></tr></thead><tbody><tr><td>first</td><td class="number">1,024</td></tr><tr><td>second</td><td class="number">7</td></tr></tbody></table></section>
-      <section class="box"><h2>Tabs</h2><${Tabs} label="Example" current="one" tabs=${[{ name: "one", title: "Chosen", href: here }, { name: "two", title: "Other", href: here }]} /></section>
+      <section class="box"><h2>Table</h2><${Table} label="Example of a table" heads=${["Name", "Note", { figure: "Figure" }]} rows=${[{ key: "first", cells: ["first", "on a phone a card", "1,024"] }, { key: "second", cells: ["second", "as the first", 7] }]} /></section>
+      <section class="box"><h2>A dispute</h2><${Dispute} reason="It contradicts what has more trust: 0.40 against 1.00." claims=${["Altona", "Bergedorf"].map((town) => ({ text: `Mira lives in ${town}`, href: `${here}?${town}`, about: "since 2026-11-09 · stored directly" }))} /></section>
+      <section class="box"><h2>Tabs</h2><${Tabs} label="Example" current="one" tabs=${TABS.map((title) => ({ name: title === "Chosen" ? "one" : title, title, href: here }))} /></section>
       <section class="box"><h2>States of a page</h2><p class="quiet" role="status">Loading…</p>
         <${ProblemBox} problem=${new Problem(409, "key_taken", "Another memory has this key. Choose another one, or update that memory.", "req_1")} />
         <${Empty} title="Nothing is remembered yet. This remembers one thing:" curl=${curl("POST", "http://127.0.0.1:8000/v1/memories", { user_id: "ada", content: "Ada prefers tea" })} /></section>

@@ -18,13 +18,22 @@ const KINDS = /** @type {const} */ (["contradiction", "stale", "insight", "faili
 const STATUSES = /** @type {const} */ (["open", "accepted", "dismissed", "settled", "any"]);
 const TONES = /** @type {Record<string, string>} */ ({ open: "bad", accepted: "good" });
 const EFFECTS = /** @type {Record<string, string>} */ ({
-  supersede: "The record marked “kept” replaces the other one, which stays in the history.",
+  supersede: "The record that would stay takes the place of the other one, which stays in the history.",
   end: "The record stops being valid. It stays, and leaves answers and prompts.",
   store: "This sentence is stored as a memory, as far trusted as the least of its sources.",
   revise: "The procedure is changed; its former version stays in its history.",
   none: "Nothing is changed.",
 });
+/** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
 const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
+
+/** What accepting does to a record, or "" where it does nothing or will not be done.
+ * @param {Finding} finding @param {boolean} keeps @param {boolean} retires */
+function fateOf({ status, proposal }, keeps, retires) {
+  const fate = FATES[proposal.action];
+  if (status === "open") return keeps ? "would stay" : retires && fate ? `would be ${fate}` : "";
+  return status !== "accepted" ? "" : keeps ? "kept" : retires ? fate ?? "" : "";
+}
 
 /** @param {string} finding_id */
 const at = (finding_id) => ({ params: { path: { finding_id } } });
@@ -43,9 +52,9 @@ function address(one, finding) {
 function Piece({ one, finding }) {
   const { keep, retire } = finding.proposal;
   const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === one.kind && named.id === one.id;
-  const fate = is(keep) ? "kept" : retire?.some(is) ? FATES[finding.proposal.action] : "";
+  const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
   const link = address(one, finding);
-  return html`<li class="box"><p><${Tag} of=${one.kind} /> ${fate && html`<${Tag} of=${fate} tone=${fate === "kept" ? "good" : ""} />`}</p>
+  return html`<li class="box"><p><${Tag} of=${one.kind} /> ${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : ""} />`}</p>
     ${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${one.text} long=${400} /></p>`}
     ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
     <p class="quiet small">${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
@@ -94,7 +103,7 @@ function Card({ finding, caller, onDone }) {
     <p><${Text} text=${finding.reason} /></p>
     <ul class="grid list">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-    <p class="small">If you accept: ${EFFECTS[action] ?? action}</p>
+    ${finding.status === "open" && html`<p class="small">If you accept: ${EFFECTS[action] ?? action}</p>`}
     <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
     <${Json} title="Proposal" value=${finding.proposal} />
     <${Settle} finding=${finding} caller=${caller} onDone=${onDone} /></section>`;
@@ -102,7 +111,7 @@ function Card({ finding, caller, onDone }) {
 
 /** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */
 function Choice({ route, name, label, of, all, value }) {
-  const change = (/** @type {any} */ event) => go(to(route.page, [], { ...route.params, [name]: event.target.value }), { replace: true });
+  const change = (/** @type {any} */ event) => go(to(route.page, [], { ...route.params, [name]: event.target.value === value ? "" : event.target.value }), { replace: true });
   return html`<label>${label} <select value=${route.params[name] ?? value ?? ""} onChange=${change}>
     ${all && html`<option value="">${all}</option>`}${of.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label>`;
 }
@@ -112,7 +121,7 @@ function Reflect({ params, onEnd }) {
   const [running, run] = useState(/** @type {Schemas["Operation"] | undefined} */ (undefined));
   const owner = { ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }) };
   const start = useAction(async (dry_run) => run(await ask(api.POST("/v1/reflect", { body: { ...owner, dry_run } }))));
-  return html`<div class="actions"><button type="button" disabled=${start.busy} onClick=${() => start.start(false)}>Look now</button>
+  return html`<div class="actions"><button type="button" disabled=${start.busy} onClick=${() => start.start(false)}>Look for findings</button>
       <button type="button" disabled=${start.busy} onClick=${() => start.start(true)}>Dry run</button></div>
     <${ProblemBox} problem=${start.error} />
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}`;

@@ -5,7 +5,7 @@ import { ImportanceCurve } from "../parts/importance.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Json } from "../parts/records.js";
+import { Json, Status } from "../parts/records.js";
 import { Icon, Tag, Text, Time, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { CorrectMemory, EditMemory } from "./memory_edit.js";
@@ -19,6 +19,11 @@ const SIMILAR = 0.9;
 const RELATED = 10;
 const TIMES = new Set(["happened at", "true from", "true until", "expires at", "created at"]);
 const LINKS = new Set(["supersedes", "superseded_by", "contradicts", "made_from"]);
+
+/** A text of at most so many characters is a heading. */
+const HEADING = 160;
+/** What it says is its heading, unless it is long. @param {string | undefined} content */
+const headingOf = (content) => (content && content.length <= HEADING ? content : "Memory");
 
 /** @param {string} memory_id */
 const at = (memory_id) => ({ params: { path: { memory_id } } });
@@ -193,10 +198,10 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
   if (found.error?.status === 404) {
     return html`<section class="box"><${Empty} title="There is no such memory, or the key may not see it." /><p><a href=${back}>Close</a></p></section>`;
   }
-  return html`<section class="box" aria-label="Memory"><${DetailHead} title="Memory" back=${back} />
+  return html`<section class="box" aria-label="Memory"><${DetailHead} title=${headingOf(found.data?.memory.content)} back=${back} all="All memories" />
     <${Loaded} of=${found}>${(/** @type {{ memory: Memory, versions: Version[] }} */ { memory, versions }) => html`
-      <p><${Text} text=${memory.content} /></p>${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
-      <p><${Tag} of=${memory.memory_type} /> <${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />
+      ${headingOf(memory.content) !== memory.content && html`<p><${Text} text=${memory.content} /></p>`}${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
+      <p><${Tag} of=${memory.memory_type} /> <${Status} of=${memory.status} />
         ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
       ${may(caller, "write") && memory.status === "disputed" && html`<${Dispute} memory=${memory} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}

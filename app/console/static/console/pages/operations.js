@@ -4,6 +4,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Tabs } from "../parts/records.js";
 import { Result } from "../parts/results.js";
+import { Table } from "../parts/table.js";
 import { Tag, Time, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { Audit, Keys, SettingList } from "./administration.js";
@@ -39,9 +40,16 @@ export function Progress({ operation, onEnd }) {
 
 const SPANS = /** @type {const} */ ([["week", 604_800], ["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1]]);
 
+/** Seconds between two looks of a job, or NaN for a schedule of another form. @param {string} schedule */
+const period = (schedule) => Number(/^every (\d+(?:\.\d+)?) s$/.exec(schedule)?.[1]);
+
+/** Whether the last look found no work: a job looks at each of its times, and runs where there is something to do.
+ * One of every 5 seconds that ran 7 minutes ago waits. @param {Schemas["JobInfo"]} job */
+const waits = ({ schedule, last_run }) => Boolean(last_run) && Date.now() - Date.parse(last_run ?? "") > 2000 * period(schedule);
+
 /** "every 86400 s" as "every day"; a schedule of another form stays. @param {string} schedule */
 function every(schedule) {
-  const seconds = Number(/^every (\d+(?:\.\d+)?) s$/.exec(schedule)?.[1]);
+  const seconds = period(schedule);
   const [span, size] = SPANS.find(([, length]) => seconds >= length && seconds % length === 0) ?? ["", 1];
   if (!span) return schedule;
   return seconds === size ? `every ${span}` : `every ${seconds / size} ${span}s`;
@@ -53,11 +61,10 @@ function Jobs({ onRun, running, onEnd }) {
   const run = useAction(async (name, dry_run) =>
     onRun(await ask(api.POST("/v1/jobs/{name}/run", { params: { path: { name } }, body: { dry_run } }))));
   return html`<section class="box"><h2>Jobs</h2><${ProblemBox} problem=${run.error} />
-    <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<div class="scroll" tabindex="0" role="region" aria-label="Jobs"><table>
-      <thead><tr><th>Job</th><th>Schedule</th><th>Last run</th><th>Next run</th><th>Run now</th></tr></thead>
-      <tbody>${items.map((job) => html`<tr key=${job.name}><th>${words(job.name)}</th><td>${every(job.schedule)}</td>
-        <td><${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}</td><td><${Time} at=${job.next_run} /></td>
-        <td><button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button></td></tr>`)}</tbody></table></div>`}</${Loaded}>
+    <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<${Table} label="Jobs" heads=${["Job", "Schedule", "Last run", "Next run", "Run now"]} rows=${items.map((job) => ({ key: job.name, cells: [
+      words(job.name), every(job.schedule), html`<${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}`,
+      waits(job) ? html`<span class="quiet">waits for work</span>` : html`<${Time} at=${job.next_run} />`,
+      html`<button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button>`] }))} />`}</${Loaded}>
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
 }
 

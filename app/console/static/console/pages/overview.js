@@ -63,6 +63,24 @@ function Health({ stats }) {
     ${slowest && html`<p class="quiet">The slowest kind of request took ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.</p>`}</section>`;
 }
 
+/** What a language model was asked for, which is what costs: this process's count of tokens, and the most of a day.
+ * @param {AbortSignal} signal */
+async function cost(signal) {
+  const [settings, metrics] = await Promise.all([ask(api.GET("/v1/settings", { signal })), ask(api.GET("/metrics", { parseAs: "text", signal })).catch(() => "")]);
+  const value = (/** @type {string} */ name) => settings.items.find((one) => one.name === `RECALLD_${name}`)?.value ?? "";
+  return { server: value("LLM_BASE_URL"), model: value("LLM_MODEL"), budget: Number(value("LLM_TOKENS_PER_DAY")), embeddings: value("EMBEDDING_API_KEY"),
+    tokens: /^recalld_llm_tokens_total (\S+)$/m.exec(String(metrics))?.[1] };
+}
+
+/** What it costs. The settings are for admin keys. */
+function Cost() {
+  const loaded = useLoad(cost, []);
+  return html`<section class="box" aria-label="Cost"><h2>Cost</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof cost>>} */ { server, model, budget, embeddings, tokens }) => html`
+    ${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(Number(tokens), "token")}</b> since the service started`}.</p>
+        <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
+      : html`<p>${embeddings ? "No language model. Embeddings are asked of a server with a key." : "No language model: nothing is paid for."}</p>`}`}</${Loaded}></section>`;
+}
+
 /** A path that may break after each of its slashes. @param {{ of: string }} props */
 const Path = ({ of }) => html`<span class="path">${of.split("/").map((part, index) => html`${index > 0 && html`<wbr />/`}${part}`)}</span>`;
 
@@ -111,7 +129,7 @@ export default function Overview({ caller }) {
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
       <div class="masonry">
-        <${Health} stats=${found} /><${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
+        <${Health} stats=${found} />${may(caller, "admin") && html`<${Cost} />`}<${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
         <${Jobs} caller=${caller} operations=${found.operations_by_status} /><${Latency} latency=${found.latency} />
       </div>
       <p class="small quiet">Counted <${Time} at=${found.counted_at} />. <button type="button" class="small" onClick=${stats.again}>Count again</button></p>`}

@@ -4,6 +4,7 @@ import { BASE, api, ask, key, useLoad } from "../api.js";
 import { Interval } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
 import { Empty, Loaded } from "../parts/feedback.js";
+import { Table } from "../parts/table.js";
 import { Text, curl, percent } from "../parts/text.js";
 
 const DAYS = 60;
@@ -32,9 +33,8 @@ export function Actions({ id, route }) {
         <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating</li></ul>
       <div class="grid"><${Chart} label="Actions a day" x=${x} range=${[0, Math.max(4, ...days.map((day) => day.total_actions)) + 1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} />
         <${Chart} label="Success rate by day" x=${x} range=${[0, 1]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></div>
-      <section class="box"><h2>By type</h2><div class="scroll" tabindex="0" role="region" aria-label="Actions by type"><table><thead><tr><th>Type</th><th class="number">Actions</th><th>Success, with its 95 % interval</th><th class="number">p95 ms</th><th class="number">Rating</th></tr></thead>
-        <tbody>${(types.groups ?? []).map((group) => html`<tr key=${group.key}><td><${Text} text=${group.key} long=${80} /></td><td class="number">${group.total_actions}</td>
-          <td>${group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–"}</td><td class="number">${group.p95_duration_ms?.toFixed(0) ?? "–"}</td>
-          <td class="number">${group.mean_rating?.toFixed(1) ?? "–"}</td></tr>`)}</tbody></table></div></section>`;
+      <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating" }]}
+        rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${group.key} long=${80} />`, group.total_actions,
+          group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", group.p95_duration_ms?.toFixed(0) ?? "–", group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
   }}</${Loaded}>`;
 }

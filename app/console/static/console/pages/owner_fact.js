@@ -46,7 +46,7 @@ async function load(id, signal) {
 export function FactView({ id, told, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["fact"]);
   const address = (/** @type {string} */ fact) => to(route.page, route.rest, { ...route.params, fact });
-  return html`<section class="box" aria-label="Fact"><${DetailHead} title="Fact" back=${address("")} />
+  return html`<section class="box" aria-label="Fact"><${DetailHead} title="Fact" back=${address("")} all="All facts" />
     <${Loaded} of=${loaded}>${(/** @type {Known} */ { fact, history, replaced }) => html`
       <p><${Text} text=${told(fact)} /> <${Status} of=${fact.status} /></p>
       ${may(caller, "write") && KNOWN.includes(fact.status) && html`<${Actions} fact=${fact} open=${(/** @type {string} */ other) => go(address(other))} again=${loaded.again} />`}

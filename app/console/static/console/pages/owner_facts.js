@@ -1,11 +1,11 @@
 /** The facts of a user or agent: on a timeline and as a list, as of a time and as known at a time; one fact beside them. */
-import { html } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf } from "../parts/collection.js";
 import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
 import { SourceLink, Status } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { Text, curl, statement } from "../parts/text.js";
+import { Tag, Text, curl, statement } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { FactView, held, span } from "./owner_fact.js";
 
@@ -45,6 +45,8 @@ export function Facts({ id, owner, route, caller }) {
   const first = useLoad((signal) => ask(api.GET("/v1/facts", { params: { query: { ...owner, timeline: true, status: "any", order: "asc", limit: 1 } }, signal })), []);
   const from = first.data?.items.length ? dayOf(first.data.items[0].known_from) - 1 : today() - 30;
   const open = (/** @type {Fact} */ fact) => to(route.page, route.rest, { ...params, fact: fact.fact_id });
+  const moment = params.as_of ? Date.parse(momentOf(dayOf(params.as_of))) : Date.now();
+  const shown = sorted(facts.items ?? [], orderOf(params), moment);
   const body = { ...owner, subject: "Ada", predicate: "lives_in", object: "Boston" };
   return html`<form role="search" aria-label="Facts" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
@@ -59,7 +61,7 @@ export function Facts({ id, owner, route, caller }) {
     ${facts.items?.length === 0 && (first.data?.items.length ? html`<${Empty} title="Nothing is known for these times and filters." />`
       : html`<${Empty} title="No facts. Assert one:" curl=${curl("POST", `${BASE}/v1/facts`, body, Boolean(key.get()))} />`)}
     <div class=${chosen ? "two detail" : ""}>
-      <div>${facts.items && facts.items.length > 0 && html`<${Timeline} facts=${facts.items} told=${told} open=${open} chosen=${chosen} /><${List} facts=${facts.items} told=${told} open=${open} chosen=${chosen}><${More} of=${facts} /></${List}>`}</div>
+      <div>${shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment}><${More} of=${facts} /></${List}>`}</div>
       ${chosen && html`<${FactView} key=${chosen} id=${chosen} told=${told} route=${route} caller=${caller} />`}</div>`;
 }
 
@@ -80,11 +82,23 @@ function AddFact({ owner, again }) {
     { name: "cardinality", label: "Values that hold at a time", options: ["one", "many"], value: "one" }]} />`;
 }
 
-/** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined, children: unknown }} props */
-function List({ facts, told, open, chosen, children }) {
-  return html`<section class="box" aria-label="List of facts"><ul class="list">${facts.map((fact) => html`<li key=${fact.fact_id} class=${fact.fact_id === chosen ? "chosen" : ""}>
+/** Whether it was true, and is no longer. @param {Fact} fact @param {number} moment */
+const hasEnded = (fact, moment) => fact.status === "active" && fact.valid_until !== null && Date.parse(fact.valid_until) <= moment;
+
+/** The order of what is true, not of the rows: "lives in Bergedorf, since November" is newer than "lived in Altona, since May", whichever was written first.
+ * @param {Fact[]} facts @param {"asc" | "desc" | undefined} order @param {number} moment */
+function sorted(facts, order, moment) {
+  const start = (/** @type {Fact} */ fact) => Date.parse(fact.valid_from ?? fact.known_from);
+  const newest = [...facts].sort((one, other) => start(other) - start(one) || Number(hasEnded(one, moment)) - Number(hasEnded(other, moment)));
+  return order === "asc" ? newest.reverse() : newest;
+}
+
+/** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined, moment: number, children: unknown }} props */
+function List({ facts, told, open, chosen, moment, children }) {
+  const rowOf = (/** @type {Fact} */ fact) => [fact.fact_id === chosen ? "chosen" : "", hasEnded(fact, moment) ? "ended" : ""].join(" ").trim();
+  return html`<section class="box" aria-label="List of facts"><ul class="list">${facts.map((fact) => html`<li key=${fact.fact_id} class=${rowOf(fact)}>
       <a class="title" href=${open(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><${Text} text=${told(fact)} long=${200} /></a>
-      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${held(fact)} · <${SourceLink} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
+      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${held(fact)} · <${SourceLink} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
 }
 
 /** A slider over days; its right end means the time of now, or any time.
@@ -96,8 +110,52 @@ function DaySlider({ label, unset, from, value, onChange }) {
     <output>${value || unset}</output></label>`;
 }
 
-/** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined }} props */
-function Timeline({ facts, told, open, chosen }) {
+/** The width of a letter of a bar's label, and of the space around the label, in pixels. */
+const LETTER = 7;
+const AROUND = 20;
+const LONGEST = 40;
+/** The width of a date of the axis, in pixels, and the months from one tick to the next. */
+const DATE = 72;
+const STEPS = [1, 2, 3, 6, 12, 24, 60, 120];
+
+/** The firsts of months between two times. @param {number} begin @param {number} end @param {number} most @returns {number[]} */
+function months(begin, end, most) {
+  const first = new Date(begin);
+  const all = [];
+  for (let month = 1; ; month++) {
+    const at = Date.UTC(first.getUTCFullYear(), first.getUTCMonth() + month, 1);
+    if (at >= end) break;
+    all.push(at);
+  }
+  const step = STEPS.find((one) => all.length / one <= most) ?? 120;
+  return all.filter((at) => (new Date(at).getUTCFullYear() * 12 + new Date(at).getUTCMonth()) % step === 0);
+}
+
+const MONTH = new Intl.DateTimeFormat("en-GB", { month: "short", year: "numeric", timeZone: "UTC" });
+const dayAt = (/** @type {number} */ at) => new Date(at).toISOString().slice(0, 10);
+
+/** @param {{ begin: number, end: number, share: (at: number) => number, pixels: number }} props */
+function Axis({ begin, end, share, pixels }) {
+  const near = (DATE / pixels) * 100; // a tick there would stand in the date of an end
+  const ticks = months(begin, end, pixels / DATE).filter((at) => share(at) > near && share(at) < 100 - 2 * near);
+  return html`<div class="lane axis small quiet"><span></span><div class="spans"><span class="first">${dayAt(begin)}</span>
+    ${ticks.map((at) => html`<span key=${at} style=${{ left: `${share(at)}%` }}>${MONTH.format(at)}</span>`)}<span class="last">${dayAt(end)}</span></div></div>`;
+}
+
+/** A bar in percent of the width, where its label stands, and how far both reach.
+ * @typedef {{ fact: Fact, left: number, width: number, label: "" | "before" | "after", from: number, until: number }} Span */
+
+/** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined, moment: number }} props */
+function Timeline({ facts, told, open, chosen, moment }) {
+  const node = useRef(/** @type {HTMLElement | null} */ (null));
+  const [pixels, setPixels] = useState(800);
+  useEffect(() => {
+    const box = node.current?.querySelector(".spans");
+    if (!box) return undefined;
+    const resized = new ResizeObserver(() => setPixels(box.clientWidth));
+    resized.observe(box);
+    return () => resized.disconnect();
+  }, []);
   const starts = facts.map((fact) => Date.parse(fact.valid_from ?? fact.known_from));
   const end = Math.max(Date.now(), ...facts.map((fact) => (fact.valid_until ? Date.parse(fact.valid_until) : 0)));
   const begin = Math.min(...starts, end - DAY);
@@ -108,28 +166,36 @@ function Timeline({ facts, told, open, chosen }) {
     const lane = told({ ...fact, object: "" }).trim();
     lanes.set(lane, [...(lanes.get(lane) ?? []), fact]);
   }
-  const place = (/** @type {Fact} */ fact) => {
-    const left = fact.valid_from ? share(Date.parse(fact.valid_from)) : 0;
-    return { left: `${left}%`, width: `${Math.max(1, (fact.valid_until ? share(Date.parse(fact.valid_until)) : 100) - left)}%` };
+  const placed = (/** @type {Fact} */ fact) => {
+    const left = fact.valid_from ? Math.min(99, share(Date.parse(fact.valid_from))) : 0;
+    const width = Math.max(1, (fact.valid_until ? share(Date.parse(fact.valid_until)) : 100) - left);
+    return spanOf(fact, left, width, ((Math.min(fact.object.length, LONGEST) * LETTER + AROUND) / pixels) * 100);
   };
-  return html`<section class="box" aria-label="Timeline"><div class="row apart small quiet"><span>${new Date(begin).toISOString().slice(0, 10)}</span><span>${new Date(end).toISOString().slice(0, 10)}</span></div>
-    ${[...lanes].map(([lane, items]) => html`<div class="lane" key=${lane}><${Text} text=${lane} long=${120} /><div>${rows(items).map((row) => html`<div class="spans">
-      ${row.map((fact) => html`<a key=${fact.fact_id} class=${fact.status} href=${open(fact)} style=${place(fact)} title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}>${fact.object.slice(0, 200)}</a>`)}</div>`)}</div></div>`)}</section>`;
+  const bar = (/** @type {Span} */ { fact, left, width, label }) => html`<a key=${fact.fact_id} class=${hasEnded(fact, moment) ? "ended" : fact.status} href=${open(fact)} style=${{ left: `${left}%`, width: `${width}%` }}
+    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label}>${fact.object.slice(0, label ? LONGEST : 200)}</span></a>`;
+  return html`<section class="box" aria-label="Timeline" ref=${node}><${Axis} begin=${begin} end=${end} share=${share} pixels=${pixels} />
+    ${[...lanes].map(([lane, items]) => html`<div class="lane" key=${lane}><${Text} text=${lane} long=${120} /><div>${rows(items.map(placed)).map((row) => html`<div class="spans">${row.map(bar)}</div>`)}</div></div>`)}</section>`;
 }
 
-/** Rows of spans that do not overlap. @param {Fact[]} facts @returns {Fact[][]} */
-function rows(facts) {
-  /** @type {{ until: string, row: Fact[] }[]} */
+/** The label of a bar that is too narrow for it stands beside the bar, where there is room.
+ * @param {Fact} fact @param {number} left @param {number} width @param {number} needs the width of the label @returns {Span} */
+function spanOf(fact, left, width, needs) {
+  const until = left + width;
+  if (width < needs && until + needs <= 100) return { fact, left, width, label: "after", from: left, until: until + needs };
+  if (width < needs && left - needs >= 0) return { fact, left, width, label: "before", from: left - needs, until };
+  return { fact, left, width, label: "", from: left, until };
+}
+
+/** Rows of spans that do not overlap. @param {Span[]} spans @returns {Span[][]} */
+function rows(spans) {
+  /** @type {Span[][]} */
   const made = [];
-  for (const fact of [...facts].sort((one, other) => (one.valid_from ?? "").localeCompare(other.valid_from ?? ""))) {
-    const free = made.find((one) => one.until <= (fact.valid_from ?? ""));
-    const until = fact.valid_until ?? "9999";
-    if (free) {
-      free.row.push(fact);
-      free.until = until;
-    } else made.push({ until, row: [fact] });
+  for (const span of [...spans].sort((one, other) => one.from - other.from)) {
+    const free = made.find((row) => row[row.length - 1].until <= span.from + 0.01);
+    if (free) free.push(span);
+    else made.push([span]);
   }
-  return made.map((one) => one.row);
+  return made;
 }
 
 /** @param {Fact} fact */

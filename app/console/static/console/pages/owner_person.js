@@ -1,10 +1,12 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, useLoad } from "../api.js";
+import { Contradicted, Dispute, againstField, againstRecord } from "../parts/doubts.js";
 import { Empty, Loaded } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
 import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
+import { held } from "./owner_fact.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
@@ -55,6 +57,18 @@ function changes({ facts, memories }, address, told) {
   return [...ofFacts, ...ofMemories].sort((one, other) => other.at.localeCompare(one.at));
 }
 
+/** The facts that a disputed one contradicts, as they stand now. @param {Fact} fact @param {Fact[]} facts */
+function rivals(fact, facts) {
+  const lineages = new Set(facts.filter((one) => fact.disputes.includes(one.fact_id)).map((one) => one.lineage_id));
+  return facts.filter((one) => one.status === "active" && lineages.has(one.lineage_id));
+}
+
+/** Why a fact is not believed. @param {Fact} fact @param {Fact[]} others */
+function reason(fact, others) {
+  const most = Math.max(...others.map((one) => one.trust));
+  return others.length ? `It contradicts what has more trust: ${fact.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust.";
+}
+
 /** @param {import("./owners.js").PartProps} props */
 export function Person({ id, route }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["memory", "fact", "profile", "finding"]);
@@ -70,22 +84,23 @@ function Shown({ id, route, known }) {
   const present = known.facts.filter((fact) => holds(fact, now) && !(fact.subject === "@user" && fact.object === known.profile?.name)).sort(byPerson);
   const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => other.importance - one.importance);
   const changed = changes(known, address, told);
-  const disputed = [...known.facts.filter((fact) => fact.status === "disputed"), ...present.filter((fact) => fact.confidence < SURE)];
+  const disputed = known.facts.filter((fact) => fact.status === "disputed");
+  const unsure = present.filter((fact) => fact.confidence < SURE);
   const contradicted = known.memories.filter((memory) => memory.status === "disputed");
-  const uncertain = known.findings.length + disputed.length + contradicted.length;
+  const uncertain = known.findings.length + disputed.length + unsure.length + contradicted.length;
   if (!known.profile && !known.facts.length && !known.memories.length) {
     return html`<${Empty} title="Nothing is known yet. This remembers one thing:"
       curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />`;
   }
-  return html`<${Who} id=${id} profile=${known.profile} />
+  return html`<${Who} id=${id} profile=${known.profile} findings=${known.findings} />
     <div class="two">
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
-        <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
+        <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} />
           <div class="small quiet">${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Noted from what was said</h3>`}
-        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
+        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} />
           <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
@@ -98,20 +113,23 @@ function Shown({ id, route, known }) {
         ${!uncertain && html`<p class="quiet">Nothing is disputed, and no finding waits.</p>`}
         <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><a class="title" href=${to("findings", [finding.finding_id])}><${Text} text=${finding.reason} long=${200} /></a>
             <div class="small quiet"><${Tag} of=${words(finding.kind)} tone="bad" /> ${finding.evidence.map((one) => visible(one.text ?? "a record that is gone")).join(" · ")}</div></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-            <div class="small quiet"><${Tag} of=${fact.status === "disputed" ? "disputed" : "unsure"} tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
-            <div class="small quiet"><${Tag} of="disputed" tone="bad" /> <${SourceLink} of=${memory.source} /></div></li>`)}</ul></section></div></div>
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} reason=${reason(fact, rivals(fact, known.facts))}
+            claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
+          ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
+            <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Dispute} reason="It contradicts a memory of more trust."
+            claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((one) => ({ text: one.content, href: to("memories", [one.memory_id]),
+              about: html`<${Time} at=${one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul></section></div></div>
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
 }
 
-/** @param {{ id: string, profile: Schemas["StoredProfile"] | null }} props */
-function Who({ id, profile }) {
-  const pairs = /** @type {[string, string | number | null | undefined][]} */ ([
-    ["Lives in", profile?.home], ["Works as", profile?.occupation], ["Age", profile?.age],
-    ["Interests", profile?.interests?.join(", ")], ["How to talk", profile?.conversation_preferences?.join(", ")],
-  ]).filter(([, value]) => value);
+/** @param {{ id: string, profile: Schemas["StoredProfile"] | null, findings: Finding[] }} props */
+function Who({ id, profile, findings }) {
+  const pairs = /** @type {[string, string, string | number | null | undefined][]} */ ([
+    ["Lives in", "home", profile?.home], ["Works as", "occupation", profile?.occupation], ["Age", "age", profile?.age],
+    ["Interests", "interests", profile?.interests?.join(", ")], ["How to talk", "conversation_preferences", profile?.conversation_preferences?.join(", ")],
+  ]).filter(([, , value]) => value);
   return html`<section class="box" aria-label="Who"><h2>Who</h2>
-    <dl class="facts"><div><dt>Id</dt><dd><code>${visible(id)}</code></dd></div>${pairs.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${String(value)} long=${160} /></dd></div>`)}
+    <dl class="facts"><div><dt>Id</dt><dd><code>${visible(id)}</code></dd></div>${pairs.map(([name, field, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${String(value)} long=${160} /><${Contradicted} by=${againstField(findings, id, field)} /></dd></div>`)}
       ${profile?.updated_at && html`<div><dt>Profile changed</dt><dd><${Time} at=${profile.updated_at} /></dd></div>`}</dl></section>`;
 }

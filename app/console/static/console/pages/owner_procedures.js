@@ -84,7 +84,7 @@ async function load(id, signal) {
 /** @param {{ id: string, back: string, caller: import("../api.js").Caller }} props */
 function ProcedureView({ id, back, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["procedure"]);
-  return html`<section class="box" aria-label="Procedure"><${DetailHead} title=${loaded.data?.procedure.name ?? "Procedure"} back=${back} />
+  return html`<section class="box" aria-label="Procedure"><${DetailHead} title=${loaded.data?.procedure.name ?? "Procedure"} back=${back} all="All procedures" />
     <${Loaded} of=${loaded}>${(/** @type {Known} */ { procedure, versions }) => html`<${Details} procedure=${procedure} versions=${versions} back=${back} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;
 }
 

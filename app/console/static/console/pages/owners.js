@@ -2,6 +2,7 @@
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Contradicted, againstField } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
 import { to } from "../route.js";
@@ -66,16 +67,20 @@ function Heading({ kind, id }) {
   return html`<h1><span class="text">${visible(name)}</span>${name.toLowerCase() !== id.toLowerCase() && html` <code class="quiet">${visible(id)}</code>`}</h1>`;
 }
 
+/** The fields of a profile that a list of people shows. */
+const LISTED = /** @type {const} */ (["occupation", "home"]);
+
 function Lists() {
   const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
+  const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", kind: "contradiction", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
   const withKey = Boolean(key.get());
   return html`<h1>People and agents</h1><div class="two">
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        ${(user.home || user.occupation) && html`<div class="quiet small"><${Text} text=${[user.occupation, user.home].filter(Boolean).join(" · ")} long=${160} /></div>`}</li>`)}</ul>
+        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${Text} text=${user[field]} long=${160} /><${Contradicted} by=${againstField(findings, user.user_id, field)} />`)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"

@@ -87,7 +87,7 @@ export function Dropped({ items }) {
     return html`<details key=${reason} open=${reason !== "score"}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
       <ul class="list">${records.slice(0, first).map((item) => row(item, true))}</ul>
       ${records.length > first && html`<details class="rest"><summary class="small">${first ? `${records.length - first} more records` : counted(records.length, "record")}</summary><ul class="list">${records.slice(first).map((item) => row(item, false))}</ul></details>`}
-      ${others(dropped).map(([name, count]) => html`<p class="small quiet" key=${name}>${count} of ${name}</p>`)}</details>`;
+      ${others(dropped).map(([name, count]) => html`<p key=${name}>Also ${counted(count, "entry", "entries")} of the kind <b>${name}</b></p>`)}</details>`;
   });
 }
 

@@ -114,7 +114,7 @@ function said(message) {
 /** @param {{ id: string, from: number, params: Record<string, string>, caller: import("../api.js").Caller }} props */
 function Conversation({ id, from, params, caller }) {
   const loaded = useLoad((signal) => load(id, from, signal), [id, from], ["session", "message", "memory", "fact"]);
-  return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} />
+  return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} all="All sessions" />
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) =>
       html`<${Details} data=${data} from=${from} params=${params} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;
 }

@@ -84,7 +84,7 @@ async function load(task_id, signal) {
 /** @param {{ id: string, back: string, caller: import("../api.js").Caller }} props */
 function One({ id, back, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["task", "checkpoint"]);
-  return html`<section aria-label="Task"><${DetailHead} title=${loaded.data?.task.goal ?? "Task"} back=${back} />
+  return html`<section aria-label="Task"><${DetailHead} title=${loaded.data?.task.goal ?? "Task"} back=${back} all="All tasks" />
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) => html`
       <p><${Status} of=${data.task.status} /> <span class="quiet"><${Whose} task=${data.task} />,
         version ${data.task.version}, changed <${Time} at=${data.task.updated_at} /></span>

@@ -6,6 +6,8 @@ import { Icon, counted, visible, words } from "./text.js";
 
 /** @typedef {Record<string, string>} Params */
 
+const ANY = "any";
+
 /** The order of the address as the API takes it. @param {Params} params @returns {"asc" | "desc" | undefined} */
 export const orderOf = (params) => (params.order === "asc" ? "asc" : undefined);
 
@@ -15,10 +17,10 @@ export function Order({ params, set }) {
     <option value="">newest first</option><option value="asc">oldest first</option></select></label>`;
 }
 
-/** The filters that are set, each with a button that takes it away. A filter that is a switch has no value to show.
+/** The filters that are set, each with a button that takes it away; "any" leaves nothing out and is none. A filter that is a switch has no value to show.
  * @param {{ params: Params, set: (given: Params) => void, names: Record<string, string>, switches?: string[] }} props `names`: the word of each filter */
 export function Chips({ params, set, names, switches = [] }) {
-  const given = Object.keys(names).filter((name) => params[name]);
+  const given = Object.keys(names).filter((name) => params[name] && params[name] !== ANY);
   if (!given.length) return null;
   const none = Object.fromEntries(given.map((name) => [name, ""]));
   return html`<ul class="chips" aria-label="Filters">${given.map((name) => html`<li key=${name} class="chip"><span>${names[name]}${!switches.includes(name) && html`: <b>${visible(words(params[name]))}</b>`}</span>
@@ -69,8 +71,10 @@ export function Add({ title, fields, save }) {
 /** The lines of a text, without empty ones. @param {string} text */
 export const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
-/** The head of a record beside its list: what it is, and the way back. @param {{ title: string, back: string }} props */
-export const DetailHead = ({ title, back }) => html`<div class="row apart"><h2 class="text">${visible(title)}</h2><a class="back" href=${back}><${Icon} of="x" /> Close</a></div>`;
+/** The head of a record beside its list: what it is, and the way back; where the list has no room beside it, back to all.
+ * @param {{ title: string, back: string, all: string }} props `all`: "All memories" */
+export const DetailHead = ({ title, back, all }) => html`<a class="back up" href=${back}><${Icon} of="chevron-left" /> ${all}</a>
+  <div class="row apart"><h2 class="text">${visible(title)}</h2><a class="back close" href=${back}><${Icon} of="x" /> Close</a></div>`;
 
 /** The ids that are chosen in a list, and a function that chooses one or no more. @returns {[Set<string>, (id: string) => void, () => void]} */
 export function useChosen() {

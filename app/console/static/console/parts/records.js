@@ -1,5 +1,5 @@
 /** What pages of owned records share: links to records, operations that go on in the background. */
-import { html, useEffect, useRef } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { api, ask } from "../api.js";
 import { to } from "../route.js";
 import { Copy, Tag, Text, visible, words } from "./text.js";
@@ -76,13 +76,26 @@ export function Json({ value, title }) {
   return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;
 }
 
-/** Links that show a part of a record each; where they are wider than the window, the current one is in view. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
+/** Links that show a part of a record each. Where they are wider than the window, the current one is in view, and an edge with more behind it fades. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
 export function Tabs({ label, tabs, current }) {
   const bar = useRef(/** @type {HTMLElement | null} */ (null));
+  const [more, setMore] = useState("");
+  const look = () => {
+    const { scrollLeft = 0, scrollWidth = 0, clientWidth = 0 } = bar.current ?? {};
+    setMore(`${scrollLeft > 1 ? "before" : ""} ${scrollLeft + clientWidth < scrollWidth - 1 ? "after" : ""}`);
+  };
   useEffect(() => {
-    const now = bar.current?.querySelector("[aria-current]");
-    if (bar.current && now instanceof HTMLElement) bar.current.scrollLeft = now.offsetLeft + now.offsetWidth - bar.current.clientWidth;
+    const box = bar.current;
+    if (!box) return undefined;
+    const show = () => {
+      const now = box.querySelector("[aria-current]");
+      if (now instanceof HTMLElement) box.scrollLeft = now.offsetLeft + (now.offsetWidth - box.clientWidth) / 2;
+      look();
+    };
+    const resized = new ResizeObserver(show);
+    resized.observe(box);
+    return () => resized.disconnect();
   }, [current]);
-  return html`<nav class="tabs" aria-label=${label} ref=${bar}>${tabs.map((tab) => html`<a href=${tab.href}
+  return html`<nav class=${`tabs ${more}`} aria-label=${label} ref=${bar} onScroll=${look}>${tabs.map((tab) => html`<a href=${tab.href}
     aria-current=${tab.name === current ? "page" : undefined}>${tab.title}</a>`)}</nav>`;
 }

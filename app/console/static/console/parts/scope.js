@@ -47,12 +47,15 @@ export function useNames() {
 /** What a person or agent is called: the name, or the id where there is none. @param {string} id @param {string | null | undefined} name */
 export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerCase() ? visible(name || id) : `${visible(name)} (${visible(id)})`);
 
+/** Each by the name alone, which a choice has room for; with the id where several have the name. @param {{ id: string, name?: string | null }[]} given */
+const choices = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));
+
 /** The choices of the frame. @param {{ route: import("../route.js").Route }} props */
 export function ScopeChoice({ route }) {
   const known = useKnown();
   const scope = scopeOf(route);
-  const people = known.users.map((user) => ({ id: user.user_id, name: called(user.user_id, user.name) }));
-  const agents = known.agents.map((agent) => ({ id: agent.agent_id, name: called(agent.agent_id, agent.name) }));
+  const people = choices(known.users.map((user) => ({ id: user.user_id, name: user.name })));
+  const agents = choices(known.agents.map((agent) => ({ id: agent.agent_id, name: agent.name })));
   return html`<div class="scope" role="group" aria-label="Whose memory">
     <${Choice} label="Person" any="Everyone" value=${scope.user_id} options=${people} onChange=${(/** @type {string} */ id) => choose(route, "user_id", id)} />
     <${Choice} label="Agent" any="Any agent" value=${scope.agent_id} options=${agents} onChange=${(/** @type {string} */ id) => choose(route, "agent_id", id)} /></div>`;

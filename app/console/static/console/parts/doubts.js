@@ -1,0 +1,25 @@
+/** What open findings contradict, marked where it stands; and two claims that cannot both hold, side by side. */
+import { html } from "../ui.js";
+import { to } from "../route.js";
+import { Tag, Text } from "./text.js";
+
+/** @typedef {import("schema").components["schemas"]["ReflectionFinding"]} Finding */
+
+/** The open finding that contradicts a record. @param {Finding[]} findings @param {string} id */
+export const againstRecord = (findings, id) => findings.find((one) => one.kind === "contradiction" && one.evidence.some((piece) => piece.id === id));
+
+/** The open finding that contradicts a field of a person's profile: "They give different values (home)."
+ * @param {Finding[]} findings @param {string} user_id @param {string} field */
+export const againstField = (findings, user_id, field) => findings.find((one) => one.kind === "contradiction" && one.user_id === user_id
+  && (one.proposal.details?.aspect === field || one.evidence.some((piece) => piece.kind === "profile" && piece.id === `${user_id}/${field}`)));
+
+/** A mark beside what a finding contradicts, with the way to it. @param {{ by: Finding | undefined }} props */
+export const Contradicted = ({ by }) => (by ? html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>` : null);
+
+/** What is said, where it is shown, and since when and by whom. @typedef {{ text: string, href: string, about: unknown }} Claim */
+
+/** A dispute: why, and each claim. @param {{ reason: string, claims: Claim[] }} props */
+export function Dispute({ reason, claims }) {
+  return html`<p class="small"><${Tag} of="disputed" tone="bad" /> ${reason}</p>
+    <ul class="claims">${claims.map((claim) => html`<li key=${claim.href}><a href=${claim.href}><${Text} text=${claim.text} long=${200} /></a><div class="small quiet">${claim.about}</div></li>`)}</ul>`;
+}
