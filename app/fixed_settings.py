@@ -30,7 +30,6 @@ FIXED = {
     "RERANK_THREADS": "1",
     "LLM_REPLY_FORMAT": "auto: the strictest way that the server knows",
     "LLM_ANSWER_TOKENS": "4096, and at most a quarter of RECALLD_LLM_CONTEXT_TOKENS",
-    "LLM_VERIFY": "True",
     "LLM_EXTRACT_SECONDS": "30",
     "LLM_MAX_CALLS": "40",
     "LLM_MAX_TOKENS": "400000",

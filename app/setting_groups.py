@@ -177,6 +177,11 @@ class LLMSettings(SettingGroup):
         description="Tokens of the model's context, prompt and answer together. It sizes the stretches in which long "
         "conversations are read.",
     )
+    verify: bool = Field(
+        True,
+        description="Ask the model a second time: which of the items that it found do their quotes not support? Off: "
+        "what is worded otherwise than its quote is stored as the quoted sentence.",
+    )
     tokens_per_day: int = Field(
         0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
     )

@@ -124,8 +124,9 @@ class MemoryExtractor:
         request = await self.request(tools, talk)
         reply = await ask(talk, [(self, request)], llm, budget)
         answer = Answer(reply, request, llm.model)
-        ((_, looked),) = await looked_at(talk, [(self, answer)], llm, budget)
-        return looked
+        if tools.settings.llm.verify:
+            ((_, answer),) = await looked_at(talk, [(self, answer)], llm, budget)
+        return answer
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that stores the memories of an answer."""

@@ -144,7 +144,7 @@ class ConversationJobs:
         """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
         chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
         for number, chunk in enumerate(chunks, start=1):
-            summary = await ask_for(replace(talk, lines=chunk), summary, llm, budget)
+            summary = await ask_for(self._tools, replace(talk, lines=chunk), summary, llm, budget)
             await run.progress(number, len(chunks))
         assert summary is not None
         return written_by(llm.model_for(prompts.Summary), talk, summary)

@@ -238,11 +238,12 @@ class LearningRun:
         answers: list[PartAnswer[S]] = []
         for apart in (False, True):
             answers += await self._asked(source, [part for part in parts if part[1].apart == apart], llm, budget)
-        try:
-            answers = await looked_at(source, answers, llm, budget)
-        except (LLMReplyInvalid, LLMUnavailable, LLMBudgetSpent) as error:
-            self._failed([(extractor, answer.request) for extractor, answer in answers], error)
-            return
+        if self.tools.settings.llm.verify:
+            try:
+                answers = await looked_at(source, answers, llm, budget)
+            except (LLMReplyInvalid, LLMUnavailable, LLMBudgetSpent) as error:
+                self._failed([(extractor, answer.request) for extractor, answer in answers], error)
+                return
         for extractor, answer in answers:
             plan = extractor.plan(self.tools, source, answer)
             await self.derive(extractor.name, _id(source, extractor), source, plan)

@@ -93,12 +93,13 @@ class SummaryExtractor:
         return stored(tools, talk, written, kept.dropped)
 
 
-async def ask_for(talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
+async def ask_for(tools: Tools, talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
     """Returns a summary of `earlier` and the lines of `talk` after the second look, or `earlier` if nothing is kept.
     Raises what the model's client raises."""
     part, request = SummaryExtractor(), PartRequest({"earlier": earlier})
     answer = Answer(await ask(talk, [(part, request)], llm, budget), request, llm.model_for(prompts.Summary))
-    ((_, answer),) = await looked_at(talk, [(part, answer)], llm, budget)
+    if tools.settings.llm.verify:
+        ((_, answer),) = await looked_at(talk, [(part, answer)], llm, budget)
     return faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked).text or earlier or ""
 
 

@@ -99,6 +99,7 @@ class Stage:
     name: str
     say: Say
     honest: bool = False
+    verify: bool = True
 
 
 def _item(item: Json, fields: Json) -> Json:
@@ -144,6 +145,7 @@ STAGES = (
     Stage("right", "quote and numbers", all_with_blank_fields),
     Stage("right", "+ fields", all_with_true_fields),
     Stage("right", "+ second look", all_with_true_fields, honest=True),
+    Stage("right", "second look off", all_with_true_fields, verify=False),
     Stage("liar", "fields and second look lie", wrong_with_lied_fields),
     Stage("echo", "every line", every_line),
 )
@@ -215,7 +217,7 @@ class Result:
 def measure(stage: Stage, sets: Sequence[ItemSet], deadline: float) -> Result:
     """Lets a made-up model answer, in a service of its own."""
     model = ItemModel(stage)
-    return _measured(model, model, sets, deadline, {})
+    return _measured(model, model, sets, deadline, {"RECALLD_LLM_VERIFY": str(stage.verify).lower()})
 
 
 def measure_real(name: str, sets: Sequence[ItemSet], deadline: float, threads: int) -> Result:

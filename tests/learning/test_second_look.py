@@ -3,7 +3,8 @@
 import httpx
 import pytest
 
-from tests.conftest import Service
+from app.settings import Settings
+from tests.conftest import Service, Starter
 from tests.support.chat import says as answers
 from tests.support.learning import end, kept, learned, operation, summaries, talk, work
 from tests.support.memories import PAIR, Json
@@ -163,3 +164,16 @@ async def test_a_lesson_of_tool_calls_is_looked_at_in_the_same_call(
     experience = (await api.get("/v1/agents/a/experience")).json()
     assert [lesson["text"] for lesson in experience["known_pitfalls"]] == ["Stop the workers first."]
     assert experience["heuristics"] == []
+
+
+async def test_switched_off_it_is_not_asked_and_sentences_are_stored(
+    start: Starter, settings: Settings, llm: Model
+) -> None:
+    off = settings.model_copy(update={"llm": settings.llm.model_copy(update={"verify": False})})
+    says(llm)
+    async with start(off) as service:
+        await talk(service, *SAID)
+        done = await end(service)
+        assert (llm.calls, llm.shown("SecondLook")) == (1, [])
+        assert {memory["content"] for memory in await kept(service)} == {SAID[0], SAID[2]}
+        assert done["result"]["parts"]["memories"]["dropped"] == {"reworded": 2}
