@@ -144,7 +144,7 @@ def test_a_memory_shows_its_source_chain_and_curve(visit: Visit, server: Server)
     items = server.client.get("/v1/memories?status=active&limit=100").json()["items"]
     memory = next(one for one in items if one["supersedes"] and one["source"]["session_id"])
     old = server.client.get(f"/v1/memories/{memory['supersedes'][0]}").json()
-    page = visit.open(f"memories/{memory['memory_id']}", "Chain")
+    page = visit.open(f"memories/{memory['memory_id']}", "What it replaced")
     view = page.get_by_role("region", name="Memory", exact=True)
     expect(view).to_contain_text(f"Importance {memory['importance']:.2f} now; recalled {memory['access_count']} times")
     link = view.get_by_role("link", name=memory["source"]["session_id"])

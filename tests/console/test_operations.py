@@ -112,16 +112,16 @@ def test_settings_in_force_are_shown(visit: Visit) -> None:
     page = visit.open("operations/settings", "RECALLD_STORE")
     visit.check()
     assert page.evaluate("document.documentElement.scrollHeight") < 4000
-    limit = page.get_by_text("RECALLD_QUOTAS_RECORDS", exact=True)
+    limit = page.get_by_text("RECALLD_LLM_CONTEXT_TOKENS", exact=True)
     expect(limit).to_be_hidden()
     page.keyboard.press("/")
     expect(page.get_by_role("searchbox")).to_be_focused()
-    page.keyboard.type("quotas records")
+    page.keyboard.type("llm context")
     expect(limit).to_be_visible()
     visit.check()
     page.get_by_role("searchbox").fill("")
     page.get_by_label("only those that differ").check()
-    expect(page.get_by_text("RECALLD_QUOTAS_RECORDS")).to_have_count(0)
+    expect(page.get_by_text("RECALLD_LLM_CONTEXT_TOKENS")).to_have_count(0)
     expect(page.get_by_text("RECALLD_DATA_DIR")).to_be_visible()
 
 
