@@ -173,6 +173,8 @@ class ConditionalLogit:
 
     def fit(self, without: int | None = None) -> Array:
         """Returns the weight of each feature, fitted without a fold."""
+        if not self._values:
+            return np.zeros(len(self._least))
         values = np.concatenate(self._values)
         spread = values.std(axis=0) + 1e-6
         kept = np.array(self._fold) != (-1 if without is None else without)

@@ -62,6 +62,7 @@ def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats
     time, speaker = columns.time[first], columns.speaker[first]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
+    later &= columns.content[first] != columns.content[first][:, None]  # what says the same again replaces nothing
     near = (1 - behind**2) * later
     return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
 

@@ -18,6 +18,7 @@ from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
+from app.retrieval.first_hits import NO_ORDER
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.polarity import towards_what_is_denied
 from app.retrieval.query_analysis import QueryText, analysed, corrected, read_by, settle, with_names
@@ -367,6 +368,8 @@ class Retriever:
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
         fitted = weights_for(self._embedder.name)
+        if not self._collection.spec.said_with:  # a later fact or procedure replaces none by its words
+            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
         found = await self._ranking(wanted, mode, query, vector, facts, k, fitted)
         columns, query, ranked = found.columns, found.query, found.ranked
         chosen = (
