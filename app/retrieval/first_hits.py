@@ -23,6 +23,8 @@ FAR = 4.0
 """What is farther behind the best one, in log-odds, does not come nearer."""
 MOST = 0.4
 """Share of a query that is enough to be about the same. With less MemDaily loses .07 recall@10."""
+EQUAL = 1e-4
+"""Cosines to the query of equal texts differ by less."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "renewed", "replaced")
 """The fields of `FirstHits`, in this order."""
 NO_ORDER = FirstHits()
@@ -62,7 +64,9 @@ def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats
     time, speaker = columns.time[first], columns.speaker[first]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
-    later &= columns.content[first] != columns.content[first][:, None]  # what says the same again replaces nothing
+    cosine = columns.cosine[first]
+    # a text that says the same again replaces nothing; without vectors all cosines are 0
+    later &= (np.abs(cosine - cosine[:, None]) > EQUAL) | (cosine == 0)
     near = (1 - behind**2) * later
     return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
 
