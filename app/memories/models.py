@@ -205,6 +205,7 @@ MEMORIES = Collection(
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
         content=("identity_hash", "content_hash"),
+        later_replaces=True,
         said_with=("context", "valid_from", "valid_until", "expires_at", "metadata", "key"),
         placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
         flags=flags_of,

@@ -368,7 +368,7 @@ class Retriever:
         stage = self._second_stage if mode == "hybrid" else None
         k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
         fitted = weights_for(self._embedder.name)
-        if not self._collection.spec.said_with:  # a later fact or procedure replaces none by its words
+        if not self._collection.spec.later_replaces:
             fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
         found = await self._ranking(wanted, mode, query, vector, facts, k, fitted)
         columns, query, ranked = found.columns, found.query, found.ranked

@@ -183,6 +183,8 @@ class SearchSchema:
     said_with: tuple[str, ...] = ()
     """Fields that two documents must have alike to say the same where their texts are nearly equal. Without any
     they are not compared."""
+    later_replaces: bool = False
+    """Whether a later document that says something else with the same words of a query goes before an earlier one."""
     importance: str = "base_importance"
     pinned: str = "pinned"
     session: str = "source.session_id"
