@@ -27,6 +27,7 @@ FIXED = {
     "EMBEDDING_QUERY_CACHE": "2048",
     "EMBEDDING_TIMEOUT_SECONDS": "10",
     "RERANK_HITS": "50",
+    "RETENTION_OPERATION_DAYS": "30",
     "RERANK_THREADS": "1",
     "LLM_REPLY_FORMAT": "auto: the strictest way that the server knows",
     "LLM_ANSWER_TOKENS": "4096, and at most a quarter of RECALLD_LLM_CONTEXT_TOKENS",

@@ -65,9 +65,6 @@ class RetentionSettings(SettingGroup):
     action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
     message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
     archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
-    operation_days: float = Field(
-        30, gt=0, description="How long finished operations and failed jobs can be asked for."
-    )
     audit_days: float = Field(365, gt=0, description="How long the audit trail goes back.")
 
 

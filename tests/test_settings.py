@@ -20,6 +20,7 @@ from app.jobs.schedule import PERIODS
 from app.llm.client import RUN_CALLS, RUN_TOKENS
 from app.procedures.search import FAILING_BELOW, FAILURES_IN_A_ROW, TRIAL_MOST, TRIAL_OUTCOMES
 from app.reflection.finders import UNCONFIRMED_DAYS
+from app.retention.jobs import OPERATION_DAYS
 from app.setting_groups import without_secrets
 from app.settings import Settings, describe, explain, unknown_variables
 from scripts.export_settings import DOC, ENV, doc_rendered, env_rendered
@@ -69,6 +70,7 @@ CONSTANTS: dict[str, float] = {
     "CONNECTIONS_BODY_SECONDS": CONNECTIONS.body_seconds,
     "CONNECTIONS_IDLE_SECONDS": USUAL.idle_seconds,
     "CONNECTIONS_BODY_BYTES": CONNECTIONS.body_bytes,
+    "RETENTION_OPERATION_DAYS": OPERATION_DAYS,
     "EMBEDDING_THREADS": THREADS,
     "EMBEDDING_BATCH_TOKENS": BATCH_TOKENS,
     "EMBEDDING_BATCH_TEXTS": Server().batch_texts,

@@ -36,6 +36,8 @@ from app.writes.executor import IDEMPOTENCY
 
 BATCH = 200
 AT_ONCE = 50
+OPERATION_DAYS = 30
+"""How long finished operations and failed jobs can be asked for."""
 """The number of commits that run concurrently."""
 RETENTION = "retention"
 
@@ -161,11 +163,11 @@ class ForgettingJobs:
     def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
         days = self._retention
         ended = both(
-            In("status", queue.ENDED), self._older("updated_at", max(days.operation_days, days.archive_days + 1))
+            In("status", queue.ENDED), self._older("updated_at", max(OPERATION_DAYS, days.archive_days + 1))
         )
         return {
             "operations": (OPERATIONS, ended),
-            "failed_jobs": (JOBS, both(Eq("status", "failed"), self._older("run_at", days.operation_days))),
+            "failed_jobs": (JOBS, both(Eq("status", "failed"), self._older("run_at", OPERATION_DAYS))),
             "audit": (AUDIT, self._older("created_at", days.audit_days)),
         }
 
