@@ -11,8 +11,8 @@ spends on a memory beyond the memory's own words.
 Where each of several memories tells the answer, one of them is enough: with --any a question's figure is the largest of
 its memories'. --last asks only the last question of each conversation.
 
-Without --data the stories of benchmarks/data/prompt_stories.json are asked: orders, how-tos, greetings, single words and
-pinned rules in five languages; --part selects from them. Without --url a service is started.
+Without --data the stories of benchmarks/data/prompt_stories.json are asked: orders, how-tos, greetings, single words
+and pinned rules in five languages; --part selects from them. Without --url a service is started.
 """
 
 import argparse

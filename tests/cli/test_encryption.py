@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.skipif(can_encrypt(), reason="it starts processes that have the extra from one that has not"),
 ]
 NEEDLE = "the safe code is 955433"
+LONG = {"long": "x" * 3_000}
 SIGNS = (NEEDLE.encode(), b"SQLite format", b"agent_memories", KEY.encode(), bytes.fromhex(KEY))
 
 
@@ -144,7 +145,8 @@ def test_a_rotation_that_is_killed_leaves_a_store_that_opens_with_one_of_both_ke
         file.write_text(digits)
     with serving(data, python=encrypting_python, RECALLD_STORE_KEY=KEY) as server:
         for number in range(8):
-            items = [{**PAIR, "content": f"{NEEDLE} {number} {i} " + "x" * 3_000} for i in range(100)]
+            # few characters are embedded, the rest takes up room
+            items = [{**PAIR, "content": f"{NEEDLE} {number} {i}", "metadata": LONG} for i in range(100)]
             assert server.client.post("/v1/memories/batch", json={"items": items}).status_code == 201
     current, turns = 0, 0
     for killed_at in range(0, 12, 2):
