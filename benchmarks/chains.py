@@ -1,7 +1,7 @@
 """Which questions that need several facts a prompt answers.
 
     scripts/benchmark chains
-    scripts/benchmark chains --data tests/data/chains_held_out.json
+    scripts/benchmark chains --data benchmarks/data/chains_held_out.json
 
 A world is {"id", "language", "facts", "questions": [{"kind", "query", "must", "facts"}]}. `kind`: `chain` needs two or
 three facts, `one` one fact, and `none` was never said. `facts`: the places of the needed facts in the list. A question
@@ -21,7 +21,7 @@ import httpx
 from benchmarks.evaluation.service import Api
 from benchmarks.harness import ROOT, Section, folder, recalld
 
-DATA = ROOT / "tests" / "data" / "chains_dev.json"
+DATA = ROOT / "benchmarks" / "data" / "chains_dev.json"
 AGENT = "companion"
 BUDGETS = (150, 300, 600)
 TARGET = 0.7

@@ -41,7 +41,7 @@ from benchmarks.learned.real_models import WHEELS, real_model
 from benchmarks.learned.sets import Conversation, load
 from benchmarks.learned.small_talk import CHATTER, ENOUGH, SAID, TURNS, small_talk
 
-DEV = ROOT / "tests" / "data" / "learning_dev.json"
+DEV = ROOT / "benchmarks" / "data" / "learning_dev.json"
 MODELS = (*SAYS, "none", *WHEELS)
 REQUEST_SECONDS = 120
 CONTEXT_TOKENS = 4096

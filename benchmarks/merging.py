@@ -17,7 +17,7 @@ from benchmarks.harness import ROOT, Section
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, default=ROOT / "tests" / "data" / "near_pairs.jsonl")
+    parser.add_argument("--data", type=Path, default=ROOT / "benchmarks" / "data" / "near_pairs.jsonl")
     parser.add_argument("--model", default=DEFAULT_MODEL, help="as RECALLD_EMBEDDING_MODEL names it")
     parser.add_argument("--pairs", action="store_true", help="every pair, with its cosine")
 

@@ -11,8 +11,8 @@ spends on a memory beyond the memory's own words.
 Where each of several memories tells the answer, one of them is enough: with --any a question's figure is the largest of
 its memories'. --last asks only the last question of each conversation.
 
-Without --data the stories of tests/data/prompt_stories.json are asked: orders, how-tos, greetings, single words and
-pinned rules in five languages; --part selects from them. Without --url a service is started.
+Without --data the stories of benchmarks/data/prompt_stories.json are asked: orders, how-tos, greetings, single words
+and pinned rules in five languages; --part selects from them. Without --url a service is started.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from benchmarks.evaluation.sets import World, answerable, fewer
 from benchmarks.harness import ROOT, Row, Section
 
 Enough = Callable[[Sequence[float]], float]
-STORIES = ROOT / "tests" / "data" / "prompt_stories.json"
+STORIES = ROOT / "benchmarks" / "data" / "prompt_stories.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """How well the service recalls, and what its score is worth: each question is one search in each mode.
 
-    scripts/benchmark recall --data locomo.json tests/data/plain_facts.jsonl --json figures.json
+    scripts/benchmark recall --data locomo.json benchmarks/data/plain_facts.jsonl --json figures.json
 
 Each conversation of a set (benchmarks/evaluation/sets.py describes the files) becomes a user of its own. A question is
 asked when the items before it are known, with `now` a second after the last of them. One table is printed for each

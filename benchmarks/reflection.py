@@ -29,7 +29,7 @@ from benchmarks.harness import ROOT, Row, Section, folder, recalld
 from benchmarks.learned.meter import Answerer, metered, passed_on, recorded
 from benchmarks.learned.scripted_judge import ScriptedJudge, judged_by
 
-DEV = ROOT / "tests" / "data" / "reflection_dev.json"
+DEV = ROOT / "benchmarks" / "data" / "reflection_dev.json"
 AGENT = "reflection"
 TURN = timedelta(minutes=1)
 BUDGET = 2000

@@ -185,22 +185,37 @@ ENGINES = os.environ.get("RECALLD_TEST_ENGINES", "embedded,mongodb").split(",")
 
 
 LONGEST = (
-    "test_workers.py",
-    "faults/test_mongodb_faults.py",
-    "test_operating.py",
-    "test_shifted_clock.py",
-    "faults/test_full_disk.py",
-    "storage/mongo/test_abandoned_transactions.py",
+    "cli/test_encryption.py",
     "stress/test_schemathesis.py",
+    "test_workers.py",
+    "console/test_overview.py",
+    "console/test_memories.py",
+    "clients/test_generators.py",
+    "faults/test_mongodb_faults.py",
+    "console/test_owners.py",
+    "integrations/test_frameworks.py",
     "stress/test_races.py",
-    "stress/test_kills.py",
-    "stress/test_requests.py",
-    "scripts/test_bootstrap.py",
+    "console/test_tasks.py",
+    "storage/mongo/test_large_scopes.py",
     "contract/test_second_store.py",
     "api/test_bad_input.py",
-    "contract/test_fade.py",
-    "cli/test_migrate.py",
-    "test_isolation.py",
+    "stress/test_processes.py",
+    "clients/test_typescript.py",
+    "console/test_sessions.py",
+    "auth/test_streams.py",
+    "stress/test_requests.py",
+    "test_operating.py",
+    "console/test_operations.py",
+    "console/test_findings.py",
+    "auth/test_views.py",
+    "test_packages.py",
+    "console/test_keyboard.py",
+    "test_shifted_clock.py",
+    "faults/test_full_disk.py",
+    "api/test_broken_records.py",
+    "storage/mongo/test_abandoned_transactions.py",
+    "stress/test_migration_under_load.py",
+    "contract/test_metadata_filters.py",
 )
 """Run first: where files go to several processes, none is left alone with one of these in the end."""
 
@@ -258,9 +273,17 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         yield settings_of(folder)
         return
     deployment: Deployment = request.getfixturevalue("mongodb")
-    with deployment.database() as name:
-        own = MongodbSettings(database=name, deadline_seconds=PATIENT_SECONDS)
-        yield settings_of(folder, store=SecretStr(deployment.uri), mongodb=own)
+    database: Emptied = request.getfixturevalue("shared_database")
+    own = MongodbSettings(database=database.name, deadline_seconds=PATIENT_SECONDS)
+    yield settings_of(folder, store=SecretStr(deployment.uri), mongodb=own)
+    database.empty()
+
+
+@pytest.fixture(scope="session")
+def shared_database(mongodb: Deployment) -> Iterator[Emptied]:
+    """Beside that of the tests with a service of their own: a module may have both."""
+    with emptied(mongodb) as database:
+        yield database
 
 
 @pytest.fixture(scope="session")

@@ -112,6 +112,7 @@ def test_the_packages_hold_what_they_need(packages: Packages) -> None:
     assert {"LICENSE", "README.md", "pyproject.toml", "requirements/runtime.in"} <= names
 
 
+@pytest.mark.release
 @pytest.mark.usefixtures("new_store")
 def test_the_wheel_serves_and_uses_memory_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     python, recalld = installed / "python", installed / "recalld"
@@ -140,6 +141,7 @@ def test_the_wheel_serves_and_uses_memory_without_the_checkout(installed: Path, 
         assert checked(python, "-c", code, cwd=tmp_path) == "Ada moved to Boston in May\n"
 
 
+@pytest.mark.release
 def test_the_whole_install_is_small(installed: Path) -> None:
     """The sizes of all files, with bytecode; pip and setuptools come with the environment."""
     (packages,) = installed.parent.glob("lib/python3*/site-packages")

@@ -176,9 +176,8 @@ def test_a_worker_that_is_killed_comes_back_and_the_others_serve(tmp_path: Path)
         assert server.stop() == 0
 
 
-@pytest.mark.slow
 def test_a_worker_that_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
-    with served(tmp_path / "data") as server:
+    with served(tmp_path / "data", command=tuned(silent_seconds=15)) as server:
         body = {**OWNER, "content": "The bridge opens at nine."}
         memory_id = ask(server, "POST", "/v1/memories", json=body).json()["memory_id"]
         before = running(server)

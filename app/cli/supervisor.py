@@ -42,8 +42,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker is started again that could not start or lived for a short time; doubled each time."""
 LIVED_SECONDS = 10.0
 """A worker that was ready for so long is started again at once."""
-SILENT_SECONDS = 60.0
-"""A worker whose event loop stands still for so long is killed."""
 KILL_SECONDS = 3.0
 """What a worker gets beyond the time to drain."""
 QUICK, SLOW = 0.05, 1.0
@@ -337,14 +335,14 @@ class Supervisor:
 
     def _kill_late(self) -> None:
         """Kills workers that have not ended in time, and those whose event loop stands still."""
-        now = time.monotonic()
-        frozen = now - self._looked_at > SILENT_SECONDS / 2  # the whole service was: nobody can have told anything
+        now, most = time.monotonic(), self._openers.tuning.silent_seconds
+        frozen = now - self._looked_at > most / 2  # the whole service was: nobody can have told anything
         self._looked_at = now
         for worker in self._workers.values():
             if frozen and self._board.read(worker.number, STATE) != STARTING:
                 self._board.write(worker.number, BEAT, now)
             silent = worker.ready_at and not worker.leaves and now - self._board.read(worker.number, BEAT)
-            if silent > SILENT_SECONDS or (worker.leaves and now > worker.kill_at):
+            if silent > most or (worker.leaves and now > worker.kill_at):
                 log.error("a worker is killed: it does not answer", extra={"number": worker.number})
                 with suppress(ProcessLookupError):
                     os.kill(worker.pid, signal.SIGKILL)

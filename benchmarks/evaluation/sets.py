@@ -13,13 +13,13 @@
   [{"query", "evidence": [indexes of facts]}], "never_said": [queries]}]}.
 - Memories with questions about their time: {"worlds": [{"id", "now", "memories": [{"content", "event_at"}], "queries":
   [{"query", "evidence": [indexes of memories], "kind"}]}]}; all are asked at `now` (RFC 3339).
-- Stories in which a user asks again and again for what they once told, tests/data/echo_*.json: {"stories": [{"id",
+- Stories in which a user asks again and again for what they once told, benchmarks/data/echo_*.json: {"stories": [{"id",
   "language", "bot", "user_name", "told": {"role", "content"}, "told_reply", "distractors": [{"role", "content"}],
   "answer", "turns": [{"question", "reply"}]}]}. Each turn is a session of its own; messages that hold `answer` answer.
 - Lives, a folder of them, as benchmarks/data/lives describes: {"name", "turns": [{"id", "session", "time", "role",
   "name", "text"}], "questions": [{"query", "kind", "time", "after": id of the last known turn, "best": [ids]}]}.
   Questions of kinds `never` and `small` have no answer.
-- Stories of our own, tests/data/prompt_stories.json: {"worlds": [{"id", "language", "part": "dev" | "held_out",
+- Stories of our own, benchmarks/data/prompt_stories.json: {"worlds": [{"id", "language", "part": "dev" | "held_out",
   "memories", "procedures", "profile", "cases": [{"kind", "queries", "must": [texts that the prompt has to hold]}]}]};
   memories, procedures and profile are bodies of the API without their owner.
 """

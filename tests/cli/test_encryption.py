@@ -9,16 +9,18 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.command import Run
 from tests.support.encryption import KEY, OTHER_KEY, can_encrypt
 from tests.support.encryption import encrypting_python as encrypting_python
 from tests.support.memories import PAIR
-from tests.support.server import ROOT, environment, recalld, serving
+from tests.support.server import RESERVE_BYTES, ROOT, environment, recalld, serving
 
 pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(can_encrypt(), reason="it starts processes that have the extra from one that has not"),
 ]
 NEEDLE = "the safe code is 955433"
+LONG = {"long": "x" * 3_000}
 SIGNS = (NEEDLE.encode(), b"SQLite format", b"agent_memories", KEY.encode(), bytes.fromhex(KEY))
 
 
@@ -96,8 +98,9 @@ def test_a_service_on_an_encrypted_store(encrypting_python: str, tmp_path: Path)
         assert found(server.client) == 20
 
 
-def test_a_start_with_another_key_none_or_no_extra_says_why(encrypting_python: str, tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_start_with_another_key_none_or_no_extra_says_why(
+    encrypting_python: str, data: Path, run: Run, tmp_path: Path
+) -> None:
     made = recalld(
         data, "keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci", python=encrypting_python, STORE_KEY=""
     )
@@ -116,9 +119,11 @@ def test_a_start_with_another_key_none_or_no_extra_says_why(encrypting_python: s
         (sys.executable, right, "`scripts/extra encryption` installs it"),
         (sys.executable, None, "recalld.db is encrypted: name its key"),
     ):
-        given = {"RECALLD_STORE_KEY_FILE": str(file)} if file else {}
+        given = {"RECALLD_DISK_RESERVE_BYTES": str(RESERVE_BYTES)}
+        given |= {"RECALLD_STORE_KEY_FILE": str(file)} if file else {}
         for command in (("serve",), ("doctor",), ("keys", "list"), ("backup", str(tmp_path / "none.backup"))):
-            refused = recalld(data, *command, python=python, **given)
+            here = python == sys.executable and command != ("serve",)  # a process of its own takes seconds to begin
+            refused = run(*command, **given) if here else recalld(data, *command, python=python, **given)
             assert (refused.returncode, why in refused.stderr) == (1, True), refused.stderr
             assert "Traceback" not in refused.stderr
             assert KEY not in refused.stdout + refused.stderr
@@ -144,7 +149,8 @@ def test_a_rotation_that_is_killed_leaves_a_store_that_opens_with_one_of_both_ke
         file.write_text(digits)
     with serving(data, python=encrypting_python, RECALLD_STORE_KEY=KEY) as server:
         for number in range(8):
-            items = [{**PAIR, "content": f"{NEEDLE} {number} {i} " + "x" * 3_000} for i in range(100)]
+            # few characters are embedded, the rest takes up room
+            items = [{**PAIR, "content": f"{NEEDLE} {number} {i}", "metadata": LONG} for i in range(100)]
             assert server.client.post("/v1/memories/batch", json={"items": items}).status_code == 201
     current, turns = 0, 0
     for killed_at in range(0, 12, 2):

@@ -13,7 +13,7 @@ from tests.support.memories import remember
 
 pytestmark = pytest.mark.anyio
 
-DEV = Path(__file__).parents[1] / "data" / "chains_dev.json"
+DEV = Path(__file__).parents[2] / "benchmarks" / "data" / "chains_dev.json"
 BOSS = [edge("Ben Ng", "reports_to", "Cleo"), edge("Cleo", "sits_in", "Oslo")]
 TEA = [edge("Ada", "likes", f"tea {at}") for at in range(30)]
 WHERE = "Where does Ben Ng's boss sit?"

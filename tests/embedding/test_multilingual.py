@@ -15,7 +15,7 @@ from benchmarks.evaluation.ranking_cases import Embedder, build_cases
 pytestmark = pytest.mark.skipif(
     not (MODELS / MULTILINGUAL_FOLDER).is_dir(), reason="needs the model: run scripts/extra multilingual"
 )
-PARALLEL = Path(__file__).resolve().parent.parent / "data" / "parallel_dev.json"
+PARALLEL = Path(__file__).resolve().parents[2] / "benchmarks" / "data" / "parallel_dev.json"
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from tests.support.operations import rows
 
 pytestmark = pytest.mark.anyio
 
-PAIRS = [json.loads(line) for line in Path("tests/data/near_pairs.jsonl").read_text(encoding="utf-8").splitlines()]
+PAIRS = [json.loads(line) for line in Path("benchmarks/data/near_pairs.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 # --- What claims the same ---------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks.evaluation.sets import Item, World, answerable, fewer, load, with_named_users
+from benchmarks.harness import ROOT
 
-PLAIN_FACTS = Path(__file__).parents[2] / "data" / "plain_facts.jsonl"
+PLAIN_FACTS = ROOT / "benchmarks" / "data" / "plain_facts.jsonl"
 
 
 def written(path: Path, content: Any) -> Path:
