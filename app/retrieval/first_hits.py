@@ -23,8 +23,6 @@ FAR = 4.0
 """What is farther behind the best one, in log-odds, does not come nearer."""
 MOST = 0.4
 """Share of a query that is enough to be about the same. With less MemDaily loses .07 recall@10."""
-EQUAL = 1e-4
-"""Cosines to the query of equal texts differ by less."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "renewed", "replaced")
 """The fields of `FirstHits`, in this order."""
 NO_ORDER = FirstHits()
@@ -64,9 +62,8 @@ def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats
     time, speaker = columns.time[first], columns.speaker[first]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
-    cosine = columns.cosine[first]
-    # a text that says the same again replaces nothing; without vectors all cosines are 0
-    later &= (np.abs(cosine - cosine[:, None]) > EQUAL) | (cosine == 0)
+    content = columns.content[first]
+    later &= content != content[:, None]  # a text that is said again replaces nothing
     near = (1 - behind**2) * later
     return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
 

@@ -5,7 +5,7 @@ question), from the best turn of its session, and from being spoken by the perso
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
 odds to be the answer (conditional logit, McFadden 1974). `calibration.py` converts the odds to a probability. Formulas,
-evaluation and discarded features: docs/concepts/retrieval.md. `explained` says what a hit's score is made of.
+evaluation: docs/concepts/retrieval.md. `explained` says what a hit's score is made of.
 """
 
 from collections.abc import Iterator, Mapping

@@ -61,6 +61,11 @@ def test_a_later_memory_that_is_far_behind_renews_nothing() -> None:
     assert properties(columns, np.array([4.0, 0.0], np.float32), np.arange(2), past=False)[-1].tolist() == [0, 0]
 
 
+def test_a_text_that_is_said_again_renews_nothing() -> None:
+    columns = replace(notes([1, 1], [1, 1]), content=np.zeros(2, np.int64))
+    assert ordered(columns, [0.5, 0.0], RENEWED) == [0, 1]
+
+
 def test_a_query_for_the_earliest_or_for_a_time_keeps_the_order() -> None:
     columns, odds = notes([1], [1]), np.array([0.5, 0.0], np.float32)
     assert ordered(columns, [0.5, 0.0], RENEWED, replace(NOBODY, order="earliest")) == [0, 1]
