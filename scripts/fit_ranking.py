@@ -343,10 +343,10 @@ def figures(case: Case, score: Floats) -> list[float]:
     return [known[name] for name in SHOWN]
 
 
-def report(name: str, cases: Sequence[Case], scores: Sequence[Floats]) -> Row:
+def report(name: str, scored: Sequence[tuple[Case, Floats]]) -> Row:
     """A row of the table; the calibration is of first hits: `right first` is the share of all questions, also of those
     without an answer, whose first hit is right, and `first score` what the scores say that it is."""
-    pairs = [(case, score) for case, score in zip(cases, scores, strict=True) if len(score)]
+    pairs = [(case, score) for case, score in scored if len(score)]
     means = np.mean([figures(case, score) for case, score in pairs if case.evidence.any()], axis=0)
     best = np.array([score.max() for _, score in pairs], np.float64)
     right = np.array([case.evidence[int(np.argmax(score))] for case, score in pairs])
@@ -383,22 +383,20 @@ def evaluate(
     odds = [odds_of(case, by_fold[case.fold]) for case in cases]
     whole = fit_calibration(cases, odds, calibration)
     left_out = [fit_calibration(cases, odds, calibration, fold) for fold in range(folds)]
-    rows, judged_cases, all_scores = list[Row](), list[Case](), list[Floats]()
+    rows, judged_all = list[Row](), list[tuple[Case, Floats]]()
     for name in ranking:
         of_set = [(case, o) for case, o in zip(cases, odds, strict=True) if case.group == name]
-        scores = [score_of(case, o, left_out[case.fold]) for case, o in of_set]
-        rows.append(report(name, [case for case, _ in of_set], scores))
-        judged_cases += [case for case, _ in of_set]
-        all_scores += scores
+        scored = [(case, score_of(case, o, left_out[case.fold])) for case, o in of_set]
+        rows.append(report(name, scored))
+        judged_all += scored
     for name in dict.fromkeys(case.group for case in others):
         mine = [case for case in others if case.group == name]
-        scores = [score_of(case, odds_of(case, weights), whole) for case in mine]
-        rows.append(report(f"{name} (not fitted on)", mine, scores))
-        judged_cases += mine
-        all_scores += scores
-        rows.append(report(f"{name}, vector", mine, [case.columns.cosine for case in mine]))
-        rows.append(report(f"{name}, text", mine, [bm25(case.columns) for case in mine]))
-    rows.append(report("all questions together", judged_cases, all_scores))
+        scored = [(case, score_of(case, odds_of(case, weights), whole)) for case in mine]
+        rows.append(report(f"{name} (not fitted on)", scored))
+        judged_all += scored
+        rows.append(report(f"{name}, vector", [(case, case.columns.cosine) for case in mine]))
+        rows.append(report(f"{name}, text", [(case, bm25(case.columns)) for case in mine]))
+    rows.append(report("all questions together", judged_all))
     print(f"{table(rows)}\n\nWeights and calibration to paste:\n\n{weights}\n{whole}")
 
 

@@ -162,7 +162,9 @@ class ForgettingJobs:
 
     def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
         days = self._retention
-        ended = both(In("status", queue.ENDED), self._older("updated_at", max(OPERATION_DAYS, days.archive_days + 1)))
+        ended = both(
+            In("status", queue.ENDED), self._older("updated_at", max(OPERATION_DAYS, days.archive_days + 1))
+        )
         return {
             "operations": (OPERATIONS, ended),
             "failed_jobs": (JOBS, both(Eq("status", "failed"), self._older("run_at", OPERATION_DAYS))),
