@@ -65,9 +65,9 @@ FEATURES_OF = {
 }
 """An assistant without a name is no speaker that a query names, and says so much that it repeats hardly anything. What
 else is left out has no weight where it is held at 0 or more."""
-ORDERED_BY = {"first_turns": PROPERTIES[:-1], "first_plain": ("replaced",)}
-"""What the first hits of a kind are ordered by. Plain memories are so different that the rest would harm some of them:
-newness gains .06 recall@1 on lives, and costs .03 on the set `time`."""
+ORDERED_BY = {"first_turns": PROPERTIES[:-1], "first_plain": ("newness", "replaced")}
+"""What the first hits of a kind are ordered by. Plain memories are so different that the rest would harm some of
+them."""
 NEVER_AGAINST = {"vector_scaled", "text_scaled", "vector_rank"}
 """What is nearer never counts less: the weights of these are 0 or more."""
 LEAST_VECTOR = 0.2

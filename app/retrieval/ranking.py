@@ -32,7 +32,7 @@ from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Ca
 from app.retrieval.query_analysis import QueryText, assistants, echoes, fillers, plain_memories
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import SUMMARY
+from app.storage.text import SUMMARY, name_id
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
@@ -42,6 +42,8 @@ ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 
 
+USER = name_id("user")
+"""The speaker of what a user without a name says."""
 FITTED = FEATURES[:12]
 _FITTED = attrgetter(*FITTED)
 REPEATS = ASKED.index("repeats")
@@ -205,13 +207,15 @@ def first_hits(
 ) -> Iterator[tuple[Ints, FirstHits]]:
     """Yields the hits of one kind that are ordered among themselves, two at least, with the weights of their order.
 
-    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted."
+    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted.", or if
+    all are of a user without a name: two people who talk mean different things by the same words.
     """
     with_assistant = assistants(columns)[start].any()
     start = start[says_something(parts, start)]
     plain = plain_memories(columns)[start]
     turns, others = start[~plain][:FIRST], start[plain][:FIRST]
-    if len(turns) > 1 and weights.first_turns != NO_ORDER and with_assistant:
+    of_one = with_assistant or (columns.speaker[turns] == USER).all()
+    if len(turns) > 1 and weights.first_turns != NO_ORDER and of_one:
         yield turns, weights.first_turns
     if len(others) > 1 and weights.first_plain != NO_ORDER:
         yield others, weights.first_plain
