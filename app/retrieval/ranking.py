@@ -186,6 +186,8 @@ def with_first_ordered(
 
     Adds what each of them gains to `odds` and to `parts`.
     """
+    if not query.subject:  # a query of a time alone is ordered by that time
+        return order
     start = order[: 2 * FIRST]
     gained = np.zeros(len(odds), np.float32)
     for first, fitted in first_hits(columns, start, weights, parts):
