@@ -4,14 +4,15 @@ The ranking compares a document with all others of the scope, and so finds what 
 that it found, mostly the newer one holds, and a statement of a person tells more than a question or than what an
 assistant made of it: asked "Where do I live?", "I moved to Boston" goes before "I live in Paris". And of two that are
 about the same words of the query, "The budget is 20k" and "Sorry, the budget is 12k", the later one replaces the
-earlier one. How much each of these properties counts is fitted as the ranking is, by scripts/fit_ranking.py
-(conditional logit among the first hits, McFadden 1974): apart for turns of conversations with an assistant and for
-plain memories. In a talk of two people it gains nothing.
+earlier one. A long text says many things, of which the newer one need not be what was asked for, so its time counts
+less. How much each of these properties counts is fitted as the ranking is, by scripts/fit_ranking.py (conditional logit
+among the first hits, McFadden 1974): apart for turns of conversations and for plain memories. In a talk of two named
+people it gains nothing.
 """
 
 import numpy as np
 
-from app.retrieval.features import TINY, term_weights
+from app.retrieval.features import LONG_TEXT, TINY, term_weights
 from app.retrieval.model_weights import FirstHits
 from app.retrieval.query_analysis import assistants, questions
 from app.storage.search import Columns, Floats, Ints
@@ -23,9 +24,7 @@ FAR = 4.0
 """What is farther behind the best one, in log-odds, does not come nearer."""
 MOST = 0.4
 """Share of a query that is enough to be about the same. With less MemDaily loses .07 recall@10."""
-EQUAL = 1e-4
-"""Cosines to the query of equal texts differ by less."""
-PROPERTIES = ("gap", "cosine", "newness", "statement", "renewed", "replaced")
+PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
 """The fields of `FirstHits`, in this order."""
 NO_ORDER = FirstHits()
 
@@ -35,16 +34,20 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
     time, or asks for the earliest, so that what was said later replaces nothing.
 
     `gap`: log-odds behind the best one, 0 to −`FAR`. `statement`: 1 for what a person states, 0 for a question and for
-    what an assistant says. `newness`: of a statement 0 if it is the oldest of the hits, 1 if the newest; 0 for others,
-    for an answer is no newer than what it rests on. `renewed` and `replaced`: see `_renewed`.
+    what an assistant says. `length`: 1 for a text of 147 terms. `newness`: of a statement 0 if it is the oldest of the
+    hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
+    `replaced`: see `_renewed`; `renewed` counts less in a long text, too.
     """
     times = np.unique(columns.time[first])
     newness = times.searchsorted(columns.time[first]) / max(len(times) - 1, 1)
     asks = questions(columns)[first]
     statement = ~(assistants(columns)[first] | asks)
     gap = np.maximum(odds[first] - odds[first].max(), -FAR)
+    length = np.log1p(columns.length[first]) / LONG_TEXT
+    brief = np.maximum(1 - length, 0)
     renewed, replaced = (0 * gap, 0 * gap) if past else _renewed(columns, gap, first)
-    return np.array((gap, columns.cosine[first], newness * statement, statement, renewed, replaced), np.float32)
+    said = newness * statement * brief, statement, length, renewed * brief, replaced
+    return np.array((gap, columns.cosine[first], *said), np.float32)
 
 
 def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats]:
@@ -64,9 +67,8 @@ def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats
     time, speaker = columns.time[first], columns.speaker[first]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
-    cosine = columns.cosine[first]
-    # a text that says the same again replaces nothing; without vectors all cosines are 0
-    later &= (np.abs(cosine - cosine[:, None]) > EQUAL) | (cosine == 0)
+    content = columns.content[first]
+    later &= content != content[:, None]  # a text that is said again replaces nothing
     near = (1 - behind**2) * later
     return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
 

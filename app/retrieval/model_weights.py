@@ -51,6 +51,7 @@ class FirstHits:
     cosine: float = 0.0
     newness: float = 0.0
     statement: float = 0.0
+    length: float = 0.0
     renewed: float = 0.0
     replaced: float = 0.0
 
@@ -252,8 +253,8 @@ TAUGHT = ModelWeights(
             base=-0.44, vector_scaled=6.98, coverage=4.3, repeats=-49.46, session=3.53, number=0.43, question=-0.53
         ),
         foreign=Foreign(vector_scaled=0.2, text_scaled=3.04, repeats=6.35),
-        first_turns=FirstHits(gap=-0.52, cosine=10.01, newness=0.95, statement=0.88, renewed=-0.5),
-        first_plain=FirstHits(replaced=-1.8),
+        first_turns=FirstHits(gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0),
+        first_plain=FirstHits(newness=0.6, replaced=-1.8),
         when=4.97,
         echo_cosine=0.68,
     ),

@@ -5,7 +5,7 @@ question), from the best turn of its session, and from being spoken by the perso
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
 odds to be the answer (conditional logit, McFadden 1974). `calibration.py` converts the odds to a probability. Formulas,
-evaluation and discarded features: docs/concepts/retrieval.md. `explained` says what a hit's score is made of.
+evaluation: docs/concepts/retrieval.md. `explained` says what a hit's score is made of.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Ca
 from app.retrieval.query_analysis import QueryText, assistants, echoes, fillers, plain_memories
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import SUMMARY
+from app.storage.text import SUMMARY, name_id
 
 Mode: TypeAlias = Literal["hybrid", "vector", "text"]
 
@@ -42,6 +42,8 @@ ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 
 
+USER = name_id("user")
+"""The speaker of what a user without a name says."""
 FITTED = FEATURES[:12]
 _FITTED = attrgetter(*FITTED)
 REPEATS = ASKED.index("repeats")
@@ -184,6 +186,8 @@ def with_first_ordered(
 
     Adds what each of them gains to `odds` and to `parts`.
     """
+    if not query.subject:  # a query of a time alone is ordered by that time
+        return order
     start = order[: 2 * FIRST]
     gained = np.zeros(len(odds), np.float32)
     for first, fitted in first_hits(columns, start, weights, parts):
@@ -205,13 +209,15 @@ def first_hits(
 ) -> Iterator[tuple[Ints, FirstHits]]:
     """Yields the hits of one kind that are ordered among themselves, two at least, with the weights of their order.
 
-    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted."
+    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted.", or if
+    all are of a user without a name: two people who talk mean different things by the same words.
     """
     with_assistant = assistants(columns)[start].any()
     start = start[says_something(parts, start)]
     plain = plain_memories(columns)[start]
     turns, others = start[~plain][:FIRST], start[plain][:FIRST]
-    if len(turns) > 1 and weights.first_turns != NO_ORDER and with_assistant:
+    of_one = with_assistant or (columns.speaker[turns] == USER).all()
+    if len(turns) > 1 and weights.first_turns != NO_ORDER and of_one:
         yield turns, weights.first_turns
     if len(others) > 1 and weights.first_plain != NO_ORDER:
         yield others, weights.first_plain

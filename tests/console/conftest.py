@@ -65,8 +65,8 @@ class Visit:
         page.on("console", lambda said: self.faults.append(said.text) if said.type == "error" else None)
         self._unanswered: set[Request] = set()
         page.on("request", self._asked)
-        page.on("requestfinished", lambda request: self._unanswered.discard(request))
-        page.on("requestfailed", lambda request: self._unanswered.discard(request))
+        page.on("requestfinished", self._answered)
+        page.on("requestfailed", self._answered)
 
     def _asked(self, request: Request) -> None:
         if not request.url.startswith((self.base, "blob:", "data:")):
@@ -74,6 +74,9 @@ class Visit:
         if "/v1/" in request.url and "/v1/changes" not in request.url:  # the stream opens after the view has loaded
             self.requests.append(f"{request.method} {request.url}")
             self._unanswered.add(request)
+
+    def _answered(self, request: Request) -> None:
+        self._unanswered.discard(request)
 
     def open(self, address: str, ready: str) -> Page:
         """Opens `#/address` anew and waits until its page shows the text `ready`. A view asks at most ten things."""

@@ -4,7 +4,6 @@ what replaces another before it."""
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +60,11 @@ def test_a_later_memory_that_is_far_behind_renews_nothing() -> None:
     assert properties(columns, np.array([4.0, 0.0], np.float32), np.arange(2), past=False)[-1].tolist() == [0, 0]
 
 
+def test_a_text_that_is_said_again_renews_nothing() -> None:
+    columns = replace(notes([1, 1], [1, 1]), content=np.zeros(2, np.int64))
+    assert ordered(columns, [0.5, 0.0], RENEWED) == [0, 1]
+
+
 def test_a_query_for_the_earliest_or_for_a_time_keeps_the_order() -> None:
     columns, odds = notes([1], [1]), np.array([0.5, 0.0], np.float32)
     assert ordered(columns, [0.5, 0.0], RENEWED, replace(NOBODY, order="earliest")) == [0, 1]
@@ -84,13 +88,31 @@ def test_of_equal_turns_the_newest_statement_is_first_and_the_assistants_last() 
     assert odds[0] == 0
 
 
-@pytest.mark.parametrize("first", [NO_ORDER, FirstHits(newness=1.0, statement=2.0)])
-def test_without_an_assistant_the_order_stays(first: FirstHits) -> None:
+def test_in_a_talk_of_named_people_the_order_stays() -> None:
     columns, odds, parts = conversation(4, by_assistant=None), np.zeros(4, np.float32), dict[str, Floats]()
-    weights = replace(DEFAULT_WEIGHTS, first_turns=first)
-    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), weights, parts).tolist() == [0, 1, 2, 3]
+    columns.speaker[:] = name_id("Ada")
+    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, parts).tolist() == [0, 1, 2, 3]
     assert not parts
     assert not odds.any()
+
+
+def test_what_a_user_writes_down_alone_is_ordered() -> None:
+    columns, odds = conversation(4, by_assistant=None), np.zeros(4, np.float32)
+    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, {}).tolist() == [3, 2, 1, 0]
+
+
+def test_without_weights_the_order_stays() -> None:
+    columns, odds, parts = conversation(4, by_assistant=3), np.zeros(4, np.float32), dict[str, Floats]()
+    weights = replace(DEFAULT_WEIGHTS, first_turns=NO_ORDER)
+    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), weights, parts).tolist() == [0, 1, 2, 3]
+    assert not parts
+
+
+def test_the_newness_of_a_long_text_counts_less() -> None:
+    columns = notes([1], [1], [1])
+    columns.length[:] = (10, 10, 400)
+    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), past=True)[PROPERTIES.index("newness")]
+    assert newness[1] > newness[2] == newness[0] == 0
 
 
 def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:

@@ -340,7 +340,14 @@ def test_a_run_prints_a_line_for_each_form_and_numbers_to_paste(
     lines = capsys.readouterr().out.splitlines()
     rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in lines if line.startswith("| ")}
     forms_of = ("chats", "chats, in part plain", "chats, plain")
-    assert list(rows) == ["set", *forms_of, "others (not fitted on)", "others, vector", "others, text"]
+    assert list(rows) == [
+        "set",
+        *forms_of,
+        "others (not fitted on)",
+        "others, vector",
+        "others, text",
+        "all questions together",
+    ]
     assert [rows[name][1] for name in forms_of] == ["12", "8", "8"]
     assert float(rows["others, vector"][2]) == 1.0, "recall@1"
     (weights,) = (line for line in lines if line.startswith("Weights("))
