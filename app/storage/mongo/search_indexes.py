@@ -211,12 +211,18 @@ class SearchIndexes:
             await asyncio.wait((self._watching,))
 
     async def look(self, collection: Collection) -> str | None:
-        """Creates what is missing. Returns why the collection's indexes cannot be used; None if they can."""
+        """Creates what is missing. Returns why the collection's indexes cannot be used; None if they can.
+
+        A list that cannot be read, as while the server is busy, says nothing against indexes that were ready: whether
+        they answer, the next search tells.
+        """
+        state = self._states[collection.name]
         try:
             faults = await self._faults(collection)
         except PyMongoError as error:
+            if state.lacking is None:
+                return None
             faults = [f"indexes cannot be listed: {reason_of(error)}"]
-        state = self._states[collection.name]
         if state.lacking is not None and not faults:
             log.info("search indexes are ready", extra={"collection": collection.name})
         state.lacking = "; ".join(faults) or None
