@@ -4,18 +4,14 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
 
 from app import VERSION
 from app.actions import endpoints as actions
 from app.admin import endpoints as administration
 from app.api import errors, openapi
-from app.api.fast_path import Shortcut
 from app.api.middleware import Cors, RequestLayer
 from app.console import endpoints as console
 from app.context import endpoints as context
@@ -90,21 +86,6 @@ def routes() -> list[BaseRoute]:
     return [*found]
 
 
-class Service(FastAPI):
-    """FastAPI with `RequestLayer` as its outermost layer."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Builds the stack without the layers that the framework puts around ours: its page for a 500, its telemetry
-        and its body limit have nothing to do here, and each would take time at each request."""
-        layer: Any = super().build_middleware_stack()
-        while not isinstance(layer, RequestLayer):
-            layer = layer.app
-        catching: Any = layer.inner
-        assert isinstance(catching, ExceptionMiddleware)
-        catching.app = Shortcut(catching.app, self.routes)
-        return layer
-
-
 def create_app(settings: Settings | None = None, openers: Openers | None = None) -> FastAPI:
     """Returns the application. Resources are opened by its lifespan.
 
@@ -121,7 +102,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         async with tracing.running(VERSION), lifespan(settings, openers) as state:
             yield state
 
-    app = Service(
+    app = FastAPI(
         title="Recalld",
         version=VERSION,
         lifespan=resources,

@@ -88,11 +88,11 @@ class RequestLayer:
     sites may call the service."""
 
     def __init__(self, app: ASGIApp, max_body: int, blame: Blame, cors: Cors | None = None) -> None:
-        self.inner, self._max_body, self._blame, self._cors = app, max_body, blame, cors
+        self._app, self._max_body, self._blame, self._cors = app, max_body, blame, cors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.inner(scope, receive, send)
+            await self._app(scope, receive, send)
             return
         begin_request()
         request = _Request(scope, receive, send, self._max_body, self._cors)
@@ -107,7 +107,7 @@ class RequestLayer:
             request.check_declared_size()
             with using_reserve(allowed=request.scope["method"] == "DELETE"), remembering() as read:
                 try:
-                    await self.inner(request.scope, request.receive, request.send)
+                    await self._app(request.scope, request.receive, request.send)
                 except DAMAGED as error:
                     damaged = self._blame(error, read)
                     if damaged is None:

@@ -10,8 +10,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import strict
-from app.api.fast_path import LARGE_BODY, StrictRequest
 from app.api.strict import JsonScan
+from app.api.strict_route import LARGE_BODY, StrictRequest
 from app.auth.dependencies import authenticate, check_origin, header
 from app.core.limits import BodyLimits
 from app.core.work import in_turn, work_for

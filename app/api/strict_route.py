@@ -1,16 +1,14 @@
-"""A fast path for routes that take only a body, such as searches."""
+"""The route class of the API: a request is authenticated and checked before its body is read, and the body is parsed
+strictly."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api import strict
 from app.api.strict import SMALL_BODY, JsonScan, parse
@@ -23,30 +21,6 @@ LARGE_BODY = 128 << 10
 """Bytes. Parsing and checking takes 20 ms a megabyte and more."""
 BYTES_PER_SECOND = 128 << 20
 """How fast large bodies of a tenant are taken in. At full speed one client could keep the event loop at work."""
-
-
-class Shortcut:
-    """Finds such a route by its path. The framework's router would try all earlier routes and open stacks for
-    dependencies to close, which takes a twentieth of a search. Errors are caught outside, as they are from the router.
-    """
-
-    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
-        self._app = app
-        self._found = {
-            (method, route.path): route
-            for route in routes
-            if isinstance(route, StrictRoute) and route.plain
-            for method in route.methods or ()
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        called: tuple[str, str] = scope.get("method", ""), scope.get("path", "")
-        route = None if scope.get("root_path") else self._found.get(called)
-        if route is None:
-            await self._app(scope, receive, send)
-            return
-        scope["route"], scope["endpoint"], scope["path_params"] = route, route.endpoint, {}
-        await route.app(scope, receive, send)
 
 
 RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -105,16 +79,10 @@ class StrictRoute(APIRoute):
     `openapi_extra={"x-verb": …}` sets the verb that a key needs. By default GET needs `read`, and everything else
     `write`."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.plain = self._plain_handler() is not None
-        if self.plain:
-            self.app = _answered_by(self.get_route_handler())
-
     def get_route_handler(self) -> RouteHandler:
         """Wraps the endpoint with authentication, the check of the verb, and the strict checks of query string and
         body."""
-        handle = self._plain_handler() or super().get_route_handler()
+        handle = super().get_route_handler()
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
         taken = get_flat_params(self.dependant)
@@ -134,8 +102,7 @@ class StrictRoute(APIRoute):
             request.scope["state"]["principal"] = principal
             strict.check_path(request.scope.get("raw_path") or b"", self.path)
             strict.check(request.scope["query_string"], parameters)
-            if not isinstance(request, StrictRequest):
-                request = StrictRequest(request.scope, request.receive)
+            request = StrictRequest(request.scope, request.receive)
             request.long_texts = long_texts
             if body is None:
                 await _require_no_body(request)
@@ -146,38 +113,6 @@ class StrictRoute(APIRoute):
             return await handle(request)
 
         return respond
-
-    def _plain_handler(self) -> RouteHandler | None:
-        """Returns a handler for an endpoint that takes only the body and the request, or None for any other. Resolving
-        dependencies that do not exist takes a tenth of a search."""
-        needs, endpoint = self.dependant, self.endpoint
-        others = needs.dependencies, needs.path_params, needs.query_params, needs.header_params, needs.cookie_params
-        if any(others) or len(needs.body_params) != 1 or needs.request_param_name is None:
-            return None
-        field, request_name = needs.body_params[0], needs.request_param_name
-
-        async def plain(request: Request) -> Response:
-            if not await request.body():
-                raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required"}])
-            given = await request.json()
-            body, errors = field.validate(given, {}, loc=("body",))
-            if errors:
-                raise RequestValidationError(errors, body=given)
-            response: Response = await endpoint(**{field.name: body, request_name: request})
-            return response
-
-        return plain
-
-
-def _answered_by(handler: RouteHandler) -> ASGIApp:
-    """Makes an ASGI app of a plain handler. The framework's wrapper opens two stacks for dependencies to close, and
-    catches errors that `ExceptionMiddleware` catches again."""
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await handler(StrictRequest(scope, receive))
-        await response(scope, receive, send)
-
-    return app
 
 
 async def _require_no_body(request: Request) -> None:
