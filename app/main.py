@@ -12,7 +12,7 @@ from app import VERSION
 from app.actions import endpoints as actions
 from app.admin import endpoints as administration
 from app.api import errors, openapi
-from app.api.middleware import Cors, RequestLayer
+from app.api.middleware import Cors, ProblemLayer, RequestLayer
 from app.console import endpoints as console
 from app.context import endpoints as context
 from app.core import tracing
@@ -113,8 +113,10 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
-    cors = Cors(settings.origins) if settings.origins else None
-    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes, blame=fault_behind, cors=cors)
+    app.add_middleware(ProblemLayer, max_body=settings.limits.body_bytes, blame=fault_behind)
+    if settings.origins:
+        app.add_middleware(Cors, origins=settings.origins)
+    app.add_middleware(RequestLayer)
     errors.install(app)
     # `include_router` would compile each route a second time and match it twice at each request.
     app.router.routes += routes()
