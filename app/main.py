@@ -4,19 +4,15 @@ import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp
 
 from app import VERSION
 from app.actions import endpoints as actions
 from app.admin import endpoints as administration
 from app.api import errors, openapi
-from app.api.fast_path import Shortcut
-from app.api.middleware import Cors, RequestLayer
+from app.api.middleware import Cors, ProblemLayer, RequestLayer
 from app.console import endpoints as console
 from app.context import endpoints as context
 from app.core import tracing
@@ -90,21 +86,6 @@ def routes() -> list[BaseRoute]:
     return [*found]
 
 
-class Service(FastAPI):
-    """FastAPI with `RequestLayer` as its outermost layer."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Builds the stack without the layers that the framework puts around ours: its page for a 500, its telemetry
-        and its body limit have nothing to do here, and each would take time at each request."""
-        layer: Any = super().build_middleware_stack()
-        while not isinstance(layer, RequestLayer):
-            layer = layer.app
-        catching: Any = layer.inner
-        assert isinstance(catching, ExceptionMiddleware)
-        catching.app = Shortcut(catching.app, self.routes)
-        return layer
-
-
 def create_app(settings: Settings | None = None, openers: Openers | None = None) -> FastAPI:
     """Returns the application. Resources are opened by its lifespan.
 
@@ -121,7 +102,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         async with tracing.running(VERSION), lifespan(settings, openers) as state:
             yield state
 
-    app = Service(
+    app = FastAPI(
         title="Recalld",
         version=VERSION,
         lifespan=resources,
@@ -132,8 +113,10 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
-    cors = Cors(settings.origins) if settings.origins else None
-    app.add_middleware(RequestLayer, max_body=settings.limits.body_bytes, blame=fault_behind, cors=cors)
+    app.add_middleware(ProblemLayer, max_body=settings.limits.body_bytes, blame=fault_behind)
+    if settings.origins:
+        app.add_middleware(Cors, origins=settings.origins)
+    app.add_middleware(RequestLayer)
     errors.install(app)
     # `include_router` would compile each route a second time and match it twice at each request.
     app.router.routes += routes()

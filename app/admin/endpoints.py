@@ -13,8 +13,8 @@ from starlette.routing import Route
 from app.admin import service
 from app.admin.service import AuditService, KeyService
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
+from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, get_caller, resources_of
 from app.auth.keys import Keys

@@ -1,18 +1,21 @@
 """The pages of the service: `/` leads to the console, `/console/` is the console, `/docs` is the API page.
 
-Their files are static. Each is read once for each change, and sent compressed, with an ETag. They need no key and hold
-no data: the pages ask the REST API, which asks for the key.
+Their files are static, and sent compressed, with an ETag. They need no key and hold no data: the pages ask the REST
+API, which asks for the key.
 """
 
-import asyncio
-import gzip
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from os import stat_result
 from pathlib import Path
+from typing import Any
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.staticfiles import PathLike, StaticFiles
+from starlette.types import Scope
 
 from app import VERSION
 from app.errors import NoRoute
@@ -27,53 +30,6 @@ TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 """The types of files that are served, by the end of the name. Others are not found."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A file as it is served."""
-
-    content: bytes
-    compressed: bytes
-    """The content as gzip."""
-    etag: str
-    media_type: str
-
-
-class Folder:
-    """The files of a folder, each under one name: `./console.js`, `vendor//preact.mjs` or a link to outside are none.
-    A file that changes on disk is read anew, so what is edited is what is served; one that is new is seen after a
-    restart."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root.resolve()
-        files = (path for path in self._root.rglob("*") if path.suffix in TYPES and path.is_file())
-        self._names = frozenset(path.relative_to(self._root).as_posix() for path in files)
-        self._read: dict[str, tuple[tuple[int, int], Asset]] = {}
-
-    async def get(self, name: str) -> Asset | None:
-        """Returns the file, or None if there is none or it is not one that is served. `name` is a path inside the
-        folder, with `/`."""
-        return await asyncio.to_thread(self._get, name) if name in self._names else None
-
-    def _get(self, name: str) -> Asset | None:
-        path = self._root / name
-        try:
-            if not path.resolve().is_relative_to(self._root):
-                return None
-            status = path.stat()
-        except OSError:  # it was deleted
-            return None
-        seen = status.st_mtime_ns, status.st_size
-        known = self._read.get(name)
-        if known is None or known[0] != seen:
-            known = self._read[name] = seen, _asset(path.read_bytes(), TYPES[path.suffix])
-        return known[1]
-
-
-def _asset(content: bytes, media_type: str) -> Asset:
-    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    return Asset(content, gzip.compress(content, mtime=0), etag, media_type)
 
 
 STATIC = Path(__file__).parent / "static"
@@ -92,78 +48,73 @@ HEADERS = {
 }
 
 
+INDEX = "index.html"
+
+
 def routes(settings: Settings) -> list[Route]:
     """Returns the routes of the pages that the settings open. They are not part of the API's document."""
-    found = [_route("/", _Start(settings))]
+    found = [_route("/", _start(settings))]
     if settings.console == "on":
-        pages = _Page(Folder(STATIC / "console"))
+        pages = GZipMiddleware(PageFiles(STATIC / "console"), minimum_size=1)
         found += [
-            _route("/console", _to("console/")),
+            _route("/console", _to_console),
             _route("/console/", pages),
             _route("/console/{path:path}", pages),
         ]
     if settings.docs == "open":
-        pages = _Page(Folder(STATIC / "docs"))
+        pages = GZipMiddleware(PageFiles(STATIC / "docs"), minimum_size=1)
         found += [_route("/docs", pages), _route("/docs/{path:path}", pages)]
     return found
 
 
-def _route(path: str, endpoint: "_Start | _Page | _Redirect") -> Route:
-    return Route(path, endpoint.answer, methods=["GET"], include_in_schema=False)
+def _route(path: str, endpoint: Any) -> Route:
+    return Route(path, endpoint, methods=["GET"], include_in_schema=False)
 
 
-class _Redirect:
-    def __init__(self, to: str) -> None:
-        self._to = to
-
-    async def answer(self, _: Request) -> Response:
-        return RedirectResponse(self._to, 307)
+async def _to_console(_: Request) -> Response:
+    return RedirectResponse("console/")
 
 
-def _to(path: str) -> _Redirect:
-    return _Redirect(path)
+def _start(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
+    """Returns the endpoint of `/`: it leads a browser to the console, and tells other clients in JSON where things
+    are."""
+    places = {"name": "Recalld", "version": VERSION, "mcp": "/mcp", "ready": "/readyz"}
+    if settings.docs == "open":
+        places |= {"docs": "/docs", "openapi": "/openapi.json"}
+    if settings.console == "on":
+        places["console"] = "/console/"
+    page = places.get("console") or places.get("docs")
 
-
-class _Start:
-    """`/`: leads a browser to the console, and tells other clients in JSON where things are."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._places = {"name": "Recalld", "version": VERSION, "mcp": "/mcp", "ready": "/readyz"}
-        if settings.docs == "open":
-            self._places |= {"docs": "/docs", "openapi": "/openapi.json"}
-        if settings.console == "on":
-            self._places["console"] = "/console/"
-
-    async def answer(self, request: Request) -> Response:
-        page = self._places.get("console") or self._places.get("docs")
+    async def answer(request: Request) -> Response:
         if page is not None and "text/html" in request.headers.get("accept", ""):
-            return RedirectResponse(page.lstrip("/"), 307, {"Vary": "Accept"})
-        return JSONResponse(self._places, headers={"Vary": "Accept"})
+            return RedirectResponse(page.lstrip("/"), headers={"Vary": "Accept"})
+        return JSONResponse(places, headers={"Vary": "Accept"})
+
+    return answer
 
 
-INDEX = "index.html"
+class PageFiles(StaticFiles):
+    """The files of a folder, each under one name: `./console.js`, `vendor//preact.mjs` or a link to outside are none. A
+    file that is new is seen after a restart. A route without a path is that of `INDEX`, which has no other name."""
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(directory=folder)
+        files = (path for path in folder.rglob("*") if path.suffix in TYPES and path.is_file())
+        self._names = frozenset(path.relative_to(folder).as_posix() for path in files) - {INDEX}
 
-class _Page:
-    """The files of a folder. A route without a path is that of `INDEX`, which has no other name."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-
-    async def answer(self, request: Request) -> Response:
-        name = request.path_params.get("path")
-        spelled_otherwise = name == INDEX or b"%" in request.scope.get("raw_path", b"")
-        asset = None if spelled_otherwise else await self._folder.get(INDEX if name is None else name)
-        if asset is None:
+    def get_path(self, scope: Scope) -> str:
+        """Returns the name of the file. Raises NoRoute where there is none of the name as it is spelled."""
+        name: str | None = scope["path_params"].get("path")
+        if name is None:
+            return INDEX
+        if name not in self._names or b"%" in scope.get("raw_path", b""):
             raise NoRoute("There is no such page.")
-        return _response(asset, request)
+        return name
 
-
-def _response(asset: Asset, request: Request) -> Response:
-    headers = HEADERS | {"ETag": asset.etag}
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    if asset.etag in known:
-        return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(asset.compressed, headers=headers | {"Content-Encoding": "gzip"}, media_type=asset.media_type)
-    return Response(asset.content, headers=headers, media_type=asset.media_type)
+    def file_response(self, full_path: PathLike, stat_result: stat_result, *args: Any) -> Response:
+        """Returns the file with our headers, or a 304."""
+        response = super().file_response(full_path, stat_result, *args)
+        response.headers.update(HEADERS)
+        if response.status_code == HTTPStatus.OK:
+            response.headers["content-type"] = TYPES[Path(full_path).suffix]
+        return response

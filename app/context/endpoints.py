@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import answer
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.marking import marked_memories

@@ -8,8 +8,8 @@ from typing_extensions import TypeAliasType
 
 from app.actions.schemas import Action
 from app.api.errors import problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import Limit, answer
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Count, Schema
 from app.entities.related import RelatedService

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
 from app.api.lookup import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, Cursor, InListing, Limit, answer
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import alias_schemas, schemas

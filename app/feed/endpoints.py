@@ -9,8 +9,8 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.api.errors import problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import answer
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller, header, still_admitted
 from app.core.schemas import Count, Identifier, Schema, example
 from app.errors import Busy, did_you_mean, invalid

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.findings import schemas

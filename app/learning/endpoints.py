@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
+from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier

@@ -10,8 +10,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import strict
-from app.api.fast_path import LARGE_BODY, StrictRequest
-from app.api.strict import JsonScan
+from app.api.strict_route import LARGE_BODY, StrictRequest
 from app.auth.dependencies import authenticate, check_origin, header
 from app.core.limits import BodyLimits
 from app.core.work import in_turn, work_for
@@ -67,8 +66,8 @@ class McpRequest(StrictRequest):
 
 
 def _check(body: bytes, limits: BodyLimits) -> None:
-    JsonScan(limits).feed(body)
-    strict.decoded(body, limits)
+    if strict.is_deeper(strict.decoded(body, limits), limits.json_depth):
+        raise strict.too_deep(limits)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -8,9 +8,9 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypeAliasType
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
 from app.api.lookup import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas, search

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from app import metrics as measured
 from app.api.errors import BODY, only, problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import InListing, answer
+from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import InResources, authenticate, get_caller, has_key
 from app.auth.keys import Principal

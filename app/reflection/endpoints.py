@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.findings.endpoints import FindingId
 from app.findings.schemas import ReflectionFinding

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import answer
+from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, while_admitted

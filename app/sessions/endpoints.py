@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.fast_path import StrictRoute
 from app.api.strict import Cursor, InListing, InMetadata, Limit, answer
+from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.models import Operation

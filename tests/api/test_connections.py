@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from app.api.connections import DRAIN_SECONDS, SMALL_BODY, ConnectionLimits, guarded
-from app.api.middleware import RequestLayer
+from app.api.middleware import ProblemLayer, RequestLayer
 
 pytestmark = pytest.mark.anyio
 
@@ -94,7 +94,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Running]]
 async def serve(**limits: Any) -> AsyncIterator[Running]:
     app = Echo()
     config = uvicorn.Config(
-        RequestLayer(app, max_body=8 * MIB, blame=lambda error, read: None),
+        RequestLayer(ProblemLayer(app, max_body=8 * MIB, blame=lambda error, read: None)),
         port=0,
         http=guarded(ConnectionLimits(**{"by_address": 512, **limits})),
         lifespan="off",

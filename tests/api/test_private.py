@@ -23,7 +23,7 @@ MCP = {"Accept": "application/json", "MCP-Protocol-Version": "2025-06-18"}
 
 
 def answers(client: httpx.Client) -> Iterator[httpx.Response]:
-    """One of each kind: of the framework and of the fast path, with and without a body, streams, errors, MCP."""
+    """One of each kind: with and without a body, streams, errors, MCP."""
     made = client.post("/v1/memories", json={**PAIR, "content": "<script>alert(1)</script>"})
     yield made
     yield client.get(f"/v1/memories/{made.json()['memory_id']}")

@@ -1,22 +1,21 @@
-"""A JSON body is parsed strictly, and what is too large for it is refused as it arrives, before anything is parsed."""
+"""A JSON body is parsed strictly, and one that is too deep or holds too many values is refused."""
 
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
-from itertools import pairwise
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import fast_path
-from app.api.strict import SLICE, SMALL_BODY, JsonScan, parse
+from app.api import strict_route
+from app.api.strict import is_deeper, parse
+from app.api.strict_route import SMALL_BODY
 from app.core.limits import BodyLimits
 from app.errors import BadRequest, Invalid
 from tests.conftest import Service
+from tests.support.server import Server, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -42,80 +41,76 @@ def leaves_and_containers(value: object) -> int:
     return 1 + sum(map(leaves_and_containers, inner))
 
 
-CUTS = st.lists(st.integers(0, 200), max_size=6)
+def empty_ones(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return (value in ([], {})) + sum(map(empty_ones, inner))
+
+
 MIB = 1 << 20
 
 
-def read(value: object, limits: BodyLimits, cuts: Sequence[int] = ()) -> Any:
-    """Parses a large body that arrives in pieces, cut at these places."""
-    body, scan = (json.dumps(value) + PADDING).encode(), JsonScan(limits)
-    for start, end in pairwise([0, *sorted(cuts), len(body)]):
-        scan.feed(body[start:end])
-    return parse(body, limits)
+@given(JSON)
+def test_values_are_counted_and_brackets_commas_and_quotes_in_texts_are_not(value: object) -> None:
+    body = (json.dumps(value) + PADDING).encode()
+    most = leaves_and_containers(value) + empty_ones(value)
+    assert parse(body, BodyLimits(json_values=most)) == value
+    with pytest.raises(Invalid, match=f"more than {most - 1} values"):
+        parse(body, BodyLimits(json_values=most - 1))
 
 
-@given(JSON, CUTS)
-def test_brackets_commas_and_quotes_in_texts_do_not_count(value: object, cuts: list[int]) -> None:
-    assert read(value, LIMITS, cuts) == value
-
-
-@given(JSON, st.integers(4, 8), CUTS)
-def test_a_large_body_is_refused_for_its_depth_exactly_beyond_the_limit(
-    value: object, limit: int, cuts: list[int]
-) -> None:
-    limits = BodyLimits(json_depth=limit)
+@given(JSON, st.integers(1, 8), st.sampled_from(["", PADDING]))
+def test_a_body_is_refused_for_its_depth_exactly_beyond_the_limit(value: object, limit: int, padding: str) -> None:
+    body, limits = (json.dumps(value) + padding).encode(), BodyLimits(json_depth=limit)
+    assert is_deeper(value, limit) == (depth(value) > limit)
     if depth(value) <= limit:
-        assert read(value, limits, cuts) == value
+        assert parse(body, limits) == value
     else:
         with pytest.raises(Invalid, match="nested deeper"):
-            JsonScan(limits).feed(json.dumps(value).encode())
-        with pytest.raises(Invalid, match="nested deeper"):
-            read(value, limits, cuts)
-
-
-def test_a_large_body_may_not_hold_too_many_values() -> None:
-    limits = BodyLimits(json_values=1_000)
-    many = [[0] * 99 for _ in range(9)]
-    assert leaves_and_containers(many) == 901
-    assert read(many, limits) == many
-    with pytest.raises(Invalid, match="more than 1000 values"):
-        read([*many, *many], limits)
+            parse(body, limits)
 
 
 @pytest.mark.parametrize("kind", [b"[", b'"",', b"[],", b'{"a":', b"\\", b'\\"', b'"a"', b"{}", b" "])
-def test_a_scan_takes_as_long_for_each_megabyte_whatever_it_reads(kind: bytes) -> None:
-    """A scan that goes back over what it has read takes 64 times as long for eight times the body."""
+def test_a_refusal_takes_as_long_for_each_megabyte_whatever_it_reads(kind: bytes) -> None:
+    """One that goes back over what it has read takes 64 times as long for eight times the body."""
     took = []
-    for size in (MIB // 4, 2 * MIB):
+    for size in (MIB // 2, 4 * MIB):
         body = kind * (size // len(kind))
-        took.append(min(_scanned(body) for _ in range(5)))
+        took.append(min(_refused(body) for _ in range(5)))
     short, long = took
     assert long < 24 * short
 
 
-def _scanned(body: bytes) -> float:
-    """Processor time of a scan, in seconds."""
+def _refused(body: bytes) -> float:
+    """Processor time of a refusal, in seconds."""
     started = time.process_time()
-    with suppress(Invalid):
-        JsonScan(LIMITS).feed(body)
+    with pytest.raises((Invalid, BadRequest)):
+        parse(body, LIMITS)
     return time.process_time() - started
 
 
-@pytest.mark.parametrize(("text", "places"), [("[" * SLICE, 1), ("[[],[]," * SLICE, 40)])
-async def test_the_rest_of_a_body_that_breaks_a_limit_is_not_read(service: Service, text: str, places: int) -> None:
-    sent = 0
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("strict") / "data") as running:
+        yield running
 
-    async def body() -> AsyncIterator[bytes]:
-        nonlocal sent
-        yield b'{"query": ' + b" " * SMALL_BODY
-        for start in range(0, 4 * MIB, SLICE):
-            sent += 1
-            yield text[start % len(text) :][:SLICE].encode()
 
-    headers = {"content-type": "application/json"}
-    answer = await service.client.post("/v1/memories/search", content=body(), headers=headers)
-    assert answer.status_code == 422
-    assert sent <= places
+BOMBS = {
+    "lists in lists": "[" * (3 * MIB),
+    "objects in objects": '{"a":' * (3 * MIB // 5),
+    "closed, too": "[" * MIB + "]" * MIB,
+    "deeper than allowed, and not than a parser takes": "[" * 40 + "]" * 40 + PADDING,
+    "many lists": "[" + "[]," * MIB + "[]]",
+    "many numbers": "[" + "0," * MIB + "0]",
+}
+
+
+@pytest.mark.parametrize("query", BOMBS.values(), ids=BOMBS)
+@pytest.mark.parametrize("path", ["/v1/memories/search", "/mcp"])
+def test_a_body_that_would_take_much_memory_or_a_deep_stack_is_refused(server: Server, path: str, query: str) -> None:
+    body, headers = f'{{"query": {query}}}', {"content-type": "application/json"}
+    refused = server.client.post(path, content=body, headers=headers, timeout=60)
+    assert (refused.status_code, refused.json()["code"]) in ((422, "invalid"), (400, "malformed_request"))
+    assert server.client.get("/livez").status_code == 200
 
 
 @pytest.mark.parametrize("padding", ["", PADDING])
@@ -137,7 +132,7 @@ async def test_a_request_with_a_key_twice_stores_nothing(service: Service) -> No
 async def test_large_bodies_of_a_tenant_share_a_rate_and_hold_up_nobody_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast_path, "BYTES_PER_SECOND", 1 << 20)
+    monkeypatch.setattr(strict_route, "BYTES_PER_SECOND", 1 << 20)
     greedy, modest = await service.key("greedy"), await service.key("modest")
     search = {"agent_id": "a", "user_id": "ada", "query": "tea"}
 

@@ -10,8 +10,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
+from starlette.routing import Route
 
-from app.console.endpoints import STATIC, TYPES, Folder
+from app.console.endpoints import STATIC, TYPES, PageFiles
+from app.errors import NoRoute
 from app.settings import Settings
 from tests.conftest import Starter
 from tests.support.memories import problem
@@ -65,17 +70,17 @@ async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
     (root / "page.js").write_text("1")
     (tmp_path / "outside.js").write_text("secret")
     (root / "link.js").symlink_to(tmp_path / "outside.js")
-    folder = Folder(root)
-    first = await folder.get("page.js")
-    (root / "page.js").write_text("two")
-    second = await folder.get("page.js")
-    assert first is not None
-    assert second is not None
-    assert (first.content, second.content, gzip.decompress(second.compressed)) == (b"1", b"two", b"two")
-    assert first.etag != second.etag
-    assert await folder.get("link.js") is None
-    (root / "page.js").unlink()
-    assert await folder.get("page.js") is None
+    app = Starlette(routes=[Route("/{path:path}", GZipMiddleware(PageFiles(root)))])
+    app.add_exception_handler(NoRoute, lambda request, error: Response(status_code=404))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+        first = await client.get("/page.js")
+        (root / "page.js").write_text("two")
+        second = await client.get("/page.js")
+        assert (first.text, second.text) == ("1", "two")
+        assert first.headers["etag"] != second.headers["etag"]
+        assert (await client.get("/link.js")).status_code == 404
+        (root / "page.js").unlink()
+        assert (await client.get("/page.js")).status_code == 404
 
 
 def test_each_file_has_one_name(port: Server) -> None:

@@ -1,0 +1,113 @@
+"""The route class of the API: a request is authenticated and checked before its body is read, and the body is parsed
+strictly."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.routing import APIRoute
+
+from app.api import strict
+from app.api.strict import parse
+from app.auth.dependencies import authenticate, header
+from app.core.limits import BODY_LIMITS, BodyLimits
+from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
+from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
+
+SMALL_BODY = 16 << 10
+LARGE_BODY = 128 << 10
+"""Bytes. Parsing and checking takes 20 ms a megabyte and more."""
+BYTES_PER_SECOND = 128 << 20
+"""How fast large bodies of a tenant are taken in. At full speed one client could keep the event loop at work."""
+
+
+RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class StrictRequest(Request):
+    """A request whose body is parsed strictly (`app.api.strict`)."""
+
+    long_texts: frozenset[str] = frozenset()
+    """Fields of the body in which texts may have any length. A model of a body names them as `LONG_TEXTS`."""
+
+    @property
+    def limits(self) -> BodyLimits:
+        """The limits of the body."""
+        return BODY_LIMITS
+
+    async def body(self) -> bytes:
+        """Returns the body. The large ones of a tenant share `BYTES_PER_SECOND`."""
+        if not hasattr(self, "_body"):
+            body = bytearray()
+            async for piece in self.stream():
+                charge(len(piece) / BODY_BYTES_PER_UNIT)
+                if len(body) > SMALL_BODY:
+                    async with turn("bodies"):
+                        await asyncio.sleep(len(piece) / BYTES_PER_SECOND)  # the rest waits in the client's system
+                body += piece
+            self._body = bytes(body)
+        return self._body
+
+    async def json(self) -> Any:
+        """Returns the parsed body. A large one is parsed in a thread, so that others are not held up, and those of a
+        tenant one after the other. Raises BadRequest or Invalid."""
+        body, limits = await self.body(), self.limits
+        if len(body) <= LARGE_BODY:
+            return parse(body, limits, self.long_texts)
+        return await in_turn(parse, body, limits, self.long_texts)
+
+
+class StrictRoute(APIRoute):
+    """A route that authenticates and checks the request before its endpoint runs.
+    `openapi_extra={"x-verb": …}` sets the verb that a key needs. By default GET needs `read`, and everything else
+    `write`."""
+
+    def get_route_handler(self) -> RouteHandler:
+        """Wraps the endpoint with authentication, the check of the verb, and the strict checks of query string and
+        body."""
+        handle = super().get_route_handler()
+        by_method = "read" if self.methods == {"GET"} else "write"
+        verb = str((self.openapi_extra or {}).get("x-verb", by_method))
+        taken = get_flat_params(self.dependant)
+        parameters = frozenset(field.alias for field in taken if isinstance(field.field_info, params.Query))
+        headers = {field.alias for field in taken if isinstance(field.field_info, params.Header)}
+        headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
+        unconditional = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
+        body = self.body_field
+        long_texts = (
+            frozenset[str]() if body is None else getattr(body.field_info.annotation, "LONG_TEXTS", frozenset())
+        )
+
+        async def respond(request: Request) -> Response:
+            principal = await authenticate(request)
+            principal.require(verb)
+            work_for(principal.scope.tenant)
+            request.scope["state"]["principal"] = principal
+            strict.check_path(request.scope.get("raw_path") or b"", self.path)
+            strict.check(request.scope["query_string"], parameters)
+            request = StrictRequest(request.scope, request.receive)
+            request.long_texts = long_texts
+            if body is None:
+                await _require_no_body(request)
+            elif body.field_info.is_required() or await request.body():
+                _require_json(request)
+            if unconditional and header(request, b"if-match") is not None:
+                raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
+            return await handle(request)
+
+        return respond
+
+
+async def _require_no_body(request: Request) -> None:
+    """Raises Invalid if a POST without a declared body has one. `{}` is allowed: some clients send it
+    with every POST."""
+    if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):
+        raise invalid("", "this request takes no body")
+
+
+def _require_json(request: Request) -> None:
+    kind = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")
