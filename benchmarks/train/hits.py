@@ -23,7 +23,7 @@ from app.retrieval.features import term_weights
 from app.retrieval.first_hits import FIRST, PROPERTIES, properties
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.ranking import asks_for_past, says_something
-from app.storage.search import Floats, Ints
+from app.storage.search import Bools, Floats, Ints
 from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import World, load
@@ -84,8 +84,8 @@ def of_scope(case: Case, odds: Floats, first: Ints) -> dict[str, float]:
     cosine = np.sort(columns.cosine)[::-1].astype(np.float64)
     weights, limit = term_weights(columns)
     weight = weights[:, 0].astype(np.float64)
-    has = columns.hits > 0
-    known = has.any(axis=1)
+    has: Bools = np.asarray(columns.hits) > 0
+    known: Bools = has.any(axis=1)
     best = np.sort(odds)[::-1].astype(np.float64)
     shares = np.exp(best - best[0])
     shares /= shares.sum()
