@@ -85,7 +85,7 @@ def of_scope(case: Case, odds: Floats, first: Ints) -> dict[str, float]:
     weights, limit = term_weights(columns)
     weight = weights[:, 0].astype(np.float64)
     has: Bools = np.asarray(columns.hits) > 0
-    known: Bools = has.any(axis=1)
+    known: Bools = np.asarray(has.any(axis=1))
     best = np.sort(odds)[::-1].astype(np.float64)
     shares = np.exp(best - best[0])
     shares /= shares.sum()
