@@ -38,8 +38,10 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
     hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
     `replaced`: see `_renewed`; `renewed` counts less in a long text, too.
     """
-    times = np.unique(columns.time[first])
-    newness = times.searchsorted(columns.time[first]) / max(len(times) - 1, 1)
+    time, content = columns.time[first], columns.content[first]
+    time = np.where(content == content[:, None], time, time.min()).max(axis=1)  # a text that is said again is as new
+    times = np.unique(time)
+    newness = times.searchsorted(time) / max(len(times) - 1, 1)
     asks = questions(columns)[first]
     statement = ~(assistants(columns)[first] | asks)
     gap = np.maximum(odds[first] - odds[first].max(), -FAR)

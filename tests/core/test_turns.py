@@ -106,6 +106,7 @@ async def test_long_work_has_a_lower_priority_than_the_event_loop_and_short_work
 def test_the_event_loop_is_served_beside_threads_that_compute() -> None:
     """A thread may keep the interpreter for 5 ms by default, each time that the loop has waited for anything."""
     stop, before = threading.Event(), sys.getswitchinterval()
+    sys.setswitchinterval(0.005)  # a service that ran in this process may have changed it
 
     def compute() -> None:
         while not stop.is_set():
@@ -115,7 +116,7 @@ def test_the_event_loop_is_served_beside_threads_that_compute() -> None:
     thread.start()
     try:
         process.switch_threads_often()
-        assert sys.getswitchinterval() <= before / 5
+        assert sys.getswitchinterval() <= 0.001
         often = min(_five_waits() for _ in range(5))
         sys.setswitchinterval(0.1)
         assert often < _five_waits() / 2, "a busy machine adds to both"

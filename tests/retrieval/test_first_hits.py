@@ -140,3 +140,10 @@ def test_a_ranking_with_it_is_sorted_by_its_score(columns: Columns) -> None:
     ranked = rank(columns, NOBODY, "hybrid", NOW, replace(NEWER, first_plain=RENEWED.first_plain))
     assert (np.diff(ranked.score[ranked.order]) <= 0).all()
     assert sorted(ranked.order.tolist()) == np.flatnonzero(columns.matched).tolist()
+
+
+def test_a_text_that_is_said_again_is_as_new_as_its_newest() -> None:
+    columns = notes([1], [1], [1])
+    columns.content[:] = (7, 8, 7)
+    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), past=True)[PROPERTIES.index("newness")]
+    assert newness[0] == newness[2] > newness[1]
