@@ -67,6 +67,8 @@ class Question:
     kind: str
     now: str | None = None
     """When it is asked; None: when the world's are."""
+    worse: tuple[str, ...] = ()
+    """Contents that look like an answer and are wrong when it is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class World:
     setup: tuple[Call, ...] = ()
     now: str | None = None
     """When the questions are asked; None: a second after the last known item."""
+    language: str | None = None
+    """ISO code, where the set says it."""
 
     @property
     def contents(self) -> list[str]:
@@ -212,9 +216,10 @@ def _life(part: str, raw: dict[str, Any]) -> World:
     for asked in raw["questions"]:
         best = () if asked["kind"] in UNANSWERED else (items[place[turn]].content for turn in asked["best"])
         known = place[asked["after"]] + 1
-        group = f"lives/{part}"
-        questions.append(Question(asked["query"], tuple(best), known, group, asked["kind"], asked["time"]))
-    return World(raw["name"], items, tuple(questions))
+        worse = tuple(items[place[turn]].content for turn in asked["worse"])
+        group, kind = f"lives/{part}", asked["kind"]
+        questions.append(Question(asked["query"], tuple(best), known, group, kind, asked["time"], worse))
+    return World(raw["name"], items, tuple(questions), language=raw["language"])
 
 
 def _turn(raw: dict[str, Any]) -> Item:

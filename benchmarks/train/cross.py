@@ -17,11 +17,28 @@ import torch
 Both: TypeAlias = tuple[str, str]
 MOST_TOKENS = 128
 WARM = 0.1
+BFLOAT16 = ("avx512_bf16", "amx_bf16")
+"""Instructions of a processor that multiply in bfloat16."""
+
+
+def precision() -> Any:
+    """A context in which products are made in bfloat16, where the processor has instructions for it.
+
+    Elsewhere that takes several times as long as float32."""
+    has = torch.cpu.get_capabilities()
+    return torch.autocast("cpu", dtype=torch.bfloat16, enabled=any(has.get(name) for name in BFLOAT16))
+
+
+def evenly(bert: Any, layers: int) -> None:
+    """Leaves so many layers of a model, taken evenly: 1, 3, 5 of 0 to 5."""
+    known = bert.encoder.layer
+    step = len(known) / layers
+    bert.encoder.layer = torch.nn.ModuleList(known[math.ceil((place + 1) * step) - 1] for place in range(layers))
+    bert.config.num_hidden_layers = layers
 
 
 class Cross(torch.nn.Module):  # type: ignore[misc]
-    """`base`: a folder of sentence-transformers, or one that `save` wrote. Fewer `layers` are taken evenly, as 1, 3, 5
-    of 0 to 5."""
+    """`base`: a folder of sentence-transformers, or one that `save` wrote. Fewer `layers` are taken `evenly`."""
 
     def __init__(self, base: str, layers: int = 6) -> None:
         super().__init__()
@@ -29,11 +46,7 @@ class Cross(torch.nn.Module):  # type: ignore[misc]
 
         self.tokenizer = AutoTokenizer.from_pretrained(base)
         self.bert = AutoModel.from_pretrained(base, add_pooling_layer=False)
-        known = self.bert.encoder.layer
-        step = len(known) / layers
-        kept = [known[math.ceil((place + 1) * step) - 1] for place in range(layers)]
-        self.bert.encoder.layer = torch.nn.ModuleList(kept)
-        self.bert.config.num_hidden_layers = layers
+        evenly(self.bert, layers)
         self.dropout = torch.nn.Dropout(0.1)
         self.line = torch.nn.Linear(2 * self.bert.config.hidden_size, 1)
         if (head := Path(base) / "line.pt").exists():
@@ -44,7 +57,7 @@ class Cross(torch.nn.Module):  # type: ignore[misc]
             [one for one, _ in of], [other for _, other in of], padding=True, truncation="longest_first",
             max_length=MOST_TOKENS, return_tensors="pt", return_token_type_ids=False,
         )  # fmt: skip
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with precision():
             vectors = self.bert(**tokens).last_hidden_state.float()
         mask = tokens["attention_mask"][:, :, None].float()
         mean = (vectors * mask).sum(1) / mask.sum(1)

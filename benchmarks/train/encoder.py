@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from benchmarks.train.cross import precision
 from benchmarks.train.measure import Encode
 from benchmarks.train.worlds import LIVES, TAUGHT, World, lives, sets, without_speakers
 
@@ -121,7 +122,7 @@ class Teacher:
 
     def vectors(self, texts: Sequence[str]) -> Any:
         tokens = self.model.tokenize(list(texts))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with precision():
             made = self.model(tokens)["sentence_embedding"]
         return torch.nn.functional.normalize(made.float(), dim=-1)
 

@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from app.retrieval.features import term_weights
 from app.retrieval.first_hits import FIRST, PROPERTIES, properties
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.ranking import asks_for_past, says_something
+from app.storage.search import Floats, Ints
 from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import World, load
@@ -59,12 +61,54 @@ def _asked(case: Case, world: World, fitted: ModelWeights) -> Asked:
         "life": world.name,
         "kind": case.question.kind,
         "query": case.question.query,
+        "language": world.language,
         "score": float(score_of(case, odds, fitted.calibration).max(initial=0)),
+        "scope": of_scope(case, odds, first) if len(first) else {},
         "answers": [said[at] for at in np.flatnonzero(case.evidence)],
         "hits": [
-            {"text": said[at], "right": bool(case.evidence[at]), "odds": float(before[at]), "known": row.tolist()}
+            {
+                "text": said[at],
+                "right": bool(case.evidence[at]),
+                "wrong": world.items[at].content in case.question.worse,
+                "odds": float(before[at]),
+                "known": row.tolist(),
+            }
             for at, row in zip(first.tolist(), known.T, strict=True)
         ],
+    }
+
+
+def of_scope(case: Case, odds: Floats, first: Ints) -> dict[str, float]:
+    """Properties of the whole query that might tell whether it has an answer, and are as cheap as the ranking."""
+    columns = case.columns
+    cosine = np.sort(columns.cosine)[::-1].astype(np.float64)
+    weights, limit = term_weights(columns)
+    weight = weights[:, 0].astype(np.float64)
+    has = columns.hits > 0
+    known = has.any(axis=1)
+    best = np.sort(odds)[::-1].astype(np.float64)
+    shares = np.exp(best - best[0])
+    shares /= shares.sum()
+    rarest = int(weight.argmax()) if len(weight) else 0
+    whole = max(float(limit), 1e-6)
+    return {
+        "nearest": cosine[0],
+        "second": cosine[0] - cosine[min(1, len(cosine) - 1)],
+        "tenth": cosine[0] - cosine[min(9, len(cosine) - 1)],
+        "z": (cosine[0] - cosine.mean()) / max(cosine.std(), 1e-3),
+        "mean": cosine.mean(),
+        "spread": cosine.std(),
+        "covered": float((has * weights).sum(axis=0).max(initial=0)) / whole,
+        "covered_first": float((has[:, first[0]] * weight).sum()) / whole,
+        "covered_together": float((has[:, first].any(axis=1) * weight).sum()) / whole,
+        "unknown": float((~known * weight).sum()) / whole,
+        "rarest": float(has[rarest, first].any()) if len(weight) else 0.0,
+        "rarest_known": float(known[rarest]) if len(weight) else 0.0,
+        "terms": float(np.log1p(len(weight))),
+        "gap": float(min(best[0] - best[min(1, len(best) - 1)], 6)),
+        "entropy": float(-(shares * np.log(shares + 1e-12)).sum()),
+        "first_cosine": float(columns.cosine[first[0]]) - cosine[0],
+        "documents": float(np.log1p(columns.count)),
     }
 
 
