@@ -17,10 +17,9 @@ apart, as it may tell what was never said.
 """
 
 import argparse
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +36,10 @@ from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
 from benchmarks.evaluation.sets import World, load
 from benchmarks.harness import Row, table
+from benchmarks.train.asked import Asked, read, used, write
 from scripts.fit_ranking import ConditionalLogit, compared, odds_of, score_of
 
 Array: TypeAlias = NDArray[np.float64]
-Asked: TypeAlias = dict[str, Any]
 UNANSWERED = ("never", "small")
 FOLDS = 5
 ONLY_FITTED = -1
@@ -250,7 +249,7 @@ def main() -> None:
     measuring = commands.add_parser("measure")
     measuring.add_argument("files", type=Path, nargs="+")
     measuring.add_argument("--fit", type=Path, nargs="*", default=[], help="files to fit the blend on")
-    measuring.add_argument("--language", help="of the lives that are measured; default: each")
+    measuring.add_argument("--language", help="of the lives that are fitted and measured; default: each")
     given = parser.parse_args()
     if given.command == "make":
         write(given.file, make(given.sets, given.vectors))
@@ -258,20 +257,9 @@ def main() -> None:
         for name, part in zip(("taught", "fit"), split(read(given.file)), strict=True):
             write(given.file.with_suffix(f".{name}.jsonl"), part)
     else:
-        fit = [one for file in given.fit for one in read(file) if one["hits"]]
-        asked = [one for file in given.files for one in read(file) if one["hits"]]
-        asked = [one for one in asked if given.language in (None, one["language"])]
+        fit, asked = (used(files, given.language) for files in (given.fit, given.files))
         sets = dict.fromkeys(one["set"] for one in asked)
         print(table([row for name in sets for row in measure([one for one in asked if one["set"] == name], fit)]))
-
-
-def read(file: Path) -> list[Asked]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def write(file: Path, asked: Iterable[Asked]) -> None:
-    with file.open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(one, ensure_ascii=False) + "\n" for one in asked)
 
 
 if __name__ == "__main__":

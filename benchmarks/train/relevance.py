@@ -17,7 +17,6 @@ vectors. `--kind query` is a control: it sees the query alone.
 """
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Sequence
@@ -27,19 +26,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from benchmarks.train.asked import Asked, read, used, write
 from benchmarks.train.cross import precision
 
 MOST_CHARACTERS, MOST_QUERY, MOST_MEMORY = 400, 28, 65
 """With four marks a pair has up to 97 tokens."""
-SLOPE, OFFSET = 10.0, -8.0
-"""The number by the cosine of the means of both parts: what the judge begins with."""
-HARDLY = -1.0
-"""Mean number of the first pairs."""
+SLOPE, HARDLY = 10.0, -1.0
+"""A cross-encoder's number by the cosine of the means of both parts, and the mean number of some pairs: what it begins
+with."""
 TOGETHER = 16
 """Pairs of like length that are read in one run."""
 WARM = 30
 
-Asked: TypeAlias = dict[str, Any]
 Pair: TypeAlias = tuple[str, str]
 
 
@@ -91,7 +89,6 @@ class Cross(torch.nn.Module):  # type: ignore[misc]
         self.line = torch.nn.Linear(4 * width, 1)
         with torch.no_grad():
             self.line.weight.zero_()[:, :width] = SLOPE
-            self.line.bias.fill_(OFFSET)
         self.dropout = torch.nn.Dropout(0.1)
         self._known: dict[str, Any] = {}
 
@@ -326,10 +323,6 @@ def judged(judge: Judge, asked: Asked) -> Asked:
     return {**asked, "hits": [{**hit, "judged": one} for hit, one in zip(asked["hits"], numbers, strict=True)]}
 
 
-def _read(file: Path, every: int = 1) -> list[Asked]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[::every]]
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -357,17 +350,14 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     judge = Cross(given.base, given.layers) if given.kind == "cross" else KINDS[given.kind](given.base)
     if given.hits:
-        every = [asked for file in given.hits for asked in _read(file)]
-        found = [asked for asked in every if asked["hits"] and judge.texts.read_by_word(asked["query"])]
-        found = [asked for asked in found if given.language in (None, asked["language"])]
+        found = [asked for asked in used(given.hits, given.language) if judge.texts.read_by_word(asked["query"])]
         batches = by_length(found, given.batch, given.epochs, random.Random(given.seed))
         print(f"{len(found)} questions, {len(batches)} batches", flush=True)
         teach(judge, batches, given)
     elif (state := given.out / "state.pt").exists():
         judge.load_state_dict(torch.load(state, weights_only=True)["judge"])
     for file in given.judge:
-        lines = (json.dumps(judged(judge, asked), ensure_ascii=False) + "\n" for asked in _read(file, given.every))
-        file.with_suffix(".judged.jsonl").write_text("".join(lines), encoding="utf-8")
+        write(file.with_suffix(".judged.jsonl"), (judged(judge, asked) for asked in read(file)[:: given.every]))
 
 
 if __name__ == "__main__":

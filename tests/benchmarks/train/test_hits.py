@@ -1,9 +1,11 @@
 """What a judge adds to the ranking is measured on questions that nothing was fitted on."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 from app.retrieval.first_hits import PROPERTIES
+from benchmarks.train.asked import read, used, write
 from benchmarks.train.hits import measure, split
 
 
@@ -93,3 +95,16 @@ def test_each_fifth_life_is_set_apart_to_fit_on() -> None:
     taught, fit = split(every)
     assert [one["life"] for one in fit] == ["e", "e", "j", "j"]
     assert [one["life"] for one in taught] == [one["life"] for one in every if one["life"] not in "ej"]
+
+
+def test_files_keep_questions_and_are_read_in_one_language(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [
+        {"query": "où ?", "language": "fr", "hits": [1]},
+        {"query": "where?", "language": "en", "hits": [1]},
+        {"query": "when?", "language": None, "hits": [1]},
+        {"query": "what?", "language": "en", "hits": []},
+    ]
+    write(tmp_path / "a.jsonl", lines)
+    assert read(tmp_path / "a.jsonl") == lines
+    assert used([tmp_path / "a.jsonl"], "en") == lines[1:3]
+    assert used([tmp_path / "a.jsonl"], None) == lines[:3]
