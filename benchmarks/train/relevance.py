@@ -1,21 +1,22 @@
 """Teaches a judge of relevance, which reads a query and a memory together: python -m benchmarks.train.relevance OUT …
 
     python -m benchmarks.train.hits make train.jsonl benchmarks/data/lives/train
-    python -m benchmarks.train.relevance OUT --base FOLDER --hits train.jsonl       # goes on where it was stopped
-    python -m benchmarks.train.relevance OUT --base FOLDER --judge choose.jsonl     # adds the judge's numbers
-    python -m benchmarks.train.hits measure choose.judged.jsonl
+    python -m benchmarks.train.hits split train.jsonl          # into train.taught.jsonl and train.fit.jsonl
+    python -m benchmarks.train.relevance OUT --base FOLDER --hits train.taught.jsonl    # goes on where stopped
+    python -m benchmarks.train.relevance OUT --base FOLDER --judge train.fit.jsonl choose.jsonl
+    python -m benchmarks.train.hits measure choose.judged.jsonl --fit train.fit.judged.jsonl
 
 A question is a list: one memory that answers it, and first hits of the ranking that do not. The judge gives each memory
 a number, and "none of them" has the number 0. The loss is the cross-entropy of the right choice. Of a question that was
 never answered, and of small talk, no memory of the list is right, so "none of them" is; and it is for a question that
-was answered, once the answer is taken from its list (`--without`: weight of that loss). So the judge cannot tell from
-the question alone.
+was answered, once the answer is taken from its list (`--without`: weight of that loss), so that the wording of the
+question alone says less.
 
-`--kind cross` reads both texts as one, `--kind late` each on its own and compares their tokens' vectors.
+`--kind cross` reads both texts as one in its upper layers, `--kind late` each on its own and compares their tokens'
+vectors. `--kind query` is a control: it sees the query alone.
 """
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Sequence
@@ -25,17 +26,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from benchmarks.train.cross import evenly, precision
+from benchmarks.train.asked import Asked, read, used, write
+from benchmarks.train.cross import precision
 
-MOST_CHARACTERS, MOST_QUERY, MOST_MEMORY = 400, 32, 92
-"""With three marks a pair has up to 127 tokens."""
-SLOPE, OFFSET = 10.0, -8.0
-"""The number by the cosine of the means of both parts: what the judge begins with."""
+MOST_CHARACTERS, MOST_QUERY, MOST_MEMORY = 400, 28, 65
+"""With four marks a pair has up to 97 tokens."""
+SLOPE, HARDLY = 10.0, -1.0
+"""A cross-encoder's number by the cosine of the means of both parts, and the mean number of some pairs: what it begins
+with."""
 TOGETHER = 16
 """Pairs of like length that are read in one run."""
 WARM = 30
 
-Asked: TypeAlias = dict[str, Any]
 Pair: TypeAlias = tuple[str, str]
 
 
@@ -71,44 +73,61 @@ def read_model(base: str) -> Any:
 class Cross(torch.nn.Module):  # type: ignore[misc]
     """Gives the log-odds that a memory answers a query, against "none of them".
 
-    Both are read as one text, with a token type for each. The number is linear in the product of the means of both
-    parts, as a cosine is, in the means, and in the first token's vector. So it begins near the encoder whose weights it
-    has. The word embeddings are not taught. Fewer `layers` are taken evenly.
+    So many upper `layers` read both as one text and are taught. The layers under them read each text on its own and are
+    not taught, so that their vectors are made once for each text. The number is linear in the product of the means of
+    both parts, as a cosine is, in the means, and in the first token's vector. So it begins near the encoder whose
+    weights it has.
     """
 
     def __init__(self, base: str, layers: int) -> None:
         super().__init__()
-        self.texts, self.bert = Texts(base), read_model(base)
-        evenly(self.bert, layers)
-        self.bert.embeddings.word_embeddings.requires_grad_(requires_grad=False)
-        width = self.bert.config.hidden_size
+        self.texts, bert = Texts(base), read_model(base)
+        apart = len(bert.encoder.layer) - layers
+        self._lower = (bert.embeddings.eval(), bert.encoder.layer[:apart].eval())  # a tuple: no weights of this module
+        self.upper = bert.encoder.layer[apart:]
+        width = bert.config.hidden_size
         self.line = torch.nn.Linear(4 * width, 1)
         with torch.no_grad():
             self.line.weight.zero_()[:, :width] = SLOPE
-            self.line.bias.fill_(OFFSET)
         self.dropout = torch.nn.Dropout(0.1)
+        self._known: dict[str, Any] = {}
 
     @property
     def fresh(self) -> list[Any]:
         return list(self.line.parameters())
 
+    def begin(self, of: Sequence[Pair]) -> None:
+        """Makes the mean number of some pairs that of a memory that hardly answers."""
+        self.eval()
+        with torch.no_grad():
+            self.line.bias += HARDLY - self(of).mean()
+
+    def vectors(self, text: str, most: int) -> Any:
+        """Of the tokens of a text, as the lower layers make them."""
+        if text not in self._known:
+            embeddings, layers = self._lower
+            with torch.no_grad(), precision():
+                found = embeddings(input_ids=torch.tensor([self.texts.marked(self.texts.tokens(text, most))]))
+                for layer in layers:
+                    found = layer(found)
+            self._known[text] = found[0].half()
+        return self._known[text]
+
     def forward(self, of: Sequence[Pair]) -> Any:
-        rows = [(self.texts.tokens(query, MOST_QUERY), self.texts.tokens(memory, MOST_MEMORY)) for query, memory in of]
+        rows = [(self.vectors(query, MOST_QUERY), self.vectors(memory, MOST_MEMORY)) for query, memory in of]
         order = sorted(range(len(of)), key=lambda place: len(rows[place][0]) + len(rows[place][1]))
         parts = [self._run([rows[place] for place in order[at : at + TOGETHER]]) for at in range(0, len(of), TOGETHER)]
         return torch.cat(parts)[torch.argsort(torch.tensor(order))]
 
-    def _run(self, rows: Sequence[tuple[list[int], list[int]]]) -> Any:
-        texts = [self.texts.marked(query, memory) for query, memory in rows]
-        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(text) for text in texts], batch_first=True)
-        places = torch.arange(ids.shape[1])[None]
-        begins = torch.tensor([len(query) + 2 for query, _ in rows])[:, None]
-        ends = torch.tensor([len(text) for text in texts])[:, None]
-        of_memory = (places >= begins) & (places < ends)
+    def _run(self, rows: Sequence[tuple[Any, Any]]) -> Any:
+        vectors, there = _padded([torch.cat(both) for both in rows])
+        begins = torch.tensor([len(query) for query, _ in rows])[:, None]
+        of_query = torch.arange(vectors.shape[1])[None] < begins
         with precision():
-            read = self.bert(input_ids=ids, attention_mask=(places < ends).long(), token_type_ids=of_memory.long())
-        vectors = read.last_hidden_state.float()
-        asked, told = (_unit((vectors * mask[:, :, None]).sum(1)) for mask in (places < begins, of_memory))
+            for layer in self.upper:
+                vectors = layer(vectors, there[:, None, None, :])
+        vectors = vectors.float()
+        asked, told = (_unit((vectors * mask[:, :, None]).sum(1)) for mask in (of_query, there & ~of_query))
         rest = self.dropout(torch.cat([asked, told, vectors[:, 0]], 1))
         return self.line(torch.cat([asked * told, rest], 1))[:, 0]
 
@@ -176,6 +195,25 @@ class Late(torch.nn.Module):  # type: ignore[misc]
         return self.line(torch.cat([(worth * weight).sum(1), least, cosine[:, None], nearest[:, None]], 1))[:, 0]
 
 
+class Query(Late):
+    """Sees the query alone: what tells never-said questions without any memory tells how the questions were written."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__(base)
+        self.line = torch.nn.Linear(self.turned.in_features, 1)
+        torch.nn.init.zeros_(self.line.weight)
+
+    @property
+    def fresh(self) -> list[Any]:
+        return list(self.line.parameters())
+
+    def forward(self, of: Sequence[Pair]) -> Any:
+        return self.line(torch.stack([self.vectors(query, MOST_QUERY)[-1].float() for query, _ in of]))[:, 0]
+
+
+KINDS = {"late": Late, "query": Query}
+
+
 def _padded(rows: Sequence[Any]) -> tuple[Any, Any]:
     """Vectors (texts, tokens, width), and which of them there are."""
     lengths = torch.tensor([len(row) for row in rows])[:, None]
@@ -234,12 +272,10 @@ def teach(judge: Judge, batches: Sequence[Any], given: argparse.Namespace) -> No
         {"params": judge.fresh},
     ]
     optimizer = torch.optim.AdamW(groups, lr=given.rate, weight_decay=0.01)
-    state, begin, spent = given.out / "state.pt", 0, 0.0
-    if state.exists():
-        kept = torch.load(state, weights_only=True)
-        judge.load_state_dict(kept["judge"])
-        optimizer.load_state_dict(kept["optimizer"])
-        begin, spent = kept["step"], kept["spent"]
+    state = given.out / "state.pt"
+    begin, spent = go_on(judge, optimizer, state) if state.exists() else (0, 0.0)
+    if not begin and isinstance(judge, Cross):
+        judge.begin([pair for asked in batches[0] for pair in rows_of(asked, given.others, random.Random(given.seed))])
     started, means = time.monotonic() - spent, None
     for step in range(begin, len(batches)):
         done = max(step / len(batches), (time.monotonic() - started) / 60 / given.minutes)
@@ -264,6 +300,14 @@ def teach(judge: Judge, batches: Sequence[Any], given: argparse.Namespace) -> No
     save(judge, optimizer, begin, time.monotonic() - started, state)
 
 
+def go_on(judge: Judge, optimizer: Any, state: Path) -> tuple[int, float]:
+    """Returns the next step and the seconds that the former ones took."""
+    kept = torch.load(state, weights_only=True)
+    judge.load_state_dict(kept["judge"])
+    optimizer.load_state_dict(kept["optimizer"])
+    return kept["step"], kept["spent"]
+
+
 def save(judge: Judge, optimizer: Any, step: int, spent: float, state: Path) -> None:
     state.parent.mkdir(parents=True, exist_ok=True)
     kept = {"judge": judge.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "spent": spent}
@@ -279,19 +323,16 @@ def judged(judge: Judge, asked: Asked) -> Asked:
     return {**asked, "hits": [{**hit, "judged": one} for hit, one in zip(asked["hits"], numbers, strict=True)]}
 
 
-def _read(file: Path, every: int = 1) -> list[Asked]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()[::every]]
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--base", required=True, help="folder of sentence-transformers with the weights to begin with")
     parser.add_argument("--hits", type=Path, nargs="*", help="files that are taught on")
+    parser.add_argument("--language", help="of the questions that are taught on; default: each")
     parser.add_argument("--judge", type=Path, nargs="*", default=[], help="files that get the judge's numbers")
     parser.add_argument("--every", type=int, default=1, help="judge only every so many-th question of a file")
-    parser.add_argument("--kind", choices=["cross", "late"], default="cross")
-    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--kind", choices=["cross", *KINDS], default="cross")
+    parser.add_argument("--layers", type=int, default=3, help="that read both texts")
     parser.add_argument("--others", type=int, default=7, help="memories a question that do not answer it")
     parser.add_argument("--without", type=float, default=0.5)
     parser.add_argument("--epochs", type=int, default=3)
@@ -307,18 +348,16 @@ def main() -> None:
     given = _arguments()
     torch.manual_seed(given.seed)
     torch.set_num_threads(given.threads)
-    judge = Cross(given.base, given.layers) if given.kind == "cross" else Late(given.base)
+    judge = Cross(given.base, given.layers) if given.kind == "cross" else KINDS[given.kind](given.base)
     if given.hits:
-        every = [asked for file in given.hits for asked in _read(file)]
-        found = [asked for asked in every if asked["hits"] and judge.texts.read_by_word(asked["query"])]
+        found = [asked for asked in used(given.hits, given.language) if judge.texts.read_by_word(asked["query"])]
         batches = by_length(found, given.batch, given.epochs, random.Random(given.seed))
         print(f"{len(found)} questions, {len(batches)} batches", flush=True)
         teach(judge, batches, given)
     elif (state := given.out / "state.pt").exists():
         judge.load_state_dict(torch.load(state, weights_only=True)["judge"])
     for file in given.judge:
-        lines = (json.dumps(judged(judge, asked), ensure_ascii=False) + "\n" for asked in _read(file, given.every))
-        file.with_suffix(".judged.jsonl").write_text("".join(lines), encoding="utf-8")
+        write(file.with_suffix(".judged.jsonl"), (judged(judge, asked) for asked in read(file)[:: given.every]))
 
 
 if __name__ == "__main__":
