@@ -15,7 +15,7 @@ import numpy as np
 from app.retrieval.features import LONG_TEXT, TINY, term_weights
 from app.retrieval.model_weights import FirstHits
 from app.retrieval.query_analysis import assistants, questions
-from app.storage.search import Columns, Floats, Ints
+from app.storage.search import Bools, Columns, Floats, Ints
 
 FIRST = 12
 """So many turns, and so many plain memories, are ordered among themselves. They hold the right one of 9 in 10
@@ -24,6 +24,8 @@ FAR = 4.0
 """What is farther behind the best one, in log-odds, does not come nearer."""
 MOST = 0.4
 """Share of a query that is enough to be about the same. With less MemDaily loses .07 recall@10."""
+EQUAL = 1e-4
+"""Cosines to the query of equal texts differ by less."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
 """The fields of `FirstHits`, in this order."""
 NO_ORDER = FirstHits()
@@ -38,8 +40,8 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
     hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
     `replaced`: see `_renewed`; `renewed` counts less in a long text, too.
     """
-    time, content = columns.time[first], columns.content[first]
-    time = np.where(content == content[:, None], time, time.min()).max(axis=1)  # a text that is said again is as new
+    time = columns.time[first]
+    time = np.where(_same(columns, first), time, time.min()).max(axis=1)  # a text that is said again is as new
     times = np.unique(time)
     newness = times.searchsorted(time) / max(len(times) - 1, 1)
     asks = questions(columns)[first]
@@ -69,10 +71,18 @@ def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats
     time, speaker = columns.time[first], columns.speaker[first]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
-    content = columns.content[first]
-    later &= content != content[:, None]  # a text that is said again replaces nothing
+    later &= ~_same(columns, first)  # a text that is said again replaces nothing
     near = (1 - behind**2) * later
     return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
+
+
+def _same(columns: Columns, first: Ints) -> Bools:
+    """Returns which hits have the same text, shape (len(first), len(first)): the same content, or, as under two keys,
+    vectors that are equally near to the query."""
+    content, cosine, known = columns.content[first], columns.cosine[first], columns.has_vector[first]
+    near = (np.abs(cosine - cosine[:, None]) < EQUAL) & known & known[:, None]
+    same: Bools = (content == content[:, None]) | near
+    return same
 
 
 def gains(found: Floats, weights: FirstHits) -> Floats:

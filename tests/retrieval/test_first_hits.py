@@ -28,13 +28,14 @@ def conversation(n: int, by_assistant: int | None) -> Columns:
         speaker=np.where(said, name_id("assistant"), name_id("user")),
         flags=np.where(said, SAID_BY_ASSISTANT, SAID_BY_USER),
         time=np.arange(n) * 1_000,
+        has_vector=np.zeros(n, bool),
     )
 
 
 def notes(*hits: list[int]) -> Columns:
     """Plain memories, oldest first, that have these terms of the query as often as said."""
     terms = np.array(hits, np.float32).T
-    columns = replace(columns_of(len(hits)), time=np.arange(len(hits)) * 1_000)
+    columns = replace(columns_of(len(hits)), time=np.arange(len(hits)) * 1_000, has_vector=np.zeros(len(hits), bool))
     return replace(columns, hits=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
 
 
@@ -147,3 +148,12 @@ def test_a_text_that_is_said_again_is_as_new_as_its_newest() -> None:
     columns.content[:] = (7, 8, 7)
     newness = properties(columns, np.zeros(3, np.float32), np.arange(3), past=True)[PROPERTIES.index("newness")]
     assert newness[0] == newness[2] > newness[1]
+
+
+def test_equal_texts_under_two_keys_replace_nothing() -> None:
+    columns = notes([1], [1], [1])
+    columns.has_vector[:] = True
+    columns.cosine[:] = (0.5, 0.5, 0.4)
+    of_each = properties(columns, np.zeros(3, np.float32), np.arange(3), past=False)
+    assert of_each[:, 0].tolist() == of_each[:, 1].tolist()
+    assert (of_each[:, 0] != of_each[:, 2]).any()
