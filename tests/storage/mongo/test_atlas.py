@@ -233,6 +233,16 @@ async def test_a_failed_index_is_not_asked_at_each_search(open_indexed: Open, at
     assert len(atlas.pipelines) == 1, "the driver does not ask again either"
 
 
+async def test_a_list_that_cannot_be_read_says_nothing_against_indexes_that_were_ready(
+    store: MongoStore, atlas: Atlas
+) -> None:
+    await filled(store, atlas)
+    atlas.down = True
+    assert await store._indexes.look(ENTRIES) is None
+    atlas.down = False
+    assert (await store.search(ENTRIES, ask(vector=random_vector(3)))).degraded is None
+
+
 async def test_where_nothing_is_near_an_empty_answer_is_believed(store: MongoStore, atlas: Atlas) -> None:
     await filled(store, atlas, 3, kind="a")
     columns = await store.search(ENTRIES, ask(vector=random_vector(1), where=Eq("kind", "none")))
