@@ -205,10 +205,10 @@ class SearchIndexes:
         self._watching = asyncio.create_task(self._watch(), name="search indexes")
 
     async def close(self) -> None:
-        """Stops watching the indexes."""
-        if self._watching is not None:
+        """Stops watching the indexes. It is cancelled until it ends: the driver may swallow one."""
+        while self._watching is not None and not self._watching.done():
             self._watching.cancel()
-            await asyncio.wait((self._watching,))
+            await asyncio.wait((self._watching,), timeout=1)
 
     async def look(self, collection: Collection) -> str | None:
         """Creates what is missing. Returns why the collection's indexes cannot be used; None if they can.
