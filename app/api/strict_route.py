@@ -17,6 +17,7 @@ from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 
 SMALL_BODY = 16 << 10
+"""Bytes. What comes beyond them is taken in at `BYTES_PER_SECOND`."""
 LARGE_BODY = 128 << 10
 """Bytes. Parsing and checking takes 20 ms a megabyte and more."""
 BYTES_PER_SECOND = 128 << 20

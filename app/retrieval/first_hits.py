@@ -40,8 +40,8 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
     hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
     `replaced`: see `_renewed`; `renewed` counts less in a long text, too.
     """
-    time = columns.time[first]
-    time = np.where(_same(columns, first), time, time.min()).max(axis=1)  # a text that is said again is as new
+    time, same = columns.time[first], _same(columns, first)
+    time = np.where(same, time, time.min()).max(axis=1)  # a text that is said again is as new
     times = np.unique(time)
     newness = times.searchsorted(time) / max(len(times) - 1, 1)
     asks = questions(columns)[first]
@@ -49,12 +49,12 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
     gap = np.maximum(odds[first] - odds[first].max(), -FAR)
     length = np.log1p(columns.length[first]) / LONG_TEXT
     brief = np.maximum(1 - length, 0)
-    renewed, replaced = (0 * gap, 0 * gap) if past else _renewed(columns, gap, first)
+    renewed, replaced = (0 * gap, 0 * gap) if past else _renewed(columns, gap, first, same)
     said = newness * statement * brief, statement, length, renewed * brief, replaced
     return np.array((gap, columns.cosine[first], *said), np.float32)
 
 
-def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats]:
+def _renewed(columns: Columns, gap: Floats, first: Ints, same: Bools) -> tuple[Floats, Floats]:
     """Returns how surely a later one of the hits says something else about the same, 0 to 1, shapes (len(first),).
 
     The first number is the share of the query's words in a hit, weighed by their rarity, that a later one of the same
@@ -71,7 +71,7 @@ def _renewed(columns: Columns, gap: Floats, first: Ints) -> tuple[Floats, Floats
     time, speaker = columns.time[first], columns.speaker[first]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
-    later &= ~_same(columns, first)  # a text that is said again replaces nothing
+    later &= ~same  # a text that is said again replaces nothing
     near = (1 - behind**2) * later
     return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
 
