@@ -35,13 +35,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from app.context import packing
+from app.context import expectation, packing
 from app.context.candidates import Candidate
 from app.context.expectation import NEAREST_TOKENS, Rest, asks_features, more_features, stop_rule
 from app.context.packing import Packer, Section, StopRule
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest
-from app.context.service import ContextService, Gathered, PackedParts, _about, boosts
+from app.context.service import ContextService, Gathered, PackedParts, _about, _is_dated, boosts
 from app.core.clock import rfc3339
 from app.core.language import sentences
 from app.main import create_app
@@ -66,6 +66,8 @@ class Asked:
     evidence: list[QueryEvidence]
     sections: list["Found"]
     intent: str
+    dated: bool
+    """Whether the query names a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Found:
 class Recording(ContextService):
     """A context service that keeps what it packs from."""
 
-    kept: tuple[list[QueryEvidence], list[Found], str]
+    kept: tuple[list[QueryEvidence], list[Found], str, bool]
 
     def _pack(
         self, body: ContextRequest, gathered: Sequence[Gathered], budget: int, intent: Any, *rest: Any
@@ -111,7 +113,7 @@ class Recording(ContextService):
                     section.boost,
                 )
             )
-        self.kept = [each for one in gathered for each in one.request.evidence], found, intent
+        self.kept = [each for one in gathered for each in one.request.evidence], found, intent, _is_dated(gathered)
         return super()._pack(body, gathered, budget, intent, *rest)
 
 
@@ -298,7 +300,7 @@ def case_of(asked: Asked) -> Case | None:
         done = next(at for at in range(len(items)) if not lacks(asked, items[: at + 1]))
     return Case(
         asked,
-        asks_features(asked.query, most, traced.scores),
+        asks_features(expectation.Asked(asked.query, asked.evidence, traced.scores, asked.dated), most),
         more_features(most, traced.scores),
         [rest.features(at, before) for at, _, before, _ in traced.steps],
         [number <= done for number in range(len(items))],
@@ -343,7 +345,7 @@ def figures(cases: Sequence[Case], weights: PackingWeights | None) -> dict[str, 
     found = defaultdict[str, list[float]](list)
     for case in cases:
         asked = case.asked
-        stop = None if weights is None else partial(stop_rule, asked.query, asked.evidence, weights)
+        stop = None if weights is None else partial(stop_rule, asked.query, asked.evidence, weights, dated=asked.dated)
         for budget in (600, 2000, 4000):
             packed = packer(asked, budget, stop).pack(_about)
             if asked.kind in UNANSWERED:

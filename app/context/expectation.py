@@ -61,20 +61,19 @@ class Asked:
     scores: Sequence[float]
     """Of all entries that compete."""
     dated: bool = False
-    """Whether it names a time. What asks for a time asks for something."""
+    """Whether it names a time."""
 
 
 def asks(asked: Asked, weights: PackingWeights) -> bool:
     """Returns whether the query asks for anything that memory may have.
 
-    A question does, and so does what names a time. So does what an entry has every word of, such as a name: "ok" may
-    be in many entries and is not rare."""
-    if asked.dated or is_question(asked.query) or any(_has_all(one) for one in asked.evidence):
+    A question does. So does what an entry has every word of, such as a name: "ok" may be in many entries and is not
+    rare."""
+    if is_question(asked.query) or any(_has_all(one) for one in asked.evidence):
         return True
-    of_vectors = [one for one in asked.evidence if one.margin is not None]
-    if not of_vectors or len(of_vectors) < len(asked.evidence):
+    if not asked.evidence or any(one.margin is None for one in asked.evidence):
         return True
-    likely = max(_sigmoid(asks_features(asked.query, one, asked.scores), weights.asks) for one in of_vectors)
+    likely = max(_sigmoid(asks_features(asked, one), weights.asks) for one in asked.evidence)
     return likely >= weights.least_asks
 
 
@@ -82,18 +81,19 @@ def _has_all(evidence: QueryEvidence) -> bool:
     return evidence.best >= ALL_WORDS and evidence.covered >= RARE
 
 
-def asks_features(query: str, evidence: QueryEvidence, scores: Sequence[float]) -> list[float]:
-    """Returns the features of `asks`: a greeting is short, is no question, has few rare words that memory has, and lies
-    as near to one entry as to the next."""
-    best = max(scores, default=0.0)
-    size = log1p(len(query.encode("utf-8", "surrogatepass")))
+def asks_features(asked: Asked, evidence: QueryEvidence) -> list[float]:
+    """Returns the features of `asks`: a greeting is short, is no question, names no time, has few rare words that memory
+    has, and lies as near to one entry as to the next. "That's all for today" names a time and asks for nothing."""
+    best = max(asked.scores, default=0.0)
+    size = log1p(len(asked.query.encode("utf-8", "surrogatepass")))
     return [
         evidence.margin or 0.0,
         log1p(evidence.words),
         evidence.covered,
         _logit(best),
-        float(is_question(query)),
+        float(is_question(asked.query)),
         size,
+        float(asked.dated),
     ]
 
 

@@ -10,9 +10,9 @@ from app.context.expectation import NEAREST_TOKENS, Rest, more_features, stop_ru
 from app.context.packing_weights import PackingWeights, packing_weights_for
 from app.retrieval.query_evidence import QueryEvidence
 
-ANY = PackingWeights((0.0,) * 6 + (9.0,), 0.5, (0.0,) * 6 + (9.0,), 0.5, (0.0,) * 5 + (9.0,), 0.5)
+ANY = PackingWeights((0.0,) * 7 + (9.0,), 0.5, (0.0,) * 6 + (9.0,), 0.5, (0.0,) * 5 + (9.0,), 0.5)
 """Every query asks for something, needs more than the nearest entries, and all the rest."""
-NOTHING = (0.0,) * 6 + (-9.0,)
+NOTHING, NOTHING_ASKED = (0.0,) * 6 + (-9.0,), (0.0,) * 7 + (-9.0,)
 EVIDENCE = QueryEvidence(margin=0.2, best=0.5, words=2.0, covered=0.2, count=50)
 
 
@@ -28,25 +28,31 @@ def packed(weights: PackingWeights, query: str, *evidence: QueryEvidence, dated:
 
 def test_a_query_that_asks_for_nothing_gets_nothing() -> None:
     assert packed(ANY, "thanks", EVIDENCE) == 20
-    assert packed(replace(ANY, asks=NOTHING), "thanks", EVIDENCE) == 0
+    assert packed(replace(ANY, asks=NOTHING_ASKED), "thanks", EVIDENCE) == 0
 
 
 @pytest.mark.parametrize(
-    ("query", "evidence", "dated"),
+    ("query", "evidence"),
     [
-        ("Who is Rex?", EVIDENCE, False),
-        ("yesterday", EVIDENCE, True),
-        ("Rex", replace(EVIDENCE, best=1.0, covered=0.8), False),
-        ("thanks", replace(EVIDENCE, margin=None), False),
+        ("Who is Rex?", EVIDENCE),
+        ("Rex", replace(EVIDENCE, best=1.0, covered=0.8)),
+        ("thanks", replace(EVIDENCE, margin=None)),
     ],
-    ids=["a question", "a time", "a name that an entry has", "no vector"],
+    ids=["a question", "a name that an entry has", "no vector"],
 )
-def test_what_may_ask_for_something_gets_it(query: str, evidence: QueryEvidence, dated: bool) -> None:
-    assert packed(replace(ANY, asks=NOTHING), query, evidence, dated=dated) == 20
+def test_what_may_ask_for_something_gets_it(query: str, evidence: QueryEvidence) -> None:
+    assert packed(replace(ANY, asks=NOTHING_ASKED), query, evidence) == 20
+
+
+def test_a_time_alone_decides_nothing() -> None:
+    by_time = replace(ANY, asks=(0.0,) * 6 + (5.0, -2.0))
+    assert packed(by_time, "what we did yesterday", EVIDENCE, dated=True) == 20
+    assert packed(by_time, "that's all for today", EVIDENCE) == 0
+    assert packed(replace(ANY, asks=NOTHING_ASKED), "that's all for today", EVIDENCE, dated=True) == 0
 
 
 def test_one_collection_that_has_it_is_enough() -> None:
-    by_margin = replace(ANY, asks=(100.0, 0.0, 0.0, 0.0, 0.0, 0.0, -50.0))
+    by_margin = replace(ANY, asks=(100.0, *(0.0,) * 6, -50.0))
     far, near = replace(EVIDENCE, margin=0.1), replace(EVIDENCE, margin=0.9)
     assert packed(by_margin, "the dog", far) == 0
     assert packed(by_margin, "the dog", far, near) == 20
