@@ -8,7 +8,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextvars import Context
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -20,6 +19,7 @@ from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from app.auth.keys import VERBS, Principal
+from app.core import work
 from app.core.clock import Clock
 from app.core.schemas import TENANT, identifier
 from app.errors import Forbidden, IssuerUnavailable, TokenExpired, Unauthorized
@@ -95,9 +95,7 @@ class IssuerKeys:
 
     async def close(self) -> None:
         """Ends a fetch under way and closes the connections."""
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.gather(self._fetching, return_exceptions=True)
+        await work.end(self._fetching)
         await self._client.aclose()
 
     def _usable(self) -> KeySet | None:
@@ -110,7 +108,7 @@ class IssuerKeys:
             if self._clock() < self._next_try:
                 return None
             self._next_try = self._clock() + BETWEEN_SECONDS
-            self._fetching = asyncio.create_task(self._load(), context=Context())
+            self._fetching = work.begin(self._load(), "keys of the token issuer")
         return self._fetching
 
     async def _load(self) -> None:

@@ -10,13 +10,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from threading import get_native_id
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 CHARACTERS_PER_UNIT = 32
@@ -58,6 +58,8 @@ def charge(units: float) -> None:
 
 
 RESTART_SECONDS = 1.0
+CANCEL_SECONDS = 5.0
+"""After which a task that goes on is cancelled again. One that tidies up has this time."""
 MAX_RESTART_SECONDS = 60.0
 
 log = logging.getLogger(__name__)
@@ -187,15 +189,37 @@ async def with_a_turn_for_others(work: Awaitable[T]) -> T:
     return result
 
 
+def begin(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    """Starts a task that outlives whoever starts it: without the deadlines, the tenant and the trace of its context.
+
+    `asyncio.create_task` hands all of these on. A watch that was started within a deadline of 5 s would fail from its
+    fifth second on.
+    """
+    return asyncio.create_task(work, name=name, context=Context())
+
+
+async def end(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancels the tasks, and returns when all have ended. None is no task, and what a task raises is not told.
+
+    What goes on is cancelled again after `CANCEL_SECONDS`, because a cancellation may get lost: in Python 3.11
+    `asyncio.wait_for` returns the result of its work if that ends as the cancellation comes, and MongoDB's driver sends
+    each command that has a deadline through it.
+    """
+    left = {task for task in tasks if task is not None and not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_SECONDS)
+
+
 @asynccontextmanager
 async def running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Runs a background task while the block runs. It is restarted after a failure, with increasing pauses."""
-    task = asyncio.create_task(_restarted(name, run), name=name)
+    task = begin(_restarted(name, run), name)
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.wait([task])
+        await end(task)
 
 
 async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -6,14 +6,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from contextvars import Context
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from app.core import tracing
 from app.core.clock import Clock
-from app.core.work import work_for
+from app.core.work import begin, end, work_for
 from app.errors import RecalldError, StoreUnavailable, Unavailable
 from app.jobs import queue
 from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, ORDINARY_LANE, Lane
@@ -131,11 +130,7 @@ class Runner:
     async def close(self) -> None:
         """Cancels the jobs that run here and returns them to the queue."""
         await asyncio.sleep(0)  # a task that is cancelled before it starts would return nothing to the queue
-        tasks: list[asyncio.Task[Any]] = [*self._in_lanes, *self._carried_out]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end(*self._in_lanes, *self._carried_out)
 
     async def step(self) -> bool:
         """Runs the job that was due first, in any lane. Returns False if none is due. Raises StoreUnavailable after
@@ -153,8 +148,7 @@ class Runner:
         if lease is None:
             await self._until_ended(job_id, seconds)
             return
-        # a context of its own: the job's deadline for the store is longer than that of the waiting request
-        task = asyncio.create_task(_safely(self._work(lease)), context=Context())
+        task = begin(_safely(self._work(lease)), f"job {job_id}")  # the store may take longer than the waiting request
         self._carried_out.add(task)
         task.add_done_callback(self._carried_out.discard)
         await asyncio.wait([task], timeout=seconds)

@@ -5,7 +5,6 @@ Extraction that takes longer than its request may: the answer is an operation, a
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -15,7 +14,7 @@ from app.audit.tombstones import ErasureKey, Tombstones
 from app.core.clock import rfc3339
 from app.core.limits import BODY_LIMITS
 from app.core.schemas import Count, Owned, Schema, example
-from app.core.work import off_loop
+from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue
 from app.jobs.models import EXTRACT, JOBS, SUMMARIZE
@@ -100,9 +99,8 @@ class Learning:
 
     def start(self, body: ExtractRequest, begun: str | None = None) -> asyncio.Task[WriteHandler]:
         """Starts to extract. `begun`: when the caller asked for it; None is now."""
-        begun = begun or rfc3339(self._tools.clock.now())
-        # a context of its own: the model takes longer than the deadline of the request for the store
-        return asyncio.create_task(self.extract(body, begun), context=Context())
+        # the model takes longer than the deadline of the request for the store
+        return begin(self.extract(body, begun or rfc3339(self._tools.clock.now())), "extraction")
 
     def hand_over(self, body: ExtractRequest) -> HandedOver:
         """Returns the answer with the operation that a job ends."""

@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from contextvars import Context
 from datetime import datetime, timedelta
 
 from app import VERSION, metrics
@@ -50,8 +49,7 @@ class StoreGauges:
         """Counts anew, unless the last count still stands. Raises nothing: if the store does not answer, the numbers of
         before stay."""
         if self._counting is None or (self._counting.done() and self._outdated()):
-            # without the deadline of the request, and without its trace
-            self._counting = asyncio.create_task(self._safely(), context=Context())
+            self._counting = work.begin(self._safely(), "gauges")
         await asyncio.wait([self._counting], timeout=WAIT_SECONDS)
 
     async def run(self) -> None:
@@ -62,9 +60,7 @@ class StoreGauges:
 
     async def close(self) -> None:
         """Ends a count under way."""
-        if self._counting is not None:
-            self._counting.cancel()
-            await asyncio.wait([self._counting])
+        await work.end(self._counting)
 
     def _outdated(self) -> bool:
         return self._fresh_until is None or self._clock.now() >= self._fresh_until

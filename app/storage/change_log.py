@@ -6,13 +6,16 @@ record. Each tenant has a log of its own, with numbers that rise. A log has an i
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from app.core import work
 from app.core.clock import Clock, SystemClock, rfc3339
 from app.errors import ChangesLost, RecalldError
 from app.storage.changes import Allocate, Change, Insert, Update, WithinQuota
@@ -130,26 +133,28 @@ class Head:
 
 
 class ChangeNotes:
-    """Collects the entries of one commit: one for each record, whatever the list does to it.
+    """Collects the entries of one commit: one for each record, whatever the list does to it; none if `at`, the time of
+    the entries, is None.
 
     An update counts if it raises the version of the record. Counts, accesses, decay, embeddings and appended children
     leave the version as it is. Messages have no version: each of their updates counts, and one that leaves only a
     tombstone is a deletion.
     """
 
-    def __init__(self, at: str) -> None:
+    def __init__(self, at: str | None) -> None:
         self._at = at
         self._entries: dict[tuple[str, str, str], LogEntry] = {}
 
+    def takes(self, collection: Collection) -> bool:
+        """Returns whether changes of the collection are noted."""
+        return self._at is not None and collection.kind is not None
+
     def created(self, collection: Collection, doc: Doc) -> None:
         """Notes the insert of a document."""
-        if collection.kind is not None:
-            self._note(collection, doc, "created")
+        self._note(collection, doc, "created")
 
     def updated(self, collection: Collection, doc: Doc, change: Update) -> None:
         """Notes an update. `doc` is the document after it."""
-        if collection.kind is None:
-            return
         if "version" in doc:
             if "version" in change.inc or "version" in change.set:
                 self._note(collection, doc, "updated")
@@ -158,14 +163,14 @@ class ChangeNotes:
 
     def deleted(self, collection: Collection, doc: Mapping[str, Any]) -> None:
         """Notes a deletion. Of the document only the id, the tenant, the owners and the version are read."""
-        if collection.kind is not None:
-            self._note(collection, doc, "deleted")
+        self._note(collection, doc, "deleted")
 
     def _note(self, collection: Collection, doc: Mapping[str, Any], kind: ChangeType) -> None:
+        if self._at is None or collection.kind is None:
+            return
         tenant, record = doc["tenant_id"], str(doc[collection.id_field])
         key = tenant, collection.name, record
         before = self._entries.get(key)
-        assert collection.kind is not None
         new = LogEntry(
             tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
         )
@@ -194,6 +199,52 @@ def _both(first: ChangeType, second: ChangeType) -> ChangeType:
 def erased(tenant: str, at: str) -> LogEntry:
     """Returns the entry that stands for those of an erased user."""
     return LogEntry(tenant, PROFILE, None, "erased", None, None, None, at)
+
+
+STEP = 1_000
+"""Entries that one transaction numbers, drops or looks through, so that others can write in between."""
+
+
+def first_old(entries: Sequence[tuple[int, str]], oldest: str) -> list[int]:
+    """Returns the numbers of the first entries of a log, (number, time) each, that are older than a time.
+
+    What lies behind a younger one waits for it, so that a log has no hole in its middle.
+    """
+    return [seq for seq, _ in takewhile(lambda entry: entry[1] < oldest, entries)]
+
+
+class StoredChangeLog(ABC):
+    """What the logs of both engines do alike. An engine reads and writes its own tables."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self.options, self.watch = options, LogWatch(self._mark)
+
+    async def end(self, tenant: str) -> Position:
+        head = await self._current(tenant)
+        return Position(head.log, head.last)
+
+    async def prune(self) -> int:
+        oldest, dropped = self.options.oldest(), 0
+        for tenant in await self._expired(oldest):
+            while step := await self._drop(tenant, oldest):
+                dropped += step
+        return dropped
+
+    @abstractmethod
+    async def _current(self, tenant: str) -> Head:
+        """Returns the head after every commit that was acknowledged before."""
+
+    @abstractmethod
+    async def _mark(self, tenant: str) -> object:
+        """Returns a value that is another one after each commit to the tenant's log. It only reads."""
+
+    @abstractmethod
+    async def _expired(self, oldest: str) -> list[str]:
+        """Returns the tenants whose logs may have entries of before a time."""
+
+    @abstractmethod
+    async def _drop(self, tenant: str, oldest: str) -> int:
+        """Drops the `first_old` of the first `STEP` entries, and raises the floor. Returns how many."""
 
 
 class ChangeLog(Protocol):
@@ -289,7 +340,7 @@ class LogWatch:
         watched = self._tenants.setdefault(tenant, _Watched())
         watched.readers += 1
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look(), name="change log")
+            self._looking = work.begin(self._look(), "change log")
         try:
             yield Watcher(watched)
         finally:
@@ -309,9 +360,7 @@ class LogWatch:
 
     async def close(self) -> None:
         """Ends the looking."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.wait((self._looking,))
+        await work.end(self._looking)
 
     async def _look(self) -> None:
         while self._tenants:

@@ -69,6 +69,11 @@ class StoredTotals:
     tenants: int
     collections: Mapping[str, Usage]
 
+    @classmethod
+    def of(cls, tenants: int, collections: Mapping[str, Usage]) -> "StoredTotals":
+        """Returns the totals without collections that have nothing."""
+        return cls(tenants, {name: usage for name, usage in collections.items() if usage != Usage()})
+
 
 class Accounting(Protocol):
     """Reads and repairs the usage of tenants. Collections count if they are declared `counted`."""
@@ -185,6 +190,10 @@ class Allocate:
     name: str
     tenant: str
     count: int = 1
+
+    def first(self, last: int) -> int:
+        """Returns the first value taken, if the counter stands at `last` afterwards."""
+        return last - self.count + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
 from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
-from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
+from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, both
 from app.storage.search import Columns, Ints, Memo, Partition, ScopeFacts, SearchQuery
 
 
@@ -134,6 +134,11 @@ class DecayRule:
     least: float = 0.0
 
 
+def unpinned(where: Filter) -> Filter:
+    """Returns the filter of what matches and may decay."""
+    return both(where, Not(Eq("pinned", True)))
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of one check of `Store.check`."""
@@ -178,6 +183,11 @@ class VectorCounts:
     without: int
     others: int
     kept: int
+
+    @classmethod
+    def of(cls, records: int, vectors: int, of_model: int, kept: int) -> "VectorCounts":
+        """Returns the counts, of `vectors` that are of any model."""
+        return cls(records, of_model, records - vectors, vectors - of_model, kept)
 
 
 class Reembedding(Protocol):

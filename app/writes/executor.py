@@ -6,7 +6,6 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import Context
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
@@ -14,6 +13,7 @@ from typing import Any
 
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.work import begin
 from app.errors import (
     Conflict,
     IdempotencyInProgress,
@@ -171,12 +171,12 @@ async def write(
     stored = await claim.take()
     if stored is not None:
         return stored
-    renewing = asyncio.create_task(claim.renew(), context=Context())
+    renewing = begin(claim.renew(), "lease of an idempotency key")
     try:
         return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.store_answer(outcome)])
     # Freeing the key needs the same unavailable store, so the caller is answered first and the key is freed later.
     except StoreUnavailable:
-        freeing = asyncio.create_task(claim.free(), context=Context())
+        freeing = begin(claim.free(), "an idempotency key is freed")
         _FREEING.add(freeing)
         freeing.add_done_callback(_FREEING.discard)
         raise

@@ -2,6 +2,7 @@
 
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import RFC_4122, UUID
 
 import httpx
@@ -43,9 +44,16 @@ def test_an_id_tells_of_what_it_is_and_when_it_was_made() -> None:
 def test_ids_sort_by_the_time_at_which_they_were_made() -> None:
     made = []
     for _ in range(5):
-        made.append(new_id("mem"))
+        made += [new_id("mem") for _ in range(5_000)]  # many in each millisecond
         time.sleep(0.002)
     assert sorted(made) == made
+    assert len(set(made)) == 25_000
+
+
+def test_threads_make_no_id_twice() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = [one for some in pool.map(lambda _: [new_id("mem") for _ in range(2_000)], range(8)) for one in some]
+    assert len(set(made)) == 16_000
 
 
 @pytest.mark.anyio

@@ -6,6 +6,7 @@ from contextvars import Context
 import pytest
 
 from app.storage import protocol
+from app.storage.change_log import LogWatch
 
 pytestmark = pytest.mark.anyio
 
@@ -44,3 +45,24 @@ async def test_what_no_request_waits_for_has_all_its_time() -> None:
     left = await asyncio.create_task(asyncio.to_thread(protocol.left, 5))
     assert left < 5, "a task of the request's is the request"
     assert Context().run(protocol.left, 5) == 5
+
+
+async def test_who_looks_for_changes_of_others_spends_no_time_of_the_request_that_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.storage.change_log.LOOK_SECONDS", 0.001)
+    left: list[float] = []
+
+    async def mark(tenant: str) -> object:
+        left.append(protocol.left(5))
+        await call(0.02)
+        return len(left)
+
+    protocol.begin_request()
+    watch = LogWatch(mark)
+    with watch.reading("t") as watcher:
+        while len(left) < 3:
+            watcher.look()
+            await watcher.wait(60)
+    await watch.close()
+    assert {*left, protocol.left(5)} == {5}

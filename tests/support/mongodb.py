@@ -32,9 +32,11 @@ STOP_SECONDS = 10
 # transaction that wrote one of the documents; a statement that waits for the collection holds its own transaction; and
 # whoever asks for any transaction waits for that one, the registry in hand. So an updateMany lets go between its tries,
 # and nobody waits for a statement under way. It also closes a connection that was idle for five minutes, which mongod
-# does not: a long test that fills a collection through another connection would lose this one.
+# does not: a long test that fills a collection through another connection would lose this one. And it refuses a read
+# concern of a bulkWrite, which the first command of a transaction has, whatever it is.
 _SERVE = """
 import os, sys, threading
+from secantus import commands
 from secantus.cli import main
 from secantus.server import SecantusDBServer
 from secantus.storage import Storage
@@ -54,6 +56,7 @@ def prune(self):
 def update_many(self, *args, **options):
     return self._update_matching_single_txn(*args, multi=True, **options)
 
+commands._BULK_WRITE_KNOWN_FIELDS |= {"readConcern"}
 SecantusDBServer.__init__.__kwdefaults__["client_idle_timeout_s"] = 86_400.0
 TransactionRegistry._prune_locked, Storage._update_matching_chunked = prune, update_many
 

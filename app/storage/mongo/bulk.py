@@ -12,14 +12,12 @@ from pymongo import DeleteOne, InsertOne, UpdateOne
 from pymongo.errors import BulkWriteError, ClientBulkWriteException, InvalidOperation, OperationFailure, PyMongoError
 
 from app.errors import RecalldError
-from app.storage.changes import Update
 from app.storage.mongo.codec import Stored
 from app.storage.mongo.connection import Database, MongoSession
 from app.storage.mongo.transactions import Retry
-from app.storage.mongo.unread import NotPlain, explain
 
 BulkWrite: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
-Refusal: TypeAlias = Callable[[Mapping[str, Any]], RecalldError | NotPlain | Retry | None]
+Refusal: TypeAlias = Callable[[Mapping[str, Any]], RecalldError | Retry | None]
 """Returns the error for the server's answer to a refused write, or None if it is no error of the write's own."""
 WIRE_VERSION = 25
 """That of MongoDB 8.0."""
@@ -45,8 +43,6 @@ class _Write:
     collection: str
     model: BulkWrite
     refusal: Refusal
-    blind: Update | None
-    """The change of an update that was not computed from its document, and may match none."""
 
 
 def _not_ours(_: Mapping[str, Any]) -> None:
@@ -72,11 +68,10 @@ class TransactionWrites:
         refusal: Refusal = _not_ours,
         *,
         upsert: bool = False,
-        blind: Update | None = None,
     ) -> None:
         """Adds the update of one document."""
         model = UpdateOne(wanted, change, upsert=upsert, namespace=self._namespace(collection))
-        self._add(collection, model, refusal, blind)
+        self._add(collection, model, refusal)
 
     def delete(self, collection: str, stored_id: str) -> None:
         """Adds the deletion of one document."""
@@ -85,40 +80,29 @@ class TransactionWrites:
     def _namespace(self, collection: str) -> str:
         return f"{self.database.name}.{collection}"
 
-    def _add(self, collection: str, model: BulkWrite, refusal: Refusal, blind: Update | None = None) -> None:
-        self._waiting.append(_Write(collection, model, refusal, blind))
+    def _add(self, collection: str, model: BulkWrite, refusal: Refusal) -> None:
+        self._waiting.append(_Write(collection, model, refusal))
 
     async def send(self) -> None:
-        """Sends what waits.
-
-        Raises the error of a refused write, Retry if a blind update would match now, and CommitConflict if it would
-        not.
-        """
+        """Sends what waits. Raises the error of a refused write."""
         writes, self._waiting = self._waiting, []
         by_collection: dict[str, list[_Write]] = {}
         for write in writes:
             by_collection.setdefault(write.collection, []).append(write)
-        # the first command of a transaction is another one: it has a read concern, which SecantusDB's bulkWrite refuses
-        begun = self.session.operation_time is not None
-        if len(by_collection) > 1 and begun and self._support.supported:
+        if len(by_collection) > 1 and self._support.supported:
             await self._send_together(writes)
             return
         for collection, own in by_collection.items():
             await self._send_one(collection, own)
 
     async def _send_together(self, writes: Sequence[_Write]) -> None:
-        blind = [place for place, write in enumerate(writes) if write.blind is not None]
         try:
-            done = await self.database.client.bulk_write(
-                [write.model for write in writes], session=self.session, verbose_results=bool(blind)
-            )
+            await self.database.client.bulk_write([write.model for write in writes], session=self.session)
         except InvalidOperation as error:  # a server of before 8.0, after a change of primary
             self._support.supported = False
             raise Retry from error
         except ClientBulkWriteException as error:
             raise self._failed(writes, error) from None
-        if any(not done.update_results[place].matched_count for place in blind):
-            await self._unmatched([writes[place] for place in blind])
 
     def _failed(self, writes: Sequence[_Write], error: ClientBulkWriteException) -> Exception:
         whole = error.error
@@ -133,16 +117,7 @@ class TransactionWrites:
 
     async def _send_one(self, collection: str, writes: Sequence[_Write]) -> None:
         try:
-            done = await self.database[collection].bulk_write([write.model for write in writes], session=self.session)
+            await self.database[collection].bulk_write([write.model for write in writes], session=self.session)
         except BulkWriteError as error:
             refused = error.details["writeErrors"][0]
             raise writes[refused["index"]].refusal(refused) or error from None
-        blind = [write for write in writes if write.blind is not None]
-        if blind and done.matched_count < sum(isinstance(write.model, UpdateOne) for write in writes):
-            await self._unmatched(blind)
-
-    async def _unmatched(self, writes: Sequence[_Write]) -> None:
-        for write in writes:
-            if write.blind is not None:
-                await explain(self.database, write.blind)
-        raise Retry  # the reason has changed meanwhile

@@ -11,7 +11,7 @@ sees the first. Of two that change one record, the second can write only if it b
 committed, and the time of its entries is that of an answer to such a read. See decision 22.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from uuid import uuid4
 
@@ -19,10 +19,20 @@ from bson import Timestamp
 from bson.int64 import Int64
 from bson.objectid import ObjectId
 from pymongo import ReturnDocument, UpdateOne
-from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
-from app.storage.change_log import CHANGES, ChangeNotes, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
+from app.storage.change_log import (
+    CHANGES,
+    STEP,
+    Head,
+    LogEntry,
+    LogOptions,
+    LogPage,
+    Position,
+    StoredChangeLog,
+    erased,
+    first_old,
+)
 from app.storage.mongo import codec
 from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.codec import Stored
@@ -30,8 +40,6 @@ from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, Database, Mon
 from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import EVERYTHING, Filter
 
-STEP = 1_000
-"""Entries that one transaction numbers or drops."""
 NEVER = Timestamp(0, 0)
 PENDING = {"pending": True}
 
@@ -53,16 +61,15 @@ def stored(entry: LogEntry, op: Timestamp) -> Stored:
     }
 
 
-def append(writes: TransactionWrites, session: MongoSession, notes: ChangeNotes) -> None:
+def append(writes: TransactionWrites, entries: Iterable[LogEntry]) -> None:
     """Adds the entries of a commit to its writes, the last ones. The transaction has read something, so that its
     snapshot is not newer than the time that its entries get."""
-    op = session.operation_time or NEVER
-    for of_tenant in notes.by_tenant().values():
-        for entry in of_tenant:
-            writes.insert(CHANGE_LOG, stored(entry, op))
+    op = writes.session.operation_time or NEVER
+    for entry in entries:
+        writes.insert(CHANGE_LOG, stored(entry, op))
 
 
-class MongoChangeLog:
+class MongoChangeLog(StoredChangeLog):
     """Implements `ChangeLog`. Its reads see what a majority has, so that no number is ever taken back."""
 
     def __init__(
@@ -73,11 +80,11 @@ class MongoChangeLog:
         options: LogOptions,
     ) -> None:
         """`timely` runs a call of the driver within the deadline of a request."""
-        self._database, self._timely, self._runner, self.options = database, timely, runner, options
+        super().__init__(options)
+        self._database, self._timely, self._runner = database, timely, runner
         durable = ReadConcern("majority")
         self._entries = database.get_collection(CHANGE_LOG, read_concern=durable)
         self._heads = database.get_collection(CHANGE_HEADS, read_concern=durable)
-        self.watch = LogWatch(self._mark)
 
     async def begin(self) -> None:
         """Empties the log if no changes are logged: what is committed now will be missing in it."""
@@ -103,10 +110,10 @@ class MongoChangeLog:
         (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
         return LogPage.read(head, [_entry(one) for one in found], upto, limit)
 
-    async def end(self, tenant: str) -> Position:
+    async def _current(self, tenant: str) -> Head:
         await self._number(tenant)
         head: Head = await self._timely(lambda: self._head(tenant))
-        return Position(head.log, head.last)
+        return head
 
     async def _head(self, tenant: str) -> Head:
         found = await self._heads.find_one({"_id": tenant})
@@ -123,16 +130,7 @@ class MongoChangeLog:
         """Numbers all entries that are committed now."""
         pending = {"tenant_id": tenant, **PENDING}
         while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
-            await self._timely(lambda: self._begun(tenant))
-            await self._runner.in_transaction(lambda session: self._number_some(session, tenant), {f"changes {tenant}"})
-
-    async def _begun(self, tenant: str) -> None:
-        new = {"_id": tenant, "log": uuid4().hex[:12], "last": Int64(0), "floor": Int64(0)}
-        if await self._heads.find_one({"_id": tenant}, {"_id": 1}) is None:
-            try:
-                await self._heads.insert_one(new)
-            except DuplicateKeyError:
-                return
+            await self._runner.in_transaction(lambda session: self._number_some(session, tenant), [f"changes {tenant}"])
 
     async def _number_some(self, session: MongoSession, tenant: str) -> None:
         pending = {"tenant_id": tenant, **PENDING}
@@ -143,12 +141,15 @@ class MongoChangeLog:
             return
         head = await self._database[CHANGE_HEADS].find_one_and_update(
             {"_id": tenant},
-            {"$inc": {"last": Int64(len(ids))}},
+            {
+                "$inc": {"last": Int64(len(ids))},
+                "$setOnInsert": {"log": uuid4().hex[:12], "floor": Int64(0)},
+            },
+            upsert=True,
             return_document=ReturnDocument.AFTER,
             session=session,
         )
-        if head is None:  # another process keeps no log, and has emptied it
-            return
+        assert head is not None
         first = int(head["last"]) - len(ids) + 1
         writes = [
             UpdateOne({"_id": one}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
@@ -161,7 +162,7 @@ class MongoChangeLog:
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def forget(self, tenant: str, user: str) -> None:
-        await self._runner.in_transaction(lambda session: self._forget(session, tenant, user), {f"changes {tenant}"})
+        await self._runner.in_transaction(lambda session: self._forget(session, tenant, user), [f"changes {tenant}"])
 
     async def _forget(self, session: MongoSession, tenant: str, user: str) -> None:
         entries = self._database[CHANGE_LOG]
@@ -174,26 +175,23 @@ class MongoChangeLog:
         wanted = {"at": {"$lt": self.options.oldest()}}
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
-    async def prune(self) -> int:
-        oldest, dropped = self.options.oldest(), 0
-        for tenant in await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}})):
-            await self._number(tenant)
-            while step := await self._timely(lambda of=tenant: self._prune(of, oldest)):  # type: ignore[misc]
-                dropped += step
+    async def _expired(self, oldest: str) -> list[str]:
+        found: list[str] = await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}}))
+        return found
+
+    async def _drop(self, tenant: str, oldest: str) -> int:
+        await self._number(tenant)
+        dropped: int = await self._timely(lambda: self._drop_numbered(tenant, oldest))
         return dropped
 
-    async def _prune(self, tenant: str, oldest: str) -> int:
-        """Drops the first entries of a log, if they are old. What lies behind a younger one waits for it, so that a log
-        has no hole in its middle."""
+    async def _drop_numbered(self, tenant: str, oldest: str) -> int:
         wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
         found = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
-        young = next((at for at, one in enumerate(found) if one["at"] >= oldest), len(found))
-        if not young:
-            return 0
-        floor = found[young - 1]["seq"]
-        await self._heads.update_one({"_id": tenant}, {"$max": {"floor": floor}})
-        await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": floor}})
-        return young
+        old = first_old([(int(entry["seq"]), entry["at"]) for entry in found], oldest)
+        if old:
+            await self._heads.update_one({"_id": tenant}, {"$max": {"floor": Int64(old[-1])}})
+            await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": Int64(old[-1])}})
+        return len(old)
 
 
 def _entry(one: Stored) -> LogEntry:

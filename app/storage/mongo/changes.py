@@ -6,6 +6,7 @@ write, one of the two transactions is retried. A document that is named twice in
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,19 +30,24 @@ from app.storage.changes import (
 from app.storage.mongo import codec
 from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.change_log import append
-from app.storage.mongo.codec import OWN, PAIR, PLAIN, ROW, Stored, decode, encode, key, new_document, parts, unique_keys
+from app.storage.mongo.codec import (
+    OWN,
+    PAIR,
+    PLAIN,
+    ROW,
+    SEPARATOR,
+    Stored,
+    decode,
+    encode,
+    key,
+    new_document,
+    parts,
+    unique_keys,
+    unique_path,
+)
 from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY
 from app.storage.mongo.partitions import PairWriting, add_own, counter_key, owner, pair_key
 from app.storage.mongo.transactions import Retry
-from app.storage.mongo.unread import (
-    TYPE_MISMATCH,
-    Assignment,
-    NotPlain,
-    expected,
-    is_plain,
-    refused,
-    statement,
-)
 from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc
 
@@ -49,8 +55,8 @@ WRITES = f"{OWN}.writes"
 """Makes every update a write, so that two that only check expectations exclude each other."""
 
 
-def competing(changes: Sequence[Change]) -> set[str]:
-    """Returns the keys of the records that the list cannot share with another writer."""
+def competing(changes: Sequence[Change], slot: int) -> set[str]:
+    """Returns the keys of what the list cannot share with another writer; `slot` is that of the usage it changes."""
     keys: set[str] = set()
     for change in changes:
         match change:
@@ -60,50 +66,64 @@ def competing(changes: Sequence[Change]) -> set[str]:
                 keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
             case Insert() if change.collection.searched and (change.entry or change.like):
                 keys.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
+        if not isinstance(change, Allocate | WithinQuota) and change.collection.counted:
+            keys.add(f"usage {slot}")
     return keys
 
 
 def _refusal(collection: Collection, stored_id: str, reply: Mapping[str, Any]) -> CommitConflict | Retry | None:
-    """Returns the error for the server's answer to the write of a document."""
-    return refused(collection, stored_id, reply) if reply["code"] == DUPLICATE_KEY else None
+    """Returns the error for the server's answer to the write of a document: for a duplicate key a conflict of that
+    unique key or id, or a retry."""
+    if reply["code"] != DUPLICATE_KEY:
+        return None
+    doc_id = stored_id.partition(SEPARATOR)[2]
+    fields = [str(name) for name in reply.get("keyPattern", {})]
+    for unique in collection.unique:
+        if fields == [unique_path(unique)]:
+            return CommitConflict(collection.name, doc_id, unique.name)
+    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()
 
 
-def _refusal_of_blind(
-    collection: Collection, stored_id: str, reply: Mapping[str, Any]
-) -> CommitConflict | Retry | NotPlain | None:
-    """Returns the error for the server's answer to an update that was not computed from its document."""
-    return NotPlain() if reply["code"] == TYPE_MISMATCH else _refusal(collection, stored_id, reply)
+@dataclass(slots=True)
+class Assignment:
+    """An update that sets and increments fields, and removes those of `_r` that are None."""
+
+    set: Stored
+    inc: Stored
+    unset: Stored = field(default_factory=dict)
+
+    def own(self, prefix: str, values: Mapping[str, Any]) -> None:
+        """Sets or removes fields of `_r`, whose names get the prefix."""
+        for name, value in values.items():
+            path = f"{OWN}.{prefix}{name}"
+            if value is None:
+                self.unset[path] = ""
+            else:
+                self.set[path] = value
+
+    def statement(self) -> Stored:
+        """Returns the update statement."""
+        parts = {"$set": self.set, "$unset": self.unset, "$inc": self.inc}
+        return {verb: fields for verb, fields in parts.items() if fields}
 
 
 class ChangeAttempt:
-    """One attempt to make a list of changes.
+    """One attempt to make a list of changes, and to log them."""
 
-    It adds to `keys` what else the list competes for. With `read_all` it makes no blind updates.
-    """
-
-    def __init__(
-        self,
-        writes: TransactionWrites,
-        keys: set[str],
-        now_ms: int,
-        usage: UsageWriting,
-        *,
-        read_all: bool = False,
-    ) -> None:
-        self._database, self._session, self._read_all = writes.database, writes.session, read_all
+    def __init__(self, writes: TransactionWrites, now_ms: int, usage: UsageWriting, notes: ChangeNotes) -> None:
+        self._database, self._session = writes.database, writes.session
+        self._begun = self._session.operation_time
         self._writes, self._named = writes, set[tuple[str, str]]()
         self._allocated: dict[str, int] = {}
         self._deleted = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
         self._likes: dict[tuple[str, str], Stored | None] = {}
-        self._pairs = PairWriting(writes.database, writes.session, keys, now_ms)
+        self._pairs = PairWriting(writes.database, writes.session, now_ms)
         self._usage = usage
-        self._notes: ChangeNotes | None = None
-
-    async def run(self, changes: Sequence[Change], notes: ChangeNotes | None = None) -> Committed:
-        """Makes all the changes, and logs them if there are `notes`. Raises CommitConflict, QuotaExceeded, Retry, or
-        NotPlain."""
         self._notes = notes
+
+    async def run(self, changes: Sequence[Change]) -> Committed:
+        """Makes all the changes. Raises CommitConflict, QuotaExceeded, or Retry."""
         await self._prefetch(changes)
         for change in changes:
             await self._do(change)
@@ -115,10 +135,10 @@ class ChangeAttempt:
             before = await usage_of(self._database, change.tenant, self._session)
             change.check(before, before + self._usage.of(change.tenant))
         self._usage.close(self._writes)
-        if self._notes is not None:
-            if self._session.operation_time is None:  # nothing was read
-                await self._send()
-            append(self._writes, self._session, self._notes)
+        entries = [entry for of_tenant in self._notes.by_tenant().values() for entry in of_tenant]
+        if entries and self._session.operation_time == self._begun:  # perhaps nothing was read: see `append`
+            await self._send()
+        append(self._writes, entries)
         await self._send()
         return Committed(self._allocated, self._deleted)
 
@@ -127,7 +147,7 @@ class ChangeAttempt:
         wanted: dict[str, tuple[Collection, list[str]]] = {}
         likes: list[tuple[str, str]] = []
         for change in changes:
-            if isinstance(change, Update | Delete) and not self._unread(change):
+            if isinstance(change, Update | Delete):
                 named = key(change.tenant, change.id)
             elif isinstance(change, Insert) and change.like is not None:
                 named = key(change.doc["tenant_id"], change.like)
@@ -164,8 +184,6 @@ class ChangeAttempt:
         match change:
             case Insert():
                 await self._insert(change)
-            case Update() if self._unread(change):
-                await self._update_unread(change)
             case Update():
                 await self._update(change)
             case Delete():
@@ -174,7 +192,7 @@ class ChangeAttempt:
                 self._written(change.collection, stored["_id"])
                 self._deleted += 1
                 self._usage.add(change.collection, stored, None)
-                self._note_deleted(change.collection, stored)
+                self._notes.deleted(change.collection, stored)
                 await self._pairs.remove(change.collection, [stored])
             case DeleteWhere():
                 await self._delete_where(change)
@@ -192,15 +210,14 @@ class ChangeAttempt:
             session=self._session,
         )
         assert found is not None
-        self._allocated[change.name] = int(found["value"]) - change.count + 1
+        self._allocated[change.name] = change.first(int(found["value"]))
 
     async def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self._allocated)
         stored = new_document(collection, doc)
         await self._settle(collection, stored["_id"])
         self._usage.add(collection, None, stored)
-        if self._notes is not None:
-            self._notes.created(collection, doc)
+        self._notes.created(collection, doc)
         if collection.searched and (change.entry or change.like):
             if change.entry is not None:
                 own = await self._pairs.put(collection, doc, None, change.entry)
@@ -218,22 +235,6 @@ class ChangeAttempt:
         own: Stored = stored.get(OWN, {})
         return own
 
-    def _note_deleted(self, collection: Collection, stored: Stored) -> None:
-        if self._notes is not None:
-            self._notes.deleted(collection, stored)
-
-    def _unread(self, change: Change) -> bool:
-        logged = self._notes is not None and isinstance(change, Update) and change.collection.kind is not None
-        return isinstance(change, Update) and not self._read_all and not logged and is_plain(change)
-
-    async def _update_unread(self, change: Update) -> None:
-        collection, stored_id = change.collection, key(change.tenant, change.id)
-        await self._settle(collection, stored_id)
-        update = statement(collection, resolve(change.set, self._allocated), {**change.inc, WRITES: 1})
-        refusal = partial(_refusal_of_blind, collection, stored_id)
-        self._writes.update(collection.name, expected(stored_id, change.expect), update, refusal, blind=change)
-        self._written(collection, stored_id)
-
     async def _update(self, change: Update) -> None:
         collection = change.collection
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
@@ -241,8 +242,7 @@ class ChangeAttempt:
         doc = old | fields
         update = Assignment(encode(collection, fields), inc={WRITES: 1})
         self._usage.add(collection, stored, stored | update.set)
-        if self._notes is not None:
-            self._notes.updated(collection, doc, change)
+        self._notes.updated(collection, doc, change)
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
         update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
         if collection.searched:
@@ -283,13 +283,13 @@ class ChangeAttempt:
             await self._send()
         wanted = codec.of_tenant(collection, change.tenant, change.where)
         await self._usage.remove_matching(collection, wanted)
-        if collection.searched or (collection.kind and self._notes is not None):
+        if collection.searched or self._notes.takes(collection):
             named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)
             fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, **named}
             found = await self._database[name].find(wanted, fields, session=self._session).to_list()
             await self._pairs.remove(collection, found)
             for stored in found:
-                self._note_deleted(collection, stored)
+                self._notes.deleted(collection, stored)
             for part in parts([stored["_id"] for stored in found]):
                 await self._database[name].delete_many({"_id": {"$in": part}}, session=self._session)
             self._deleted += len(found)

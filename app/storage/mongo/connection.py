@@ -34,6 +34,7 @@ OUT_OF_SPACE = 14031
 _OVER_QUOTA = re.compile(r"over your space quota")
 """What Atlas says, under the code of AtlasError, when a free or shared cluster is full."""
 WRITE_CONFLICT = 112
+BUSY = "MongoDB is busy: others keep changing the same records."
 DUPLICATE_KEY = 11000
 OURS: dict[str, Any] = {
     "appname": "recalld",
@@ -84,6 +85,9 @@ def explained(error: Exception) -> RecalldError:
     if isinstance(error, InvalidDocument):
         return StoreUnavailable(f"MongoDB cannot store this record: {error}.", retry_after=None)
     if isinstance(error, PyMongoError) and error.timeout:
+        conflict = error.__cause__  # of the last try of a transaction
+        if isinstance(conflict, OperationFailure) and WRITE_CONFLICT in codes(conflict):
+            return StoreUnavailable(BUSY)
         return StoreUnavailable("MongoDB did not answer within the deadline.")
     if isinstance(error, ConnectionFailure):
         return StoreUnavailable("MongoDB cannot be reached.")
@@ -109,7 +113,7 @@ def _refused(error: OperationFailure) -> RecalldError:
     if codes(error) & AUTHENTICATION:
         return StoreUnavailable("MongoDB refuses these credentials, or what they may do.", retry_after=30)
     if WRITE_CONFLICT in codes(error) or error.has_error_label("TransientTransactionError"):
-        return StoreUnavailable("MongoDB is busy: others keep changing the same records.")
+        return StoreUnavailable(BUSY)
     details = error.details or {}
     return StoreUnavailable(f"MongoDB refused: {details.get('codeName') or sorted(codes(error))}.")
 

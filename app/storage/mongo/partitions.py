@@ -14,7 +14,6 @@ import numpy as np
 import orjson
 from bson.int64 import Int64
 from pymongo import ReturnDocument
-from pymongo.errors import DuplicateKeyError
 
 from app.storage.changes import IndexEntry
 from app.storage.index.partitions import PartitionState, model_of
@@ -153,8 +152,8 @@ def counter_key(tenant: str, name: str) -> str:
 class PairWriting:
     """Updates partitions for the documents that one transaction writes."""
 
-    def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
-        self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
+    def __init__(self, database: Database, session: MongoSession, now_ms: int) -> None:
+        self._database, self._session, self._now_ms = database, session, now_ms
         self._open: dict[str, MongoPartition] = {}
         self._known: dict[str, MongoPartition] = {}
         self._new: set[str] = set()
@@ -276,7 +275,6 @@ class PairWriting:
         key = pair_key(collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)
         if state is None:
-            self._keys.add(key)
             found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
             if found is None:
                 found = MongoPartition(
@@ -297,12 +295,9 @@ class PairWriting:
 
         Runs outside the transaction, so that new partitions do not wait for each other. An unused number is lost.
         """
-        try:
-            found = await self._database[META].find_one_and_update(
-                {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
-            )
-        except DuplicateKeyError as error:
-            raise Retry from error
+        found = await self._database[META].find_one_and_update(
+            {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+        )
         assert found is not None
         return int(found["value"])
 

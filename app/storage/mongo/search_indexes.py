@@ -16,6 +16,7 @@ from typing import Any
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
 
+from app.core import work
 from app.storage.mongo.codec import MODEL, OWN, PAIR, VECTOR
 from app.storage.mongo.connection import Database
 from app.storage.mongo.search_filters import ABSENT, range_path
@@ -202,13 +203,11 @@ class SearchIndexes:
                 log.info("no search indexes here: every scope is searched exactly", extra={"said": said})
                 return
         self._supported = True
-        self._watching = asyncio.create_task(self._watch(), name="search indexes")
+        self._watching = work.begin(self._watch(), "search indexes")
 
     async def close(self) -> None:
-        """Stops watching the indexes. It is cancelled until it ends: the driver may swallow one."""
-        while self._watching is not None and not self._watching.done():
-            self._watching.cancel()
-            await asyncio.wait((self._watching,), timeout=1)
+        """Stops watching the indexes."""
+        await work.end(self._watching)
 
     async def look(self, collection: Collection) -> str | None:
         """Creates what is missing. Returns why the collection's indexes cannot be used; None if they can.

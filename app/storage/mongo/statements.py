@@ -28,8 +28,8 @@ from app.storage.mongo.codec import (
 from app.storage.mongo.connection import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
 from app.storage.mongo.partitions import PairWriting, add_own, counter_key
 from app.storage.mongo.usage import UsageWriting, slot_at_random
-from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
-from app.storage.schema import Collection, Eq, Filter, Not, both
+from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts, unpinned
+from app.storage.schema import Collection, Filter
 from app.storage.transfer import Counter, Record
 
 ROWS = 1_000
@@ -113,8 +113,8 @@ def undecayable(
     database: Database, collection: Collection, tenant: str | None, where: Filter, limit: int
 ) -> FadingScan:
     """Returns the look for documents that no decay rule can be applied to."""
-    unpinned = codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True))))
-    return FadingScan(database, collection, tenant, {"$and": [unpinned, {"$nor": [_DECAYS]}]}, limit)
+    wanted = codec.of_tenant(collection, tenant, unpinned(where))
+    return FadingScan(database, collection, tenant, {"$and": [wanted, {"$nor": [_DECAYS]}]}, limit)
 
 
 _TIME = {"$convert": {"input": "$anchored_at", "to": "date", "onError": None, "onNull": None}}
@@ -128,7 +128,7 @@ _DECAYS: dict[str, Any] = {
 
 
 def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[str, Any]:
-    return {"$and": [codec.of_tenant(collection, tenant, both(where, Not(Eq("pinned", True)))), _DECAYS]}
+    return {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), _DECAYS]}
 
 
 def written(rule: DecayRule) -> dict[str, Any]:
@@ -167,7 +167,7 @@ DROPPED_AT_ONCE = 200
 
 
 class Slow(Protocol):
-    """Runs work that may take long, and retries it after conflicts."""
+    """Runs work that may take long."""
 
     def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
 
@@ -234,7 +234,7 @@ class MongoReembedding:
             vectors = await documents.count_documents({VECTOR: {"$exists": True}})
             of_model = await documents.count_documents({VECTOR: {"$exists": True}, MODEL: model})
             kept = await documents.count_documents({KEPT: {"$exists": True}})
-            return VectorCounts(records, of_model, records - vectors, vectors - of_model, kept)
+            return VectorCounts.of(records, vectors, of_model, kept)
 
         return await self._slow(read)
 
@@ -286,7 +286,7 @@ async def load(
     for part in parts(keys):
         found = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
         there.update([stored["_id"] async for stored in found])
-    pairs = PairWriting(database, session, set(), now_ms)
+    pairs = PairWriting(database, session, now_ms)
     usage = UsageWriting(database, session, slot_at_random())
     writes, loaded = TransactionWrites(database, session, support), 0
     for stored_id, record in zip(keys, records, strict=True):

@@ -19,7 +19,7 @@ from app.core.tuning import USUAL
 from app.errors import SearchIndexUnavailable
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
-from app.storage.changes import Allocate, Change, Committed, InsertListeners, WithinQuota
+from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import codec, partitions, statements
@@ -34,7 +34,6 @@ from app.storage.mongo.schema import deep_check, reconcile
 from app.storage.mongo.search_indexes import FIRST_PAUSE_SECONDS, SearchIndexes
 from app.storage.mongo.statements import MongoReembedding
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
-from app.storage.mongo.unread import NotPlain, commit_single, is_single
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, Order
 from app.storage.records import Read, first_whole, is_readable, whole
@@ -208,7 +207,14 @@ class MongoStore(Shielded):
         if not changes:
             return Committed({}, 0)
         started = time.perf_counter()
-        committed = await self._commit(changes, self._options.log.stamp(changes))
+        now_ms, slot, at = to_ms(self._clock.now()), slot_at_random(), self._options.log.stamp(changes)
+
+        async def attempt(session: MongoSession) -> Committed:
+            usage = UsageWriting(self._database, session, slot)
+            writes = TransactionWrites(self._database, session, self._bulk)
+            return await ChangeAttempt(writes, now_ms, usage, ChangeNotes(at)).run(changes)
+
+        committed = await self._runner.in_transaction(attempt, competing(changes, slot))
         self._options.observe_commit(1, time.perf_counter() - started)
         self._listeners.notify(changes)
         self.change_log.watch.committed(changes)
@@ -216,32 +222,6 @@ class MongoStore(Shielded):
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
         self._listeners.add(collection, callback)
-
-    async def _commit(self, changes: Sequence[Change], at: str | None) -> Committed:
-        """Commits the changes, and logs them with the time `at`, if there is one."""
-        keys = competing(changes)
-        try:
-            if at is None and is_single(changes):
-                return await self._runner.until_done(lambda: commit_single(self._database, changes[0]), keys)
-            return await self._in_transaction(changes, keys, at, read_all=False)
-        except NotPlain:
-            return await self._in_transaction(changes, keys, at, read_all=True)
-
-    async def _in_transaction(
-        self, changes: Sequence[Change], keys: set[str], at: str | None, *, read_all: bool
-    ) -> Committed:
-        now_ms, slot = to_ms(self._clock.now()), slot_at_random()
-        if any(not isinstance(change, Allocate | WithinQuota) and change.collection.counted for change in changes):
-            keys.add(f"usage {slot}")  # two of this process do not conflict over one slot
-
-        async def attempted(session: MongoSession) -> Committed:
-            usage = UsageWriting(self._database, session, slot)
-            notes = None if at is None else ChangeNotes(at)
-            writes = TransactionWrites(self._database, session, self._bulk)
-            attempt = ChangeAttempt(writes, keys, now_ms, usage, read_all=read_all)
-            return await attempt.run(changes, notes)
-
-        return await self._runner.in_transaction(attempted, keys)
 
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
@@ -350,17 +330,17 @@ class MongoStore(Shielded):
     def accounting(self) -> MongoAccounting:
         return MongoAccounting(self._database, self._collections, self._slowly)
 
-    async def _timely(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Runs a call of the driver to its end, within the deadline of a request."""
+    async def _timely(self, work: Callable[[], Awaitable[T]], deadlines: int = 1) -> T:
+        """Runs calls of the driver to their end, within the deadline of a request or some of them."""
 
         async def within() -> T:
-            with self._within():
+            with self._within(deadlines):
                 return await work()
 
         return await self.run(within())
 
     async def _slow(self, work: Callable[[], Awaitable[T]]) -> T:
-        return await self.run(self._slowly.until_done(work, set()))
+        return await self._timely(work, LONG_FACTOR)
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
@@ -373,7 +353,7 @@ class MongoStore(Shielded):
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
         return await self._slowly.in_transaction(
-            lambda session: statements.load(self._database, session, collection, records, now_ms, self._bulk), set()
+            lambda session: statements.load(self._database, session, collection, records, now_ms, self._bulk)
         )
 
     async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)

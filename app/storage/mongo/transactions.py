@@ -1,52 +1,54 @@
 """Transactions on MongoDB, and how they end if a caller is cancelled or a deadline passes.
 
-There are four layers, from the caller inwards:
+There are three layers, from the caller inwards:
 
 1. `Shielded`: an operation of the store runs as a task of its own. Cancelling the caller does not interrupt it between
    a commit and its answer: the caller waits for the task and is then cancelled.
-2. The deadline (`storage/protocol.py`): one request may wait for the store for `RECALLD_MONGODB_DEADLINE_SECONDS` in
-   all. Each attempt gets the remaining time, as `pymongo.timeout`, which the driver applies to every command inside.
-3. `TransactionRunner`: an attempt that conflicted with another transaction (`Retry`) runs again, behind a lock for each
-   key that it competes for (`KeyedLocks`), until the deadline passes. A commit whose answer was lost is sent again.
-4. `AbandonedTransactions`: a transaction whose end is unknown holds locks on the server. It is ended in the
-   background, outside of the request's deadline.
+2. `TransactionRunner`: the driver's `with_transaction`, which tries again after a conflict, and sends a commit again
+   whose answer was lost. It runs behind a lock for each key that it competes for
+   (`KeyedLocks`), and within the deadline of the request (`storage/protocol.py`), as `pymongo.timeout`.
+3. `AbandonedTransactions`: what an open transaction has written stays locked on the server for a minute. One whose end
+   is unknown, as after a deadline, is ended in the background.
 """
 
 import asyncio
-import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from contextvars import Context
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pymongo
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.asynchronous.mongo_client import AsyncMongoClient
-from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
+from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from app.errors import RecalldError, StoreUnavailable
+from app.core.work import begin, end
+from app.errors import StoreUnavailable
 from app.storage import protocol
-from app.storage.mongo.connection import COUNTERS, WRITE_CONFLICT, Database, codes, guarded
+from app.storage.mongo.connection import COUNTERS, WRITE_CONFLICT, Database, guarded
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 SNAPSHOT, MAJORITY = ReadConcern("snapshot"), WriteConcern("majority")
-FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.2
-"""Seconds between two attempts: doubled each time, and varied by half."""
 TRY_SECONDS = 0.25
 """Pause between two attempts to end an abandoned transaction."""
 WAIT_SECONDS = 2.0
 """Timeout of one such attempt."""
 KEPT_SECONDS = 90.0
 """By then the server has ended an abandoned transaction by itself (transactionLifetimeLimitSeconds is 60)."""
+
+
+class Retry(OperationFailure):
+    """The data that were read have changed: the transaction is tried again, as after a conflict of the server's."""
+
+    def __init__(self) -> None:
+        super().__init__("what was read has changed", WRITE_CONFLICT, {"errorLabels": ["TransientTransactionError"]})
 
 
 class Shielded:
@@ -107,14 +109,11 @@ class AbandonedTransactions:
         """Ends the session and its transaction in the background."""
         self._sessions.append((time.monotonic(), session))
         if self._task is None or self._task.done():
-            # an empty context, so that the deadline of the failed request does not apply
-            self._task = asyncio.create_task(self._end_all(), context=Context())
+            self._task = begin(self._end_all(), "abandoned transactions")
 
     async def close(self) -> None:
         """Stops the background task."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
 
     async def _end_all(self) -> None:
         """Ends the sessions one after the other, so that only one of them tries to reach an absent server."""
@@ -138,29 +137,6 @@ class AbandonedTransactions:
         except PyMongoError:
             return False
         return True
-
-
-def never_begun(error: BaseException, session: AsyncClientSession) -> bool:
-    """Returns whether nothing of the transaction was sent, because no server could be selected."""
-    return isinstance(error, ServerSelectionTimeoutError) and session.operation_time is None
-
-
-async def aborted(client: AsyncMongoClient[dict[str, Any]], session: AsyncClientSession) -> bool:
-    """Aborts the transaction. Returns whether the server knows that it is over, which the driver's own abort does not
-    report."""
-    if not session.in_transaction:
-        return True
-    try:
-        await client.admin.command("abortTransaction", session=session)
-    except OperationFailure:
-        return True  # it had ended there already
-    except PyMongoError:
-        return False
-    return True
-
-
-class Retry(Exception):
-    """The data that was read have changed: run the attempt again."""
 
 
 class KeyedLocks:
@@ -192,7 +168,7 @@ class KeyedLocks:
 
 
 class TransactionRunner:
-    """Runs attempts until one succeeds or the deadline passes. `deadline_seconds` is that of a whole request."""
+    """Runs transactions. `deadline_seconds` is that of a whole request."""
 
     def __init__(self, database: Database, deadline_seconds: float) -> None:
         self._client, self._deadline = database.client, deadline_seconds
@@ -202,92 +178,44 @@ class TransactionRunner:
         """Stops ending abandoned transactions."""
         await self._abandoned.close()
 
-    async def until_done(self, attempt: Callable[[], Awaitable[T]], keys: set[str], *, ends: float | None = None) -> T:
-        """Returns the result of `attempt`, which is run again while it raises `Retry`.
-
-        The attempt may add to `keys` the records that it competes for. Raises StoreUnavailable at the time `ends`
-        (`time.monotonic`).
-        """
-        ends, pause = ends or time.monotonic() + protocol.left(self._deadline), FIRST_PAUSE
-        while True:
-            async with AsyncExitStack() as locks:
-                await self._wait_for(locks, keys, ends)
-                try:
-                    with guarded_but_transient(), pymongo.timeout(max(0.001, ends - time.monotonic())):
-                        return await attempt()
-                except Retry:
-                    pass
-            if time.monotonic() + pause > ends:
-                raise StoreUnavailable("MongoDB is busy: others keep changing the same records.")
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    async def _wait_for(self, locks: AsyncExitStack, keys: set[str], ends: float) -> None:
-        try:
-            async with asyncio.timeout(ends - time.monotonic()):
-                await locks.enter_async_context(self._keyed_locks.of(keys))
-        except TimeoutError as error:
-            raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
-
-    async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: set[str]) -> T:
+    async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: Iterable[str] = ()) -> T:
         """Runs `work` in a transaction and returns its result, once it is durable on a majority.
 
-        If `work` raises, the transaction has no effect. Raises StoreUnavailable after the deadline.
+        `work` runs again after a conflict, or if it raises `Retry`. If it raises anything else, the transaction has no
+        effect. `keys` name what it competes for with others of this process. Raises StoreUnavailable after the
+        deadline.
         """
         ends = time.monotonic() + protocol.left(self._deadline)
-        return await self.until_done(lambda: self._once(work, ends), keys, ends=ends)
+        async with AsyncExitStack() as locks:
+            try:
+                async with asyncio.timeout(ends - time.monotonic()):
+                    await locks.enter_async_context(self._keyed_locks.of(keys))
+            except TimeoutError as error:
+                raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
+            with guarded(), pymongo.timeout(max(0.001, ends - time.monotonic())):
+                return await self._run(work)
 
-    async def _once(self, work: Callable[[AsyncClientSession], Awaitable[T]], ends: float) -> T:
-        session = self._client.start_session()
+    async def _run(self, work: Callable[[AsyncClientSession], Awaitable[T]]) -> T:
+        session, attempts = self._client.start_session(), 0
+
+        async def attempt(session: AsyncClientSession) -> T:
+            nonlocal attempts
+            attempts += 1
+            return await work(session)
+
         try:
-            await session.start_transaction(read_concern=SNAPSHOT, write_concern=MAJORITY)
-            result = await work(session)
-            await _committed(session, ends)
-        except BaseException as error:
-            if never_begun(error, session) or (_answered(error) and await aborted(self._client, session)):
+            result = await session.with_transaction(attempt, SNAPSHOT, MAJORITY)
+        except PyMongoError as error:
+            never_begun = (
+                isinstance(error, ServerSelectionTimeoutError) and attempts == 1 and not session.operation_time
+            )
+            if never_begun or not (error.timeout or isinstance(error, ConnectionFailure)):
                 await session.end_session()
-            else:
+            else:  # the driver's own abort did not reach the server, or may not have
                 self._abandoned.take_over(session)
+            raise
+        except BaseException:
+            await session.end_session()
             raise
         await session.end_session()
         return result
-
-
-def _answered(error: BaseException) -> bool:
-    """Returns whether the error came from the server or from this service, so that no command is in progress."""
-    if isinstance(error, PyMongoError):
-        return isinstance(error, OperationFailure) and not error.timeout
-    return isinstance(error, RecalldError | Retry)
-
-
-async def _committed(session: AsyncClientSession, ends: float) -> None:
-    while True:
-        try:
-            await session.commit_transaction()
-        except PyMongoError as error:
-            unknown = error.has_error_label("UnknownTransactionCommitResult")
-            if error.timeout or not unknown or time.monotonic() > ends:
-                raise
-            await asyncio.sleep(FIRST_PAUSE)
-        else:
-            return
-
-
-@contextmanager
-def guarded_but_transient() -> Iterator[None]:
-    """Like `guarded`, but raises `Retry` for errors that may not occur again."""
-    with guarded():
-        try:
-            yield
-        except PyMongoError as error:
-            if not error.timeout and transient(error):
-                raise Retry from error
-            raise
-
-
-def transient(error: PyMongoError) -> bool:
-    """Returns whether the transaction conflicted with another one and may succeed if repeated."""
-    if error.has_error_label("UnknownTransactionCommitResult"):
-        return False
-    conflict = isinstance(error, OperationFailure) and WRITE_CONFLICT in codes(error)
-    return conflict or error.has_error_label("TransientTransactionError")

@@ -139,7 +139,7 @@ class MongoAccounting:
             found = await (await self._database[USAGE].aggregate(pipeline)).to_list()
         one = found[0] if found else {"tenants": 0}
         usage = {name: Usage(int(one.get(f"{name}_records", 0)), int(one.get(f"{name}_bytes", 0))) for name in names}
-        return StoredTotals(int(one["tenants"]), {name: part for name, part in usage.items() if part != Usage()})
+        return StoredTotals.of(int(one["tenants"]), usage)
 
     async def recount(self) -> list[str]:
         tenants = set(await stored(self._database))
@@ -169,7 +169,7 @@ class MongoAccounting:
                 await self._database[USAGE].insert_one(new, session=session)
             return wrong
 
-        return await self._runner.in_transaction(attempt, set())
+        return await self._runner.in_transaction(attempt)
 
 
 async def count_once(database: Database, accounting: MongoAccounting) -> None:

@@ -9,24 +9,33 @@ from typing import Any
 
 import apsw
 
-from app.storage.change_log import CHANGES, Head, LogEntry, LogOptions, LogPage, LogWatch, Position, erased
+from app.storage.change_log import (
+    CHANGES,
+    STEP,
+    Head,
+    LogEntry,
+    LogOptions,
+    LogPage,
+    Position,
+    StoredChangeLog,
+    erased,
+    first_old,
+)
 from app.storage.schema import EVERYTHING, Filter
 from app.storage.sqlite import sql
 from app.storage.sqlite.changes import LOG_COLUMNS, append_to_log
 from app.storage.sqlite.connections import ReadPool
 from app.storage.sqlite.writer import WriterThread
 
-STEP = 5_000
-"""Entries that one transaction drops or looks through, so that others can write in between."""
 LAST = "SELECT last FROM change_heads WHERE tenant = ?"
 
 
-class EmbeddedChangeLog:
+class EmbeddedChangeLog(StoredChangeLog):
     """Implements `ChangeLog`."""
 
     def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
-        self._readers, self._writer, self.options = readers, writer, options
-        self.watch = LogWatch(self._last)
+        super().__init__(options)
+        self._readers, self._writer = readers, writer
 
     async def page(
         self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
@@ -34,11 +43,10 @@ class EmbeddedChangeLog:
         scanned = self.options.scanned
         return await self._readers.bounded(lambda connection: _page(connection, tenant, after, where, limit, scanned))
 
-    async def end(self, tenant: str) -> Position:
-        head = await self._readers.bounded(lambda connection: _head(connection, tenant))
-        return Position(head.log, head.last)
+    async def _current(self, tenant: str) -> Head:
+        return await self._readers.bounded(lambda connection: _head(connection, tenant))
 
-    async def _last(self, tenant: str) -> int:
+    async def _mark(self, tenant: str) -> int:
         return await self._readers.bounded(lambda connection: _number(connection, LAST, (tenant,)))
 
     async def names(self, tenant: str, user: str) -> bool:
@@ -47,7 +55,7 @@ class EmbeddedChangeLog:
 
     async def forget(self, tenant: str, user: str) -> None:
         mark: LogEntry | None = erased(tenant, self.options.stamp_now())
-        for start in range(0, await self._last(tenant), STEP):
+        for start in range(0, await self._mark(tenant), STEP):
             if await self._writer.submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
                 mark = None
 
@@ -59,12 +67,11 @@ class EmbeddedChangeLog:
         )
         return bool(await self._readers.apart(lambda connection: _number(connection, statement, (oldest,))))
 
-    async def prune(self) -> int:
-        oldest, dropped = self.options.oldest(), 0
-        for tenant in await self._readers.apart(_tenants):
-            while step := await self._writer.submit(partial(_prune, tenant=tenant, oldest=oldest)):
-                dropped += step
-        return dropped
+    async def _expired(self, oldest: str) -> list[str]:  # noqa: ARG002 (each log is looked at, which is quick)
+        return await self._readers.apart(_tenants)
+
+    async def _drop(self, tenant: str, oldest: str) -> int:
+        return await self._writer.submit(partial(_drop, tenant=tenant, oldest=oldest))
 
 
 def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
@@ -112,15 +119,11 @@ def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mar
     return removed
 
 
-def _prune(connection: apsw.Connection, tenant: str, oldest: str) -> int:
-    """Drops the first entries of a log, if they are old. What lies behind a younger one waits for it, so that a log has
-    no hole in its middle."""
+def _drop(connection: apsw.Connection, tenant: str, oldest: str) -> int:
     statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
-    rows: list[Any] = connection.execute(statement, (tenant, STEP)).fetchall()
-    young = next((at for at, (_, time) in enumerate(rows) if time >= oldest), len(rows))
-    if not young:
-        return 0
-    floor = rows[young - 1][0]
-    connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, floor))
-    connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (floor, tenant))
-    return young
+    found: Any = connection.execute(statement, (tenant, STEP))
+    old = first_old(found.fetchall(), oldest)
+    if old:
+        connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, old[-1]))
+        connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (old[-1], tenant))
+    return len(old)

@@ -57,7 +57,7 @@ def totals(connection: apsw.Connection) -> StoredTotals:
     tenants: Any = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").fetchone()
     statement = "SELECT collection, sum(records), sum(bytes) FROM usage GROUP BY collection"
     found = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
-    return StoredTotals(int(tenants[0]), {name: usage for name, usage in found.items() if usage != Usage()})
+    return StoredTotals.of(int(tenants[0]), found)
 
 
 def counted(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
@@ -96,23 +96,22 @@ class EmbeddedAccounting:
 def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | None = None) -> Committed:
     """Executes all changes, and logs them with the time `at`; None: they are not logged. If it raises, the caller rolls
     back. Raises CommitConflict or QuotaExceeded."""
-    notes = None if at is None else ChangeNotes(at)
+    notes = ChangeNotes(at)
     work = _Work(connection, notes)
     quotas = [change for change in changes if isinstance(change, WithinQuota)]
     before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
         work.do(change)
     work.pairs.close()
-    if notes is not None:
-        for tenant, entries in notes.by_tenant().items():
-            append_to_log(connection, tenant, entries)
+    for tenant, entries in notes.by_tenant().items():
+        append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
         quota.check(used, usage_of(connection, quota.tenant))
     return Committed(work.allocated, work.deleted)
 
 
 class _Work:
-    def __init__(self, connection: apsw.Connection, notes: ChangeNotes | None) -> None:
+    def __init__(self, connection: apsw.Connection, notes: ChangeNotes) -> None:
         self._connection, self._notes = connection, notes
         self.allocated: dict[str, int] = {}
         self.deleted = 0
@@ -141,13 +140,12 @@ class _Work:
         )
         last: Any
         ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
-        self.allocated[change.name] = int(last) - change.count + 1
+        self.allocated[change.name] = change.first(int(last))
 
     def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self.allocated)
         row = insert_document(self._connection, collection, doc)
-        if self._notes is not None:
-            self._notes.created(collection, doc)
+        self._notes.created(collection, doc)
         if collection.searched is None:
             return
         if change.entry is not None:
@@ -174,8 +172,7 @@ class _Work:
         columns, statement = sql.assignment(collection.name, collection.columns, changed)
         values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
         _run(self._connection, collection, change.id, statement, values)
-        if self._notes is not None:
-            self._notes.updated(collection, doc, change)
+        self._notes.updated(collection, doc, change)
         if not collection.searched:
             return
         if change.entry is not None:
@@ -186,8 +183,7 @@ class _Work:
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
-        if self._notes is not None:
-            self._notes.deleted(collection, doc)
+        self._notes.deleted(collection, doc)
         if collection.searched:
             self.pairs.remove(collection, doc, row)
 

@@ -9,8 +9,8 @@ import orjson
 
 from app.storage.index.partitions import code, model_at
 from app.storage.index.record_codec import PackedRecord
-from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts
-from app.storage.schema import Collection, Eq, Filter, Not, both
+from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts, unpinned
+from app.storage.schema import Collection, Filter
 from app.storage.sqlite import search_rows, sql
 from app.storage.sqlite.changes import insert_document
 from app.storage.sqlite.connections import ReadPool
@@ -70,7 +70,7 @@ class DecaySteps:
 
     def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
         """Returns a query for (which, importance, faded) of those of `rows` to which the rule applies."""
-        condition, values = sql.selection(self.collection, self.tenant, both(self.where, Not(Eq("pinned", True))))
+        condition, values = sql.selection(self.collection, self.tenant, unpinned(self.where))
         rule = self.rule
         formula: list[sql.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
         statement = (
@@ -84,7 +84,7 @@ def undecayable(
     connection: apsw.Connection, collection: Collection, tenant: str | None, where: Filter, limit: int
 ) -> list[str]:
     """Returns the ids of documents that no decay rule can be applied to."""
-    condition, values = sql.selection(collection, tenant, both(where, Not(Eq("pinned", True))))
+    condition, values = sql.selection(collection, tenant, unpinned(where))
     table = sql.quoted(collection.name)
     statement = f"SELECT id FROM {table} WHERE {condition} AND NOT ({_DECAYS}) ORDER BY row LIMIT {int(limit)}"
     return [doc_id for (doc_id,) in connection.execute(statement, values)]
@@ -173,7 +173,7 @@ class EmbeddedReembedding:
         def read(connection: apsw.Connection) -> VectorCounts:
             found: Any = connection.execute(statement, (code(model), dim, collection.name)).fetchone()
             records, vectors, of_model, kept = map(int, found)
-            return VectorCounts(records, of_model, records - vectors, vectors - of_model, kept)
+            return VectorCounts.of(records, vectors, of_model, kept)
 
         return await self._readers.apart(read)
 

@@ -259,6 +259,20 @@ async def test_while_an_index_is_built_the_scope_is_searched_exactly(open_indexe
     assert VECTOR in await searching(store)
 
 
+async def test_an_index_whose_building_takes_longer_than_a_request_may_is_used_in_the_end(
+    open_indexed: Open, atlas: Atlas
+) -> None:
+    """The watch is started within the deadline of the opening, and has none."""
+    atlas.build_seconds = 3_600
+    store = await open_indexed(deadline_seconds=5)
+    await until(store, "PENDING")
+    await asyncio.sleep(5.1)
+    for index in atlas._mirrors[store._database.name, "entries"].indexes.values():
+        index.built_at = 0.0
+    async with asyncio.timeout(120):
+        await until(store, USABLE)
+
+
 # --- Clusters that allow few ------------------------------------------------------------------------------------------
 
 

@@ -50,9 +50,7 @@ async def test_a_refused_write_is_named_and_takes_the_others_along(
 
 
 @pytest.mark.parametrize("older", [False, True])
-async def test_a_blind_update_that_matches_nothing_is_a_conflict(
-    store: MongoStore, atlas: LateAtlas, older: bool
-) -> None:
+async def test_an_update_that_matches_nothing_is_a_conflict(store: MongoStore, atlas: LateAtlas, older: bool) -> None:
     atlas.older = older
     new = entry("tea", "e1", vector=random_vector(1))
     for name, reason in (("none", "missing"), ("one", "expect")):

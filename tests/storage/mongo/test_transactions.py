@@ -4,12 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from pymongo.errors import AutoReconnect, OperationFailure
+from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from app.errors import StoreUnavailable
 from app.storage.changes import Allocate, Update
+from app.storage.mongo.connection import MongoSession
 from app.storage.mongo.store import MongoStore
-from app.storage.mongo.transactions import KeyedLocks, TransactionRunner
+from app.storage.mongo.transactions import KeyedLocks, Retry, TransactionRunner
 from tests.storage.mongo.conftest import Open
 from tests.support.declared import NUMBERED, THINGS, T, numbered, thing
 
@@ -22,16 +23,23 @@ def unknown_outcome(fault: Any) -> Any:
 
 
 async def test_what_others_interrupt_is_done_once(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two transient faults, one of them after the writes; the third attempt is the one that counts."""
-    faults = [OperationFailure("conflict", 112), AutoReconnect("gone")]
+    """Two transient faults, both after the writes; the third attempt is the one that counts."""
+    faults: list[PyMongoError] = [OperationFailure("conflict", 112), AutoReconnect("gone")]
     for fault in faults:
         fault._add_error_label("TransientTransactionError")
     real = store._client.start_session
 
     def start_session(*args: Any, **kwargs: Any) -> Any:
         session = real(*args, **kwargs)
-        if faults:
-            session.commit_transaction = _raising(faults.pop())  # type: ignore[method-assign]
+        commit = session.commit_transaction
+
+        async def interrupted() -> None:
+            if faults:
+                await session.abort_transaction()
+                raise faults.pop()
+            await commit()
+
+        session.commit_transaction = interrupted  # type: ignore[method-assign]
         return session
 
     monkeypatch.setattr(store._client, "start_session", start_session)
@@ -39,13 +47,6 @@ async def test_what_others_interrupt_is_done_once(store: MongoStore, monkeypatch
     assert not faults
     assert committed.allocated == {"c": 1}
     assert (await store.count(NUMBERED, T), await store.count(THINGS, T)) == (1, 1)
-
-
-def _raising(fault: Exception) -> Any:
-    async def commit() -> None:
-        raise fault
-
-    return commit
 
 
 async def test_a_commit_of_unknown_outcome_is_asked_again_and_never_doubled(
@@ -124,16 +125,29 @@ async def test_those_who_wait_for_their_turn_give_up_in_time(store: MongoStore) 
     runner = TransactionRunner(store._database, 0.2)
     begun, held = asyncio.Event(), asyncio.Event()
 
-    async def hold() -> None:
+    async def hold(session: MongoSession) -> None:
         begun.set()
         await held.wait()
 
-    first = asyncio.create_task(runner.until_done(hold, {"key"}))
+    first = asyncio.create_task(runner.in_transaction(hold, {"key"}))
     await begun.wait()
     with pytest.raises(StoreUnavailable, match="busy"):
-        await runner.until_done(hold, {"key"})
+        await runner.in_transaction(hold, {"key"})
     held.set()
     await first
+
+
+async def test_who_never_wins_is_told_that_others_change_the_same(store: MongoStore) -> None:
+    attempts = 0
+
+    async def lose(session: MongoSession) -> None:
+        nonlocal attempts
+        attempts += 1
+        raise Retry
+
+    with pytest.raises(StoreUnavailable, match="others keep changing the same records"):
+        await TransactionRunner(store._database, 0.3).in_transaction(lose)
+    assert attempts > 1
 
 
 async def test_turns_are_taken_one_by_one_and_forgotten() -> None:

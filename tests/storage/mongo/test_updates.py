@@ -1,4 +1,4 @@
-"""Updates that are sent without reading their document first mean what all updates mean."""
+"""Updates beside another record and alone: what they count from, and what stands in their way."""
 
 from typing import Any
 
@@ -6,8 +6,7 @@ import pytest
 
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.mongo.store import MongoStore
-from app.storage.mongo.unread import is_plain
-from tests.support.declared import ENTRIES, NUMBERED, THINGS, T, at, thing
+from tests.support.declared import NUMBERED, T, at, thing
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +28,6 @@ ALONE_OR_NOT: list[list[Change]] = [[], [thing("beside")]]
 async def test_null_and_nothing_count_as_zero(store: MongoStore, beside: list[Change], kept: dict[str, Any]) -> None:
     await store.commit([of(1, "one", **kept)])
     update = change(inc={"n": 2}, set={"x": 1}, expect={"seq": 1})
-    assert is_plain(update)
     await store.commit([*beside, update])
     doc = await store.get(NUMBERED, T, "one") or {}
     assert (doc["n"], doc["x"]) == ((kept.get("n") or 0) + 2, 1)
@@ -62,16 +60,3 @@ async def test_a_document_named_twice_is_judged_as_the_list_left_it(store: Mongo
     assert (await store.get(NUMBERED, T, "one") or {})["seq"] == 3
     with pytest.raises(CommitConflict):
         await store.commit(twice)
-
-
-def test_what_must_be_computed_is_read() -> None:
-    for read in (
-        Update(THINGS, T, "one", set={"name": "n"}),
-        Update(THINGS, T, "one", set={"x": 1}, expect={"metadata": {}}),
-        Update(ENTRIES, T, "one", set={"x": 1}),
-        change(expect={"seq": 1}),
-        change(set={"n": 1}, inc={"n": 1}),
-        change(set={"n": 1}, expect={"tags": []}),
-    ):
-        assert not is_plain(read)
-    assert is_plain(Update(THINGS, T, "one", set={"metadata": {"$x": 1}}, expect={"version": 1, "done": None}))
