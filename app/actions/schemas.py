@@ -64,6 +64,7 @@ ACTIONS = Collection(
         ("session_id",),
         ("task_id",),
     ),
+    covered=("created_at",),
     global_indexes=("timestamp",),
     opaque=("action", "context", "metadata"),
     searched=SearchSchema(
