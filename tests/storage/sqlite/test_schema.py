@@ -121,7 +121,7 @@ async def test_a_field_that_is_newly_covered_replaces_the_index_of_before(open_s
     assert there & {"things_by_created_at", "things_by_created_at_with_state_done"} == {
         "things_by_created_at_with_state_done"
     }
-    assert await now.tally(THINGS, T, "state") == {"open": 1}
+    assert await now.tally(THINGS, T, ("state",)) == {("open",): 1}
 
 
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
