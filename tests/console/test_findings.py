@@ -34,7 +34,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     visit.check()
     page.get_by_role("button", name="Look for findings").click()
     finding = page.get_by_role("region", name="contradiction: They give different values (home).")
-    expect(finding.get_by_text("The user lives in Rome")).to_be_visible()
+    expect(finding.get_by_text("nina lives in Rome")).to_be_visible()
     expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
     evidence = finding.locator("ul > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")

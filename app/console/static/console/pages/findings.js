@@ -55,7 +55,10 @@ function Piece({ one, finding }) {
   const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === one.kind && named.id === one.id;
   const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
   const link = address(one, finding);
-  return html`<li>${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${one.text} long=${400} /></p>`}
+  const names = useNames();
+  // a fact about the person says "The user", whoever that is
+  const text = one.text && one.kind === "fact" && finding.user_id ? one.text.replace(/^The user /, `${names.person(finding.user_id)} `) : one.text;
+  return html`<li>${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${text} long=${400} /></p>`}
     ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
     <p class="quiet small">${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
       ${link ? html`<a href=${link}>Open the ${one.kind}</a>` : html`<code>${one.id}</code>`}</p></li>`;
@@ -103,10 +106,10 @@ function Card({ finding, caller, onDone }) {
     <p class="quiet small">${owner && `${owner} · `}found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>Open</a></p>
     <ul class="claims">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-    ${finding.status === "open" && html`<p class="small">If you accept: ${EFFECTS[action] ?? action}</p>`}
+    ${finding.status === "open" && html`<p>If you accept: ${EFFECTS[action] ?? action}</p>`}
+    <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
     <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
-    <${Json} title="Proposal" value=${finding.proposal} />
-    <${Settle} finding=${finding} caller=${caller} onDone=${onDone} /></section>`;
+    <${Json} title="The proposal in full" value=${finding.proposal} /></section>`;
 }
 
 /** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */

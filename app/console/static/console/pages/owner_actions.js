@@ -47,8 +47,8 @@ function Figures({ of: { types, days } }) {
   return html`<ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
       <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
       <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating</li></ul>
-    <div class="grid"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} />
-      <${Chart} label="Success rate by day" x=${x} range=${[0, 1.05]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></div>
+    <div class="grid"><section class="box"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} /></section>
+      <section class="box"><${Chart} label="Success rate by day" x=${x} range=${[-0.05, 1.05]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></section></div>
     <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating" }]}
       rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${group.key} long=${80} />`, group.total_actions,
         group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", group.p95_duration_ms?.toFixed(0) ?? "–", group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
