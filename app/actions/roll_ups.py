@@ -9,13 +9,13 @@ percentile of rolled-up durations is within 2 % of the exact one.
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from math import ceil, log, sqrt
-from typing import Any
+from typing import Any, NamedTuple
 
-from app.core.clock import new_id, parse_rfc3339
+from app.core.clock import new_id
 from app.errors import no_such
 from app.memories.models import MEMORIES
 from app.storage.changes import Change, Insert
@@ -104,6 +104,34 @@ MAX_BUCKET = 18_000
 NO_TOOL = "none"
 
 
+CALL_FIELDS = ("action_type", "tool", "outcome", "duration_ms", "feedback.user_rating")
+"""The declared fields of an action that its figures are made of, in the order of `CountedCall`."""
+MINUTE = len("2026-05-30T21:59")
+
+
+class CountedCall(NamedTuple):
+    """What figures are made of. `at`: its time, to the minute at least."""
+
+    action_type: str
+    tool: str | None
+    outcome: str | None
+    duration_ms: float | None
+    rating: int | None
+    at: str | None = None
+
+    @classmethod
+    def of(cls, action: Doc) -> "CountedCall":
+        call, rating = action["action"], action["feedback"].get("user_rating")
+        return cls(
+            action["action_type"],
+            call.get("tool"),
+            action["outcome"],
+            call.get("duration_ms"),
+            rating,
+            action["timestamp"],
+        )
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts of outcomes, durations in milliseconds and ratings of a group of actions. A duration that was rolled up
@@ -114,15 +142,14 @@ class Tally:
     duration_sum: float = 0.0
     ratings: Counter[int] = field(default_factory=Counter)
 
-    def add(self, action: Doc) -> None:
-        """Adds an action."""
-        self.outcomes[action["outcome"] or "unknown"] += 1
-        duration, rating = action["action"].get("duration_ms"), action["feedback"].get("user_rating")
-        if duration is not None:
-            self.durations[duration] += 1
-            self.duration_sum += duration
-        if rating is not None:
-            self.ratings[rating] += 1
+    def add(self, call: "CountedCall", number: int = 1) -> None:
+        """Adds a number of calls with the same figures."""
+        self.outcomes[call.outcome or "unknown"] += number
+        if call.duration_ms is not None:
+            self.durations[call.duration_ms] += number
+            self.duration_sum += call.duration_ms * number
+        if call.rating is not None:
+            self.ratings[call.rating] += number
 
     def add_cell(self, cell: Doc) -> None:
         """Adds a cell of a day."""
@@ -174,10 +201,11 @@ def cells(actions: Iterable[Doc], earlier: Iterable[Doc] = ()) -> list[Doc]:
         found[key].add_cell(cell)
         buckets[key].update(cell["durations"])
     for action in actions:
-        key = action["action_type"], action["action"].get("tool")
-        found.setdefault(key, Tally()).add(action)
-        if (duration := action["action"].get("duration_ms")) is not None:
-            buckets.setdefault(key, Counter())[_bucket(duration)] += 1
+        call = CountedCall.of(action)
+        key = call.action_type, call.tool
+        found.setdefault(key, Tally()).add(call)
+        if call.duration_ms is not None:
+            buckets.setdefault(key, Counter())[_bucket(call.duration_ms)] += 1
     return [_cell(*key, tally, buckets.get(key, Counter())) for key, tally in found.items()]
 
 
@@ -223,13 +251,11 @@ def cells_of_counts(counts: Doc, *, by_type: bool) -> list[Doc]:
 # --- Groups -----------------------------------------------------------------------------------------------------------
 
 
-def grouping(by: str, zone: tzinfo) -> Callable[[Doc], str]:
-    """Returns a function that maps an action to its group."""
+def group_of(by: str, call: CountedCall, zone: tzinfo) -> str:
+    """Returns the group of a call."""
     if by == "day":
-        return lambda action: _day(parse_rfc3339(action["timestamp"]), zone)
-    if by == "tool":
-        return lambda action: action["action"].get("tool") or NO_TOOL
-    return lambda action: str(action["action_type"])
+        return _day(datetime.fromisoformat(f"{(call.at or '')[:MINUTE]}+00:00"), zone)
+    return str(call.tool or NO_TOOL if by == "tool" else call.action_type)
 
 
 def _day(moment: datetime, zone: tzinfo) -> str:

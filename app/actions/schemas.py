@@ -25,10 +25,12 @@ from app.memories.search import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema, Unique
 
 _LISTS = ("entities", "tags", "entity_keys", "tag_keys", "mentions")
-COMPARED = frozenset({"entity_keys", "tag_keys", "mentions"})
-"""What filters by entity and tag compare: entities and tags without regard to case, width and spaces, and the words of
-the content with their neighbours. Actions of an earlier version get them in the background."""
-INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"}) | COMPARED
+INDEXED = frozenset({"entity_keys", "tag_keys", "mentions", "tool", "duration_ms", "measured"})
+"""What is made of the other fields, so that filters and figures read an index. For filters by entity and tag: entities
+and tags without regard to case, width and spaces, and the words of the content with their neighbours. For figures: tool
+and duration out of `action`; `measured` says that they are there. Actions of an earlier version get them when they are
+indexed anew, and are read one by one until then."""
+INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"}) | INDEXED
 """Fields that never leave the service. `consolidated_at` is the time when a job learned from the
 action; unset before."""
 
@@ -45,6 +47,10 @@ ACTIONS = Collection(
         "event_type": "text",
         "action_type": "text",
         "outcome": "text",
+        "tool": "text",
+        "duration_ms": "number",
+        "measured": "flag",
+        "feedback.user_rating": "number",
         "entities": "list",
         "tags": "list",
         "entity_keys": "list",
@@ -64,6 +70,7 @@ ACTIONS = Collection(
         ("session_id",),
         ("task_id",),
     ),
+    covered=("created_at",),
     global_indexes=("timestamp",),
     opaque=("action", "context", "metadata"),
     searched=SearchSchema(

@@ -5,16 +5,26 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from app.actions import roll_ups
-from app.actions.roll_ups import Tally, cell_group, cells_of_counts, counts_of, grouping
+from app.actions.roll_ups import (
+    CALL_FIELDS,
+    MINUTE,
+    CountedCall,
+    Tally,
+    cell_group,
+    cells_of_counts,
+    counts_of,
+    group_of,
+)
 from app.actions.schemas import (
     ACTION_DAYS,
     ACTIONS,
-    COMPARED,
+    INDEXED,
     Action,
     ActionCreate,
     ActionSearch,
@@ -38,7 +48,7 @@ from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, bot
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
-BATCH = 500
+BATCH, TALLIED_AT_ONCE = 500, 5_000
 ONE_LINE = 200
 """The length of a content made from the call, in characters."""
 DAY_KEY = "actions:"
@@ -136,17 +146,16 @@ class ActionService:
         return {"items": items, **retrieved.how()}
 
     async def stats(self, filters: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
-        """Returns statistics of the actions of the last `window_days` days, read in batches. A day that was rolled up
-        counts as a whole if a part of it lies in the window."""
+        """Returns statistics of the actions of the last `window_days` days, which the store counts. A day that was
+        rolled up counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
         where = both(_listed(filters), Range("timestamp", ge=since))
-        group = grouping(group_by, zone) if group_by else None
         total, groups = Tally(), defaultdict[str, Tally](Tally)
-        async for docs in pages(partial(self._actions.find, where), ACTIONS, BATCH):
-            for doc in docs:
-                total.add(doc)
-                if group:
-                    groups[group(doc)].add(doc)
+        async for calls in self._counted(where, group_by):
+            for call, number in calls:
+                total.add(call, number)
+                if group_by:
+                    groups[group_of(group_by, call, zone)].add(call, number)
             await asyncio.sleep(0)  # other requests run between batches
         async for day, counted, grouped in self._rolled_up(filters, since, by_type=group_by == "action_type"):
             for cell in counted:
@@ -154,6 +163,20 @@ class ActionService:
             for cell in grouped if group_by else ():
                 groups[cell_group(group_by or "", cell, day)].add_cell(cell)
         return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
+
+    async def _counted(self, where: Filter, group_by: str | None) -> AsyncIterator[list[tuple[CountedCall, int]]]:
+        """Yields, in batches, the calls that match with their numbers: those with the same figures are one. Their times
+        are read to the minute, and only for days: zones differ by whole minutes."""
+        measured, fields = both(where, Eq("measured", True)), CALL_FIELDS
+        if group_by == "day":
+            tallied = await self._actions.tally((*fields, "timestamp"), measured, first=MINUTE)
+        else:
+            tallied = await self._actions.tally(fields, measured)
+        counted = iter(tallied.items())
+        while batch := list(islice(counted, TALLIED_AT_ONCE)):
+            yield [(CountedCall(*values), number) for values, number in batch]
+        async for docs in pages(partial(self._actions.find, both(where, Absent("measured"))), ACTIONS, BATCH):
+            yield [(CountedCall.of(doc), 1) for doc in docs]
 
     async def _rolled_up(
         self, filters: Mapping[str, Any], since: str, *, by_type: bool
@@ -196,7 +219,7 @@ def _passage(action: Doc) -> IndexText:
 
 
 def _missing(action: Doc) -> Doc:
-    return {} if action.keys() >= COMPARED and action["mentions"] is not None else compared(action)
+    return {} if action.keys() >= INDEXED and action["mentions"] is not None else indexed(action)
 
 
 ACTION = Embeddable(ACTIONS, _passage, lambda _: {}, _missing)
@@ -211,7 +234,7 @@ def _document(body: ActionCreate, key_id: str | None, now: str) -> Doc:
         **fields,
         "content": content,
         "content_hash": shown_once(content, body.outcome, body.entities),
-        **compared({**fields, "content": content}),
+        **indexed({**fields, "content": content}),
         "timestamp": body.timestamp or now,
         "source": {**SOURCE, "session_id": body.session_id, **said, "api_key_id": key_id},
         "version": 1,
@@ -220,13 +243,16 @@ def _document(body: ActionCreate, key_id: str | None, now: str) -> Doc:
     }
 
 
-def compared(action: Mapping[str, Any]) -> Doc:
-    """Returns the fields by which an action is found by entity and tag."""
+def indexed(action: Mapping[str, Any]) -> Doc:
+    """Returns the fields by which an action is found by entity and tag, and counted."""
     keys = {name: [normalise_content(one) for one in action[name]] for name in ("entities", "tags")}
     return {
         "entity_keys": list(dict.fromkeys(keys["entities"])),
         "tag_keys": list(dict.fromkeys(keys["tags"])),
         "mentions": mentions(action["content"]),
+        "tool": action["action"].get("tool"),
+        "duration_ms": action["action"].get("duration_ms"),
+        "measured": True,
     }
 
 

@@ -197,6 +197,7 @@ MEMORIES = Collection(
         ),
     ),
     indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
+    covered=("memory_type", "status", "agent_id", "user_id"),
     global_indexes=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
     searched=SearchSchema(

@@ -4,6 +4,7 @@ Counting reads every record's columns, so an answer is kept for `KEEP_SECONDS`.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -22,7 +23,7 @@ from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES
 from app.resources import AccessLog
 from app.sessions.schemas import MESSAGES, SESSIONS
-from app.storage.protocol import Store
+from app.storage.protocol import Store, Tallied
 from app.storage.repository import Repository
 from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Range
 from app.storage.search import Scope
@@ -140,20 +141,19 @@ class StatsService:
         memories, operations = self._of(MEMORIES), self._of(OPERATIONS)
         days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
         since = Range("created_at", ge=f"{days[0]}T00:00:00.000Z")
-        by_type, by_status, ended, messages, counted, grown = await asyncio.gather(
-            memories.tally("memory_type", EVERYTHING),
-            memories.tally("status", EVERYTHING),
-            operations.tally("status", EVERYTHING),
+        kept, ended, messages, counted, grown = await asyncio.gather(
+            memories.tally(("memory_type", "status"), EVERYTHING),
+            operations.tally(("status",), EVERYTHING),
             self._of(MESSAGES).count(Absent("deleted_at")),
             self._each(KINDS, lambda one: one.count(EVERYTHING)),
-            self._each(GROWING, lambda one: one.tally("created_at", since, first=10)),
+            self._each(GROWING, lambda one: one.tally(("created_at",), since, first=10)),
         )
         return {
-            "counts": {"memories": sum(by_status.values()), "messages": messages, **counted},
-            "memories_by_type": by_type,
-            "memories_by_status": by_status,
-            "operations_by_status": ended,
-            "growth": [{"day": day} | {kind: grown[kind].get(day, 0) for kind in GROWING} for day in days],
+            "counts": {"memories": sum(kept.values()), "messages": messages, **counted},
+            "memories_by_type": by_value(kept, 0),
+            "memories_by_status": by_value(kept, 1),
+            "operations_by_status": by_value(ended, 0),
+            "growth": [{"day": day} | {kind: grown[kind].get((day,), 0) for kind in GROWING} for day in days],
             "counted_at": rfc3339(now),
         }
 
@@ -173,6 +173,16 @@ class StatsService:
             for memory_id, at in recent
             if memory_id in there
         ][:RECALLED]
+
+
+def by_value(tallied: Tallied, place: int) -> dict[str, int]:
+    """Returns the numbers by the values of one of the fields, in order of the values: `{"fact": 2}` of
+    `{("fact", "active"): 1, ("fact", "archived"): 1}` at place 0. Absent values are left out."""
+    numbers: Counter[str] = Counter()
+    for values, number in tallied.items():
+        if values[place] is not None:
+            numbers[str(values[place])] += number
+    return dict(sorted(numbers.items()))
 
 
 def request_latency() -> list[Doc]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.actions.schemas import ACTIONS
-from app.actions.service import compared, shown_once
+from app.actions.service import indexed, shown_once
 from app.core.clock import parse_rfc3339
 from app.facts.aliases import ENTITY_ALIASES, states_of
 from app.facts.drafts import computed
@@ -70,7 +70,7 @@ def _memory(doc: Doc) -> Doc:
 def _action(doc: Doc) -> Doc:
     source = {**SOURCE, "session_id": doc["session_id"], **(doc.get("source") or {})}
     hashed = shown_once(doc["content"], doc["outcome"], doc["entities"])
-    return {"content_hash": hashed, "source": source, **compared(doc)}
+    return {"content_hash": hashed, "source": source, **indexed(doc)}
 
 
 def _fact(doc: Doc) -> Doc:

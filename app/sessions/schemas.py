@@ -55,6 +55,7 @@ MESSAGES = Collection(
     order="seq",
     unique=(Unique("seq", ("session_id", "seq")),),
     indexes=(("session_id",), ("user_id",)),
+    covered=("deleted_at",),
     opaque=("metadata", "content", "tool_calls", "result", "annotations", "audio", "function_call"),
     audited=False,
     internal=frozenset({"text"}),

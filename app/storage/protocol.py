@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
 from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, both
 from app.storage.search import Columns, Ints, Memo, Partition, ScopeFacts, SearchQuery
+
+Tallied: TypeAlias = dict[tuple[Any, ...], int]
+"""Numbers of documents by their values of some fields."""
 
 
 class RequestDeadline:
@@ -276,12 +279,19 @@ class Store(Protocol):
         ...
 
     async def tally(
-        self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
-    ) -> dict[str, int]:
-        """Counts the documents that match by the value of a text or time field.
+        self,
+        collection: Collection,
+        tenant: str,
+        fields: Sequence[str],
+        where: Filter = EVERYTHING,
+        *,
+        first: int | None = None,
+    ) -> Tallied:
+        """Counts the documents that match by their values of the fields: `{("fact", "active"): 7, (None, "active"): 1}`
+        of `("memory_type", "status")`. None is a value that is absent.
 
-        `first`: by that many first characters of a time, such as 10 for days. Absent values are left out. It reads all
-        that match, so callers cache the answer.
+        `first`: of the last field, a time, by that many first characters, such as 10 for days. It reads all that match,
+        or an index that covers the fields.
         """
         ...
 

@@ -13,7 +13,7 @@ import orjson
 from app.core.work import taken_by
 from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
-from app.storage.protocol import Order, Store
+from app.storage.protocol import Order, Store, Tallied
 from app.storage.records import left_out, remember
 from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
 from app.storage.search import Scope
@@ -198,10 +198,10 @@ class Repository:
         seen = both(where, beyond, self.scope.visible())
         return await self.store.values(self.collection, self.scope.tenant, field, seen, order=order, limit=limit)
 
-    async def tally(self, field: str, where: Filter, *, first: int | None = None) -> dict[str, int]:
-        """Counts the visible documents that match by the value of a field. See `Store.tally`."""
+    async def tally(self, fields: Sequence[str], where: Filter, *, first: int | None = None) -> Tallied:
+        """Counts the visible documents that match by their values of the fields. See `Store.tally`."""
         seen = both(where, self.scope.visible())
-        return await self.store.tally(self.collection, self.scope.tenant, field, seen, first=first)
+        return await self.store.tally(self.collection, self.scope.tenant, fields, seen, first=first)
 
     async def page(
         self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[Doc], bool] | None = None

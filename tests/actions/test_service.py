@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.actions.roll_ups import Tally, cells, grouping, percentile, wilson
+from app.actions.roll_ups import CountedCall, Tally, cells, group_of, percentile, wilson
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_at_least_95_of_100_do_not_exceed_p95_and_no_smaller_value_will_do(value
 def test_rates_are_of_the_actions_whose_outcome_is_known() -> None:
     tally = Tally()
     for outcome in ("success", "success", "failure", None, None):
-        tally.add({"outcome": outcome, "action": {}, "feedback": {}})
+        tally.add(CountedCall("work", None, outcome, None, None))
     figures = tally.figures()
     assert figures["counts"] == {"failure": 1, "success": 2, "unknown": 2}
     assert figures["success_rate"]["value"] == pytest.approx(2 / 3)
@@ -88,7 +88,7 @@ def test_rates_are_of_the_actions_whose_outcome_is_known() -> None:
     ],
 )
 def test_a_day_is_one_of_the_zone(moment: str, zone: str, day: str) -> None:
-    assert grouping("day", ZoneInfo(zone))({"timestamp": moment}) == day
+    assert group_of("day", CountedCall("work", None, None, None, None, moment), ZoneInfo(zone)) == day
 
 
 durations = st.lists(st.none() | st.floats(0, 1e9) | st.just(0.0), max_size=60)
@@ -105,12 +105,13 @@ def test_a_rolled_up_day_has_the_figures_of_its_actions(
             "action": {"tool": data.draw(st.sampled_from(["x", "y", None])), "duration_ms": duration},
             "outcome": data.draw(outcome),
             "feedback": {"user_rating": data.draw(rating)},
+            "timestamp": "2026-05-30T12:00:00.000Z",
         }
 
     early, late = [action(one) for one in first], [action(one) for one in second]
     exact, rolled = Tally(), Tally()
     for one in (*early, *late):
-        exact.add(one)
+        exact.add(CountedCall.of(one))
     for cell in cells(late, cells(early)):
         rolled.add_cell(cell)
     wanted, got = exact.figures(), rolled.figures()

@@ -34,7 +34,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     visit.check()
     page.get_by_role("button", name="Look for findings").click()
     finding = page.get_by_role("region", name="contradiction: They give different values (home).")
-    expect(finding.get_by_text("The user lives in Rome")).to_be_visible()
+    expect(finding.get_by_text("nina lives in Rome")).to_be_visible()
     expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
     evidence = finding.locator("ul > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
@@ -63,14 +63,16 @@ def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit
     expect(page.get_by_role("list", name="Filters")).to_have_count(0)  # "any" leaves nothing out
     page = visit.open("owners", "lena")
     row = page.locator("main .list > li", has=page.get_by_role("link", name="lena", exact=True))
-    expect(row).to_contain_text("Porto contradicted")
+    expect(row).to_contain_text("lives in Lyon uncertain")  # what would stay, not what would be replaced
+    expect(row).not_to_contain_text("Porto")
     visit.check()
     row.get_by_role("link", name="lena", exact=True).click()
     page.get_by_role("region", name="What holds now").wait_for()
-    for name in ("Who", "What holds now"):
-        expect(page.get_by_role("region", name=name).get_by_role("link", name="contradicted").first).to_be_visible()
+    expect(page.get_by_role("region", name="Who")).to_contain_text("Lyon uncertain")
+    holds = page.get_by_role("region", name="What holds now")
+    expect(holds.get_by_role("link", name="contradicted").first).to_be_visible()
     visit.check()
-    page.get_by_role("region", name="Who").get_by_role("link", name="contradicted").click()
+    page.get_by_role("region", name="Who").get_by_role("link", name="uncertain").click()
     page.get_by_text("They give different values (home).").wait_for()
 
 

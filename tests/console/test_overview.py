@@ -40,6 +40,19 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     visit.check()
 
 
+def test_the_overview_stands_there_before_it_is_counted(visit: Visit) -> None:
+    held: list[Route] = []
+    visit.page.route("**/v1/stats", held.append)
+    visit.page.goto(f"{visit.base}/console/#/overview")
+    first = visit.page.locator(".tiles li").first
+    expect(first).to_contain_text("…")
+    for heading in ("Health", "Growth", "Recalled lately", "Jobs"):
+        expect(visit.page.get_by_role("heading", name=heading)).to_be_visible()
+    visit.check()
+    held[0].continue_()
+    expect(first).not_to_contain_text("…")
+
+
 def test_what_it_costs_is_said(visit: Visit) -> None:
     page = visit.open("overview", "nothing is paid for")
     visit.check()

@@ -202,8 +202,12 @@ def test_facts_are_sorted_filtered_and_come_page_by_page(visit: Visit, server: S
     page = visit.open("owners/users/vera/facts", "vera has book 1 volume 59")
     rows = page.get_by_role("region", name="List of facts").locator(".list > li")
     expect(rows).to_have_count(50)
+    expect(rows.first).to_contain_text("volume 59")
+    told = page.get_by_text("These 50 stand in the order in which they were told.")
+    expect(told).to_be_visible()
     page.get_by_role("button", name="Show more").click()
     expect(rows).to_have_count(60)
+    expect(told).to_have_count(0)
     page.get_by_role("combobox", name="Sort").select_option("asc")
     expect(rows.first).to_contain_text("volume 0")
     page.get_by_text("More filters").click()
@@ -387,6 +391,10 @@ def test_actions_are_counted_and_drawn(visit: Visit, server: Server) -> None:
     expect(rows).to_have_count(len(stats["groups"]))
     expect(rows.first).to_contain_text(stats["groups"][0]["key"])
     assert page.locator("figure.chart canvas").count() == 2
+    latest = server.client.get("/v1/actions", params={"agent_id": "workshop", "limit": 1}).json()["items"][0]
+    expect(page.locator(".box", has_text="Latest actions").locator(".list > li").first).to_contain_text(
+        latest["content"]
+    )
     visit.check()
     visit.open("owners/agents/front-desk/experience", "Ask for the luggage before proposing a wheel.")
     visit.check()

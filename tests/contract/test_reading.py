@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.storage.changes import DeleteWhere, Insert
 from app.storage.protocol import Order, Store
-from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches
+from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from tests.support.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
 from tests.support.properties import on_a_store
 
@@ -206,10 +206,10 @@ async def test_a_tally_counts_the_documents_that_match_by_value_and_by_day(
     inserted = [thing(**doc).doc for doc in docs]
     await store.commit([Insert(THINGS, doc) for doc in inserted] + [thing(tenant=OTHER, group="other's")])
     there = [doc for doc in inserted if matches(doc, where)]
-    groups = Counter(doc["group"] for doc in there if doc.get("group") is not None)
-    assert await store.tally(THINGS, T, "group", where) == groups
-    days = Counter(doc["due"][:10] for doc in there if doc.get("due") is not None)
-    assert await store.tally(THINGS, T, "due", where, first=10) == days
+    groups = Counter((doc.get("group"), doc.get("score"), value_at(doc, "origin.place")) for doc in there)
+    assert await store.tally(THINGS, T, ("group", "score", "origin.place"), where) == groups
+    days = Counter((doc.get("state"), doc["due"][:10] if doc.get("due") else None) for doc in there)
+    assert await store.tally(THINGS, T, ("state", "due"), where, first=10) == days
 
 
 @moderate

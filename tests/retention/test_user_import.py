@@ -39,7 +39,7 @@ REBUILT = {
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "entity_aliases": {"name_key", "alias_key"},
-    "action_logs": {"content_hash", "entity_keys", "tag_keys", "mentions"},
+    "action_logs": {"content_hash", "entity_keys", "tag_keys", "mentions", "tool", "duration_ms", "measured"},
     "messages": {"text"},
     "conversation_sessions": {"metadata_terms"},
     "procedures": {"name_key", "content_hash"},

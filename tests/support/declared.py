@@ -38,6 +38,7 @@ THINGS = Collection(
         Unique("slot", ("group", "slot"), Not(Absent("slot"))),
     ),
     indexes=(("group",), ("agent_id", "user_id")),
+    covered=("state", "done"),
     opaque=("metadata",),
 )
 NUMBERED = Collection(

@@ -41,7 +41,8 @@ def indexes(collection: Collection) -> Iterator[IndexModel]:
     order = [(collection.order, 1), (collection.id_field, 1)]
     for prefix in ((), *collection.indexes):
         fields = [(name, 1) for name in prefix if name != collection.order]
-        yield IndexModel([("tenant_id", 1), *fields, *order], name="_".join(("by", *prefix, collection.order)))
+        label, behind = collection.list_index(prefix)
+        yield IndexModel([("tenant_id", 1), *fields, *order, *((name, 1) for name in behind)], name=label)
     for field in collection.global_indexes:
         yield IndexModel([(field, 1), (collection.id_field, 1)], name=f"everywhere_{field}")
     for unique in collection.unique:
@@ -109,6 +110,7 @@ async def reconcile(
             try:
                 await _upgrade(database, steps)
                 await _make(database, wanted)
+                await _drop_replaced(database, collections)
                 await _note_version(database, newest(LAYOUT, steps))
                 await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
             finally:
@@ -175,7 +177,12 @@ async def _make(database: Database, wanted: dict[str, list[IndexModel]]) -> None
     log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
 
 
-log = logging.getLogger(__name__)
+async def _drop_replaced(database: Database, collections: Sequence[Collection]) -> None:
+    """Drops the indexes of an earlier release that covered nothing: each is a beginning of the one of now."""
+    for collection in collections:
+        name = f"by_{collection.order}"
+        if collection.covered and name in await database[collection.name].index_information():
+            await database[collection.name].drop_index(name)
 
 
 async def deep_check(database: Database, collections: Sequence[Collection]) -> list[Finding]:

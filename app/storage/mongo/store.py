@@ -35,7 +35,7 @@ from app.storage.mongo.search_indexes import FIRST_PAUSE_SECONDS, SearchIndexes
 from app.storage.mongo.statements import MongoReembedding
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
-from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
@@ -193,14 +193,24 @@ class MongoStore(Shielded):
 
     @shielded
     async def tally(
-        self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
-    ) -> dict[str, int]:
-        wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
-        shown: Any = f"${field}" if first is None else {"$substrCP": [f"${field}", 0, first]}
-        steps = [{"$match": wanted}, {"$group": {"_id": shown, "count": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
+        self,
+        collection: Collection,
+        tenant: str,
+        fields: Sequence[str],
+        where: Filter = EVERYTHING,
+        *,
+        first: int | None = None,
+    ) -> Tallied:
+        wanted = codec.of_tenant(collection, tenant, where)
+        values: list[Any] = [{"$ifNull": [f"${field}", None]} for field in fields]
+        if first is not None:
+            start = {"$substrCP": [f"${fields[-1]}", 0, first]}  # of an absent time the empty text
+            values[-1] = {"$cond": [{"$eq": [start, ""]}, None, start]}
+        by = {str(place): value for place, value in enumerate(values)}
+        steps = [{"$match": wanted}, {"$group": {"_id": by, "count": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
         with self._within():
             found = await self._database[collection.name].aggregate(steps)
-            return {stored["_id"]: stored["count"] async for stored in found}
+            return {tuple(stored["_id"].get(name) for name in by): stored["count"] async for stored in found}
 
     @shielded
     async def commit(self, changes: Sequence[Change]) -> Committed:

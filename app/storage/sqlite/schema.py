@@ -40,9 +40,9 @@ def indexes(collection: Collection) -> dict[str, str]:
     name, order = collection.name, quoted(collection.order)
     result = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
     for prefix in ((), *collection.indexes):
-        label = quoted("_".join((name, "by", *prefix, collection.order)))
-        listed = "".join(f"{quoted(field)}, " for field in prefix)
-        result[label.strip('"')] = f"CREATE INDEX {label} ON {quoted(name)} (tenant, {listed}{order}, id)"
+        ending, behind = collection.list_index(prefix)
+        fields = ", ".join(("tenant", *map(quoted, prefix), order, "id", *map(quoted, behind)))
+        result[f"{name}_{ending}"] = f"CREATE INDEX {quoted(f'{name}_{ending}')} ON {quoted(name)} ({fields})"
     for field in collection.global_indexes:
         label = f"{name}_everywhere_{field}"
         there = "" if field == collection.order else f" WHERE {quoted(field)} IS NOT NULL"  # time limits are rare
@@ -230,6 +230,8 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     for label, statement in (indexes(collection) | triggers).items():
         if label not in existing:
             connection.execute(statement)
+    if collection.covered:  # the index of an earlier release, which covered nothing, is a beginning of the one of now
+        connection.execute(f"DROP INDEX IF EXISTS {quoted(f'{collection.name}_by_{collection.order}')}")
 
 
 def count_usage(connection: apsw.Connection, collection: Collection) -> None:

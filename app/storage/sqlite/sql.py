@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import apsw
 import orjson
 
-from app.storage.protocol import Fetched, Order
+from app.storage.protocol import Fetched, Order, Tallied
 from app.storage.schema import (
     Absent,
     After,
@@ -249,15 +249,22 @@ def count_documents(connection: apsw.Connection, collection: Collection, tenant:
     return int(found)
 
 
-def count_by_value(
-    connection: apsw.Connection, collection: Collection, tenant: str, field: str, where: Filter, first: int | None
-) -> dict[str, int]:
-    """Counts the documents that match by the value of a field, or by its first characters."""
-    column = column_of(collection, field)
+def count_by_values(
+    connection: apsw.Connection,
+    collection: Collection,
+    tenant: str,
+    fields: Sequence[str],
+    where: Filter,
+    first: int | None,
+) -> Tallied:
+    """Counts the documents that match by their values of the fields, or by the first characters of the last one."""
+    columns = [column_of(collection, field) for field in fields]
     condition, values = selection(collection, tenant, where)
-    shown = column if first is None else f"substr({column}, 1, {int(first)})"
+    if first is not None:
+        columns[-1] = f"substr({columns[-1]}, 1, {int(first)})"
+    groups = ", ".join(str(place) for place in range(1, len(columns) + 1))
     statement = (
-        f"SELECT {shown}, count(*) FROM {quoted(collection.name)} "
-        f"WHERE {condition} AND {column} IS NOT NULL GROUP BY 1 ORDER BY 1"
+        f"SELECT {', '.join(columns)}, count(*) FROM {quoted(collection.name)} WHERE {condition} "
+        f"GROUP BY {groups} ORDER BY {groups}"
     )
-    return {str(value): int(count) for value, count in connection.execute(statement, values)}
+    return {tuple(found): int(count) for *found, count in connection.execute(statement, values)}

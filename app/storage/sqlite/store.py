@@ -18,7 +18,7 @@ from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
-from app.storage.protocol import DecayRule, Fetched, Finding, Order
+from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, left_out, parsed, parsed_one
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
 from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
@@ -156,9 +156,15 @@ class EmbeddedStore:
         return await (self._readers.apart(counting) if tenant is None else self._readers.bounded(counting))
 
     async def tally(
-        self, collection: Collection, tenant: str, field: str, where: Filter = EVERYTHING, *, first: int | None = None
-    ) -> dict[str, int]:
-        return await self._readers.apart(lambda c: sql.count_by_value(c, collection, tenant, field, where, first))
+        self,
+        collection: Collection,
+        tenant: str,
+        fields: Sequence[str],
+        where: Filter = EVERYTHING,
+        *,
+        first: int | None = None,
+    ) -> Tallied:
+        return await self._readers.apart(lambda c: sql.count_by_values(c, collection, tenant, fields, where, first))
 
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int

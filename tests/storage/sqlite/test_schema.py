@@ -106,6 +106,24 @@ async def test_lists_and_ids_are_found_by_an_index(store: EmbeddedStore, raw: Ra
         assert "USING INDEX things_" in plan
 
 
+async def test_counts_of_covered_fields_read_no_document(store: EmbeddedStore, raw: Raw) -> None:
+    for read in ("SELECT state, count(*) FROM things WHERE tenant = 't' GROUP BY 1", "SELECT count(*) FROM things"):
+        plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {read}"))
+        assert "USING COVERING INDEX" in plan
+
+
+async def test_a_field_that_is_newly_covered_replaces_the_index_of_before(open_store: Open, raw: Raw) -> None:
+    before = await open_store(collections=(replace(THINGS, covered=()),))
+    await before.commit([thing("one", state="open")])
+    await before.close()
+    now = await open_store(collections=(THINGS,))
+    there = {name for (name,) in raw("SELECT name FROM sqlite_schema WHERE type = 'index'")}
+    assert there & {"things_by_created_at", "things_by_created_at_with_state_done"} == {
+        "things_by_created_at_with_state_done"
+    }
+    assert await now.tally(THINGS, T, ("state",)) == {("open",): 1}
+
+
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
     store = await open_store(cache_bytes=200_000)
     pairs = [ask().pairs[0]._replace(user=f"u{i}") for i in range(40)]

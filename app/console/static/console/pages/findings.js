@@ -4,6 +4,7 @@ import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended, place } from "../parts/records.js";
+import { useNames } from "../parts/scope.js";
 import { Icon, Tag, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { Progress } from "./operations.js";
@@ -54,10 +55,12 @@ function Piece({ one, finding }) {
   const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === one.kind && named.id === one.id;
   const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
   const link = address(one, finding);
-  return html`<li class="box"><p><${Tag} of=${one.kind} /> ${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : ""} />`}</p>
-    ${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${one.text} long=${400} /></p>`}
+  const names = useNames();
+  // a fact about the person says "The user", whoever that is
+  const text = one.text && one.kind === "fact" && finding.user_id ? one.text.replace(/^The user /, `${names.person(finding.user_id)} `) : one.text;
+  return html`<li>${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${text} long=${400} /></p>`}
     ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
-    <p class="quiet small">${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
+    <p class="quiet small">${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
       ${link ? html`<a href=${link}>Open the ${one.kind}</a>` : html`<code>${one.id}</code>`}</p></li>`;
 }
 
@@ -96,17 +99,17 @@ function Settle({ finding, caller, onDone }) {
 function Card({ finding, caller, onDone }) {
   const { action, details } = finding.proposal;
   const told = /** @type {{ content?: string, valid_until?: string }} */ (details ?? {});
-  const owner = [finding.agent_id, finding.user_id].filter(Boolean).join(" · ");
+  const names = useNames();
+  const owner = [finding.agent_id && names.agent(finding.agent_id), finding.user_id && names.person(finding.user_id)].filter(Boolean).join(" · ");
   return html`<section aria-label=${`${finding.kind}: ${finding.reason}`}>
-    <div class="row apart"><h2>${words(finding.kind)} <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></h2>
-      <span class="quiet small">${owner} · found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>Open</a></span></div>
-    <p><${Text} text=${finding.reason} /></p>
-    <ul class="grid list">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
+    <div class="row apart"><h2><${Text} text=${finding.reason} /></h2><span><${Tag} of=${words(finding.kind)} /> <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></span></div>
+    <p class="quiet small">${owner && `${owner} · `}found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>Open</a></p>
+    <ul class="claims">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-    ${finding.status === "open" && html`<p class="small">If you accept: ${EFFECTS[action] ?? action}</p>`}
+    ${finding.status === "open" && html`<p>If you accept: ${EFFECTS[action] ?? action}</p>`}
+    <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
     <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
-    <${Json} title="Proposal" value=${finding.proposal} />
-    <${Settle} finding=${finding} caller=${caller} onDone=${onDone} /></section>`;
+    <${Json} title="The proposal in full" value=${finding.proposal} /></section>`;
 }
 
 /** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */

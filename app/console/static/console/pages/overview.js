@@ -3,64 +3,65 @@ import { BASE, api, ask, key, may, useLoad } from "../api.js";
 import { html } from "../ui.js";
 import { Chart } from "../parts/chart.js";
 import { Bar } from "../parts/bars.js";
-import { Empty, Loaded } from "../parts/feedback.js";
+import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
 import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]["StoreStats"]} Stats */
 
 /** The pages that show the records of a kind. */
-const PAGE_OF = /** @type {Record<string, string>} */ ({
-  memories: "memories", messages: "sessions", sessions: "sessions", facts: "owners", procedures: "owners", users: "owners",
-  agents: "owners", actions: "owners", tasks: "tasks",
+const PAGE_OF = /** @type {Record<keyof Stats["counts"], string>} */ ({
+  memories: "memories", messages: "sessions", sessions: "sessions", facts: "owners", actions: "owners", tasks: "tasks",
+  procedures: "owners", users: "owners", agents: "owners",
 });
+const KINDS = /** @type {(keyof Stats["counts"])[]} */ (Object.keys(PAGE_OF));
 
 /** Routes that are listed at once: those with the most requests. */
 const ROUTES = 8;
 
-/** @param {{ counts: Stats["counts"] }} props */
+/** How many there are; the kinds stand there before they are counted. @param {{ counts?: Stats["counts"] }} props */
 function Counts({ counts }) {
-  return html`<ul class="tiles">${Object.entries(counts).map(([kind, count]) => html`
-    <li><a href=${to(PAGE_OF[kind] ?? "overview")}><b>${count.toLocaleString("en")}</b>${kind}</a></li>`)}</ul>`;
+  return html`<ul class="tiles" aria-busy=${!counts}>${KINDS.map((kind) => html`
+    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${kind}</a></li>`)}</ul>`;
 }
 
-/** @param {{ growth: Stats["growth"] }} props */
-function Growth({ growth }) {
-  const x = growth.map((day) => Date.parse(day.day) / 1000);
+/** What the service counts is asked for last: each box stands there before, with its heading.
+ * @param {{ title: string, label?: string, stats?: Stats, lines?: number, children: (stats: Stats) => unknown }} props */
+const Counted = ({ title, label, stats, lines, children }) => html`<section class="box" aria-label=${label}><h2>${title}</h2>${stats ? children(stats) : html`<${Waiting} lines=${lines} />`}</section>`;
+
+/** @param {Stats} stats */
+function growth({ growth: days }) {
+  const x = days.map((day) => Date.parse(day.day) / 1000);
   const series = /** @type {const} */ (["memories", "sessions", "facts", "actions"]).map((kind) => ({
-    name: kind, values: growth.map((day) => day[kind]),
+    name: kind, values: days.map((day) => day[kind]),
   }));
-  return html`<section class="box"><h2>Growth</h2><${Chart} label="Records created on each of the last 30 days" x=${x} series=${series} /></section>`;
+  return html`<${Chart} label="Records created on each of the last 30 days" x=${x} series=${series} />`;
 }
 
-/** @param {{ stats: Stats }} props */
-function Kinds({ stats }) {
+/** @param {Stats} stats */
+function kinds(stats) {
   const parts = (/** @type {Record<string, number>} */ counts) =>
     Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name, value }));
-  return html`<section class="box"><h2>Memories</h2>
-    <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
-    <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status)} digits=${0} />
-  </section>`;
+  return html`<h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
+    <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status)} digits=${0} />`;
 }
 
-/** @param {{ recalled: Stats["recalled"] }} props */
-function Recalled({ recalled }) {
-  return html`<section class="box"><h2>Recalled lately</h2>
-    ${recalled.length === 0 && html`<p class="quiet">Nothing since the service started.</p>`}
+/** @param {Stats} stats */
+function recalledLately({ recalled }) {
+  return html`${recalled.length === 0 && html`<p class="quiet">Nothing since the service started.</p>`}
     <ul class="list">${recalled.map((memory) => html`<li key=${memory.memory_id}>
       <a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} /></a>
-      <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul></section>`;
+      <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul>`;
 }
 
-/** Whether it works, in sentences: what failed, and what takes longest. @param {{ stats: Stats }} props */
-function Health({ stats }) {
+/** Whether it works, in sentences: what failed, and what takes longest. @param {Stats} stats */
+function health(stats) {
   const { failed = 0, ...others } = stats.operations_by_status;
   const done = Object.values(others).reduce((sum, count) => sum + count, 0);
   const [slowest] = [...routesOf(stats.latency)].sort((one, other) => other.p95_ms - one.p95_ms);
-  return html`<section class="box" aria-label="Health"><h2>Health</h2>
-    <p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
+  return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
       : html`<${Tag} of="healthy" tone="good" /> No operation failed, of ${done.toLocaleString("en")}.`}</p>
-    ${slowest && html`<p class="quiet">The slowest kind of request took ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.</p>`}</section>`;
+    ${slowest && html`<p class="quiet">The slowest kind of request took ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.</p>`}`;
 }
 
 /** What a language model was asked for, which is what costs: this process's count of tokens, and the most of a day.
@@ -87,13 +88,12 @@ const Path = ({ of }) => html`<span class="path">${of.split("/").map((part, inde
 /** Without the stream of changes, which lasts as long as somebody listens. @param {Stats["latency"]} latency */
 const routesOf = (latency) => (latency ?? []).filter((row) => row.route !== "/v1/changes");
 
-/** @param {{ latency: Stats["latency"] }} props */
-function Latency({ latency }) {
-  if (!latency) return null;
+/** @param {Stats} stats */
+function latencies({ latency }) {
   const rows = routesOf(latency);
-  return html`<section class="box"><h2>Latency</h2><p class="quiet small">Of this process since it started, in milliseconds.</p>
+  return html`<p class="quiet small">Of this process since it started, in milliseconds.</p>
     <${Routes} rows=${rows.slice(0, ROUTES)} />
-    ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}</section>`;
+    ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}`;
 }
 
 /** @param {{ rows: NonNullable<Stats["latency"]> }} props */
@@ -103,12 +103,12 @@ function Routes({ rows }) {
       <td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td></tr>`)}</tbody></table>`;
 }
 
-/** @param {{ caller: import("../api.js").Caller, operations: Stats["operations_by_status"] }} props */
+/** @param {{ caller: import("../api.js").Caller, operations?: Stats["operations_by_status"] }} props */
 function Jobs({ caller, operations }) {
   const admin = may(caller, "admin");
   const jobs = useLoad(async (signal) => (admin ? (await ask(api.GET("/v1/jobs", { signal }))).items : []), [admin]);
   return html`<section class="box"><h2>Jobs</h2>
-    <p>${Object.entries(operations).map(([status, count]) => html`
+    <p>${Object.entries(operations ?? {}).map(([status, count]) => html`
       <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}
       <a href=${to("operations")}>Operations</a></p>
     <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<p class="quiet small">${counted(items.filter((job) => job.outcome === "succeeded").length, "job")} of ${items.length} did their last work well.</p>
@@ -121,17 +121,17 @@ const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" 
 
 /** @type {import("../console.js").Page} */
 export default function Overview({ caller }) {
-  const stats = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
-  return html`<h1>Overview</h1>
-    <${Loaded} of=${stats}>${(/** @type {Stats} */ found) => html`
-      <${Counts} counts=${found.counts} />
-      ${found.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
+  const { data: stats, error, again } = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
+  return html`<h1>Overview</h1><${ProblemBox} problem=${error} />
+    ${(stats || !error) && html`<${Counts} counts=${stats?.counts} />
+      ${stats?.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
       <div class="masonry">
-        <${Health} stats=${found} />${may(caller, "admin") && html`<${Cost} />`}<${Growth} growth=${found.growth} /><${Kinds} stats=${found} /><${Recalled} recalled=${found.recalled} />
-        <${Jobs} caller=${caller} operations=${found.operations_by_status} /><${Latency} latency=${found.latency} />
+        <${Counted} title="Health" label="Health" stats=${stats} lines=${2}>${health}</${Counted}>${may(caller, "admin") && html`<${Cost} />`}
+        <${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>
+        <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}><${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
+        ${stats?.latency && html`<${Counted} title="Latency" stats=${stats}>${latencies}</${Counted}>`}
       </div>
-      <p class="small quiet">Counted <${Time} at=${found.counted_at} />. <button type="button" class="small" onClick=${stats.again}>Count again</button></p>`}
-    </${Loaded}>`;
+      ${stats && html`<p class="small quiet">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
 }

@@ -1,13 +1,17 @@
-/** What an agent did: statistics of its actions. */
+/** What an agent did: its latest actions, and statistics of them. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, useLoad } from "../api.js";
 import { Interval } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
-import { Empty, Loaded } from "../parts/feedback.js";
+import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
+import { Status } from "../parts/records.js";
 import { Table } from "../parts/table.js";
-import { Text, curl, percent } from "../parts/text.js";
+import { Text, Time, curl, percent, words } from "../parts/text.js";
+
+/** @typedef {import("schema").components["schemas"]["Action"]} Action */
 
 const DAYS = 60;
+const LATEST = 8;
 
 /** @param {{ agent_id: string, user_id?: string }} owner @param {AbortSignal} signal */
 async function statistics(owner, signal) {
@@ -23,18 +27,29 @@ async function statistics(owner, signal) {
 export function Actions({ id, route }) {
   const user_id = route.params.user_id || undefined;
   const owner = { agent_id: id, user_id };
-  const loaded = useLoad((signal) => statistics(owner, signal), [user_id]);
-  const body = { ...owner, action_type: "refund", outcome: "success" };
-  return html`<${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof statistics>>} */ { types, days }) => {
-    if (!types.total_actions) return html`<${Empty} title=${`No actions in ${DAYS} days. Log one:`} curl=${curl("POST", `${BASE}/v1/actions`, body, Boolean(key.get()))} />`;
-    const x = days.map((day) => Date.parse(day.key) / 1000);
-    return html`<ul class="tiles"><li><b>${types.total_actions}</b>actions in ${types.window_days} days</li>
-        <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
-        <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating</li></ul>
-      <div class="grid"><${Chart} label="Actions a day" x=${x} range=${[0, Math.max(4, ...days.map((day) => day.total_actions)) + 1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} />
-        <${Chart} label="Success rate by day" x=${x} range=${[0, 1]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></div>
-      <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating" }]}
-        rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${group.key} long=${80} />`, group.total_actions,
-          group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", group.p95_duration_ms?.toFixed(0) ?? "–", group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
-  }}</${Loaded}>`;
+  const latest = useLoad(async (signal) => (await ask(api.GET("/v1/actions", { params: { query: { ...owner, limit: LATEST } }, signal }))).items, [user_id], ["action"]);
+  // statistics read every action of these days, so that the latest ones are asked for first
+  const counted = useLoad((signal) => statistics(owner, signal), [user_id]);
+  if (latest.data?.length === 0 && counted.data?.types.total_actions === 0) {
+    const body = { ...owner, action_type: "refund", outcome: "success" };
+    return html`<${Empty} title=${`No actions in ${DAYS} days. Log one:`} curl=${curl("POST", `${BASE}/v1/actions`, body, Boolean(key.get()))} />`;
+  }
+  return html`<${ProblemBox} problem=${counted.error} />${counted.data ? html`<${Figures} of=${counted.data} />` : !counted.error && html`<section class="box"><${Waiting} lines=${8} /></section>`}
+    <section class="box"><h2>Latest actions</h2><${Loaded} of=${latest}>${(/** @type {Action[]} */ actions) => html`<ul class="list">${actions.map((action) => html`<li key=${action.action_id}>
+      <${Text} text=${action.content} long=${200} /><div class="small quiet">${action.outcome && html`<${Status} of=${action.outcome} /> `}${words(action.action_type)}${action.action.tool && html` with <${Text} text=${action.action.tool} long=${60} />`} · <${Time} at=${action.timestamp} /></div></li>`)}</ul>
+      ${!actions.length && html`<p class="quiet">None is kept singly; those of earlier days were rolled up.</p>`}`}</${Loaded}></section>`;
+}
+
+/** @param {{ of: Awaited<ReturnType<typeof statistics>> }} props */
+function Figures({ of: { types, days } }) {
+  const x = days.map((day) => Date.parse(day.key) / 1000);
+  const most = Math.max(4, ...days.map((day) => day.total_actions));
+  return html`<ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
+      <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
+      <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating</li></ul>
+    <div class="grid"><section class="box"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} /></section>
+      <section class="box"><${Chart} label="Success rate by day" x=${x} range=${[-0.05, 1.05]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></section></div>
+    <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating" }]}
+      rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${group.key} long=${80} />`, group.total_actions,
+        group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", group.p95_duration_ms?.toFixed(0) ?? "–", group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
 }

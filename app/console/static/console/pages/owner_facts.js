@@ -46,7 +46,8 @@ export function Facts({ id, owner, route, caller }) {
   const from = first.data?.items.length ? dayOf(first.data.items[0].known_from) - 1 : today() - 30;
   const open = (/** @type {Fact} */ fact) => to(route.page, route.rest, { ...params, fact: fact.fact_id });
   const moment = params.as_of ? Date.parse(momentOf(dayOf(params.as_of))) : Date.now();
-  const shown = sorted(facts.items ?? [], orderOf(params), moment);
+  // the service sorts by when a fact was told; by when it was true can be sorted where all are here
+  const shown = facts.next ? facts.items ?? [] : sorted(facts.items ?? [], orderOf(params), moment);
   const body = { ...owner, subject: "Ada", predicate: "lives_in", object: "Boston" };
   return html`<form role="search" aria-label="Facts" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
@@ -61,7 +62,7 @@ export function Facts({ id, owner, route, caller }) {
     ${facts.items?.length === 0 && (first.data?.items.length ? html`<${Empty} title="Nothing is known for these times and filters." />`
       : html`<${Empty} title="No facts. Assert one:" curl=${curl("POST", `${BASE}/v1/facts`, body, Boolean(key.get()))} />`)}
     <div class=${chosen ? "two detail" : ""}>
-      <div>${shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment}><${More} of=${facts} /></${List}>`}</div>
+      <div>${shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`}</div>
       ${chosen && html`<${FactView} key=${chosen} id=${chosen} told=${told} route=${route} caller=${caller} />`}</div>`;
 }
 

@@ -1,7 +1,7 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, useLoad } from "../api.js";
-import { Contradicted, Dispute, againstField, againstRecord } from "../parts/doubts.js";
+import { Contradicted, Dispute, FieldValue, againstField, againstRecord } from "../parts/doubts.js";
 import { Empty, Loaded } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
 import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
@@ -92,7 +92,7 @@ function Shown({ id, route, known }) {
     return html`<${Empty} title="Nothing is known yet. This remembers one thing:"
       curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />`;
   }
-  return html`<${Who} id=${id} profile=${known.profile} findings=${known.findings} />
+  return html`<${Who} id=${id} profile=${known.profile} findings=${known.findings} facts=${known.facts} />
     <div class="two">
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
@@ -123,13 +123,13 @@ function Shown({ id, route, known }) {
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
 }
 
-/** @param {{ id: string, profile: Schemas["StoredProfile"] | null, findings: Finding[] }} props */
-function Who({ id, profile, findings }) {
+/** @param {{ id: string, profile: Schemas["StoredProfile"] | null, findings: Finding[], facts: Fact[] }} props */
+function Who({ id, profile, findings, facts }) {
   const pairs = /** @type {[string, string, string | number | null | undefined][]} */ ([
     ["Lives in", "home", profile?.home], ["Works as", "occupation", profile?.occupation], ["Age", "age", profile?.age],
     ["Interests", "interests", profile?.interests?.join(", ")], ["How to talk", "conversation_preferences", profile?.conversation_preferences?.join(", ")],
   ]).filter(([, , value]) => value);
   return html`<section class="box" aria-label="Who"><h2>Who</h2>
-    <dl class="facts"><div><dt>Id</dt><dd><code>${visible(id)}</code></dd></div>${pairs.map(([name, field, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${String(value)} long=${160} /><${Contradicted} by=${againstField(findings, id, field)} /></dd></div>`)}
+    <dl class="facts"><div><dt>Id</dt><dd><code>${visible(id)}</code></dd></div>${pairs.map(([name, field, value]) => html`<div key=${name}><dt>${name}</dt><dd><${FieldValue} value=${String(value)} by=${againstField(findings, id, field)} names=${[id, profile?.name ?? id]} facts=${facts} /></dd></div>`)}
       ${profile?.updated_at && html`<div><dt>Profile changed</dt><dd><${Time} at=${profile.updated_at} /></dd></div>`}</dl></section>`;
 }

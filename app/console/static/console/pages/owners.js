@@ -2,7 +2,7 @@
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Contradicted, againstField } from "../parts/doubts.js";
+import { FieldValue, againstField } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
 import { to } from "../route.js";
@@ -80,7 +80,7 @@ function Lists() {
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${Text} text=${user[field]} long=${160} /><${Contradicted} by=${againstField(findings, user.user_id, field)} />`)}</div>`}</li>`)}</ul>
+        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"

@@ -12,6 +12,7 @@ export function colour(near, name) {
   return found;
 }
 
+const DAY_SECONDS = 86_400;
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
 /** @typedef {{ name: string, values: (number | null)[], tone?: number, dash?: number[], fill?: boolean, bars?: boolean, points?: boolean }} Series */
@@ -67,9 +68,13 @@ function plot(box, { x, series, height, time, range }) {
       paths: one.bars ? uPlot.paths.bars?.({ size: [0.7, 60] }) : undefined,
     };
   });
+  // half of a bar or a point stands on each side of its place: the first and the last one need room there
+  const step = Math.min(time ? DAY_SECONDS : Infinity, ...x.slice(1).map((at, index) => at - x[index]));
+  const room = series.some((one) => one.bars || one.points) && x.length && Number.isFinite(step) ? step * 0.6 : 0;
+  const across = /** @type {[number, number]} */ ([x[0] - room, x[x.length - 1] + room]);
   const options = {
     width: box.clientWidth || 300, height, legend: { show: series.length > 1, live: false }, cursor: { drag: { x: false, y: false } },
-    scales: { x: { time }, y: range ? { range } : {} }, axes: [time ? { ...axis, values: days } : axis, { ...axis, size: 44 }], series: [{}, ...lines],
+    scales: { x: { time, ...(room ? { range: across } : {}) }, y: range ? { range } : {} }, axes: [{ ...axis, size: 28, ...(time ? { values: days } : {}) }, { ...axis, size: 44 }], series: [{}, ...lines],
   };
   return new uPlot(options, [x, ...series.map((one) => one.values)], box);
 }

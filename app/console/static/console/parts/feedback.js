@@ -25,6 +25,9 @@ export function Loaded({ of, children }) {
     ${of.data !== undefined ? children(of.data) : of.loading && html`<p class="quiet" role="status">Loading…</p>`}`;
 }
 
+/** The place of what is still asked for, as high as so many lines: what stands around it does not move when it comes. @param {{ lines?: number }} props */
+export const Waiting = ({ lines = 3 }) => html`<div class="waiting" role="status" aria-label="Loading…">${Array.from({ length: lines }, () => html`<i></i>`)}</div>`;
+
 /** A button that loads the next page of a list of `usePages`. @param {{ of: ReturnType<typeof import("../api.js").usePages> }} props */
 export function More({ of }) {
   return of.next ? html`<p><button type="button" onClick=${of.more}>Show more</button></p>` : null;
