@@ -146,6 +146,10 @@ def _unique_key(doc: Doc, unique: Unique) -> str:
 
 # --- Packed records ---------------------------------------------------------------------------------------------------
 
+MOST_REPEATS = 4
+"""A document's words tell the search index how often a term occurs, so that it finds what our BM25 puts first: with each
+term once, 200,000 records lost 13 of the 200 texts among the first ten. In BM25 a fifth time adds a twentieth."""
+
 
 def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
     """Returns the fields of `_r`: the packed record, and the values that search indexes filter and match by.
@@ -163,10 +167,16 @@ def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
         "terms": packed.terms,
         "facets": packed.facets,
         "model": Int64(int(head["model"])),
-        "words": term_text(np.frombuffer(packed.terms, TERM)["id"].tolist()),
+        "words": _words(packed.terms),
         "ranges": _ranges(spec, doc),
         "absent": [field for field in spec.ranges if value_at(doc, field) is None],
     }
+
+
+def _words(packed_terms: bytes) -> str:
+    """Returns the terms of a document as words, each as often as it occurs, up to `MOST_REPEATS`."""
+    terms = np.frombuffer(packed_terms, TERM)
+    return term_text(np.repeat(terms["id"], np.minimum(terms["count"], MOST_REPEATS)).tolist())
 
 
 def term_text(ids: list[int]) -> str:
