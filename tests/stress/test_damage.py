@@ -1,4 +1,5 @@
-"""Single bits and torn pages in each file of an embedded store: each is noticed, or touches nothing. None is served."""
+"""Single bits and torn pages in each file of an embedded store at rest: each is noticed, or touches nothing. None is
+served. What is altered in the log under a running process is not noticed (decision 17)."""
 
 import random
 from collections import Counter

@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
-from app.storage.sqlite.backup import restore
+from app.storage.sqlite.backup import backup, restore
 from app.storage.sqlite.check import bad_pages, findings, verify_rest
 from app.storage.sqlite.connections import CHECKSUM_BYTES, Faults, log_of
 from app.storage.sqlite.encryption import RESERVED_AT, header_of
@@ -233,6 +233,18 @@ async def test_a_backup_has_checksums_on_every_page(store: EmbeddedStore, tmp_pa
     assert has_checksums(path)
     assert bad_pages(path) == []
     assert await stored(path) == 4_000
+
+
+async def test_a_damaged_page_is_in_no_backup(store: EmbeddedStore, tmp_path: Path) -> None:
+    path = await closed_store(store)
+    flip(path, 12 * PAGE + 77)
+    with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: the checksum of a page fails"):
+        backup(path, tmp_path / "backup", 50)
+    assert backups_in(tmp_path) == []
+
+
+def backups_in(folder: Path) -> list[str]:
+    return [file.name for file in folder.iterdir() if "backup" in file.name]
 
 
 def lost_store(note: Path, left: Path) -> None:
