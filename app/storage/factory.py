@@ -23,7 +23,7 @@ from app.storage.sqlite.backup import chosen as chosen  # for commands, which ma
 from app.storage.sqlite.backup import next_file as next_file
 from app.storage.sqlite.backup import prune as prune
 from app.storage.sqlite.backup import restore
-from app.storage.sqlite.pages import StoreKey
+from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.rewrite import add_checksums, rekey
 from app.storage.sqlite.salvage import refuse_if_used, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore

@@ -10,11 +10,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
+import apsw
+
 from app.storage.sqlite.admission import reserve_of
-from app.storage.sqlite.connections import connect, translate_errors
-from app.storage.sqlite.log_file import note_of, verify
-from app.storage.sqlite.pages import StoreKey
-from app.storage.sqlite.rewrite import compact_copy, look_through, part_of, sync_folder
+from app.storage.sqlite.check import failing_pages, named_pages
+from app.storage.sqlite.connections import connect, create, open_file, translate_errors, verifies
+from app.storage.sqlite.encryption import StoreKey
+from app.storage.sqlite.log_file import note_of
+from app.storage.sqlite.rewrite import look_through, part_of, sync_folder
 from app.storage.transfer import BackupRefused
 
 MARK = b"recalld-backup-1"
@@ -36,13 +39,29 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
     try:
         with part_of(target) as part:
             with translate_errors(), closing(connect(source, busy_timeout_ms, key)) as connection:
-                verify(connection)
-                compact_copy(connection, part)
+                _copy(connection, part, key)
             _seal(part)
             _link(part, target)
     except OSError as error:
         raise BackupRefused(f"{target} cannot be written: {error.strerror}.") from error
     return target.stat().st_size
+
+
+def _copy(source: apsw.Connection, target: Path, key: StoreKey | None) -> None:
+    """Copies the database page by page into an empty file, while others write, and reads each page of the copy. Raises
+    BackupRefused and errors of SQLite."""
+    if verifies(
+        source
+    ):  # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
+        create(target, 0, key)
+    with closing(open_file(target, 0, key)) as copy:
+        copy.pragma("user_version")  # reads the first page
+        copy.pragma("journal_mode", "OFF")  # a copy that fails is deleted
+        with copy.backup("main", source, "main") as run:
+            run.step()
+        pages = failing_pages(copy)
+    if pages:
+        raise BackupRefused(f"{target} cannot be read back: {named_pages(pages)}.")
 
 
 def _seal(file: Path) -> None:

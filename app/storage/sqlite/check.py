@@ -1,6 +1,6 @@
 """Checks of an embedded store.
 
-`prepare` looks for damage before a store is served: the log's end, the count of commits, and the pages' checksums.
+`prepare` looks for damage before a store is served: the count of commits, and the pages' checksums.
 `verify_rest` goes on with the checksums while it is served. `deep` and `findings` are the checks of `recalld doctor`:
 integrity of the database, and agreement of search rows, partitions and usage with documents.
 """
@@ -22,9 +22,9 @@ from app.storage.index.record_codec import TERM, head_dtype, holds_windows
 from app.storage.protocol import MAX_NAMED, Finding
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import changes, log_file, schema, sql
-from app.storage.sqlite.connections import WITH_CHECKSUMS, Faults, connect, damaged, translate_errors, verifies
-from app.storage.sqlite.log_file import RETRIES, LastCommit, checkpoint, log_of, note_of, read_log, read_note
-from app.storage.sqlite.pages import EncryptedFile, StoreKey, database_file
+from app.storage.sqlite.connections import PAGE_BYTES, Faults, connect, damaged, log_of, translate_errors, verifies
+from app.storage.sqlite.encryption import StoreKey, uses_cipher
+from app.storage.sqlite.log_file import LastCommit, checkpoint, note_of, read_note
 from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
 
@@ -152,73 +152,54 @@ def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterato
 
 
 PAGES_AT_START = 32_768
-"""Pages whose checksums are verified before the store is served: 256 MiB, in some 0.3 s if the system caches them. The
-pages after them are verified while it is served."""
+"""Pages that are verified before a store is served: the first 256 MiB. The others are verified while it is served."""
 PAUSE_SECONDS = 0.05
+RETRIES = 5
+BUSY_TIMEOUT_MS = 5_000
 NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds them"
-
+UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 log = logging.getLogger(__name__)
 
 
 def prepare(
-    path: Path, collections: Sequence[Collection], busy_timeout_ms: int, key: StoreKey | None, *, logs: bool = True
+    path: Path,
+    collections: Sequence[Collection],
+    busy_timeout_ms: int,
+    key: StoreKey | None,
+    *,
+    logs: bool = True,
 ) -> None:
     """Looks for damage, then makes or migrates the tables. The change log begins anew if changes are not logged, and in
     a copy of a store, such as a restored backup: what was in the log later is not in it.
 
-    Raises StoreDamaged and StoreUnavailable. Nothing was written if the store is damaged, or of a newer version.
+    Raises StoreDamaged and StoreUnavailable. Nothing was written if acknowledged writes are missing or a newer version
+    wrote the store, and nothing but what the log has if a page is damaged.
     """
-    fault = log_fault(path)
-    if fault is not None:
-        raise damaged(log_of(path).name, fault)
-    with closing(connect(path, busy_timeout_ms, key)) as connection:
+    with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
         refuse_newer(connection)
-        with translate_errors():
-            refuse_missing_commits(path, connection)
+        missing = missing_commits(path, connection)
+        if missing:
+            raise damaged(log_of(path).name, missing)
+        checkpoint(connection)  # a page of which the power failed in the middle is in the log
         pages = bad_pages(path, 1, PAGES_AT_START + 1, key)
         if pages:
             raise damaged(path.name, named_pages(pages))
         migrate(connection, collections, keeps_log=logs and note_of(path).exists())
-        with translate_errors():
-            checkpoint(connection)
-            if not verifies(connection):
-                log.warning(NO_CHECKSUMS)
+        checkpoint(connection)
+        if not verifies(connection):
+            log.warning(NO_CHECKSUMS)
 
 
-def log_fault(path: Path) -> str | None:
-    """Returns what is wrong with the log, or None.
-
-    Other processes may write meanwhile, so only what two looks agree on is a fault.
-    """
-    before: tuple[LastCommit | None, str] | None = None
-    for _ in range(RETRIES):
-        note = _note(path)
-        with translate_errors():
-            fault = _log_fault(path, note)
-        if fault is None:
-            return None
-        if before == (note, fault):
-            return fault
-        before = note, fault
-        time.sleep(PAUSE_SECONDS)
-    return None
-
-
-def _log_fault(path: Path, note: LastCommit | None) -> str | None:
-    try:
-        found = read_log(log_of(path))
-        missing = not path.exists() or not path.stat().st_size
-    except OSError as error:
-        raise apsw.CantOpenError(f"{error.filename or path}: {error.strerror}") from error
-    if missing and found.valid:
-        return f"it has {found.valid} pages of a database that is missing"
-    if note is not None and found.salts == note.salts:
-        if found.valid < note.frames:
-            return f"acknowledged writes are missing: {found.valid} of {note.frames} pages can be read"
-        return None
-    if note is not None and found.salts is None and found.begun == note.salts:
-        return "its header cannot be read"
-    return f"page {found.valid + 1} cannot be read, and later writes follow it" if found.goes_on else None
+def missing_commits(path: Path, connection: apsw.Connection) -> str:
+    """Returns how many acknowledged commits the store lacks, in words; empty if it has all of them."""
+    note = _note(path)  # read first: a commit is stored before it is noted
+    store, commits = log_file.state(connection)
+    if note is None or note.store != store or note.commits <= commits:
+        return ""
+    return (
+        f"{note.commits - commits} acknowledged commits are missing (if {path.name} was replaced by an older copy "
+        f"on purpose, delete {note_of(path).name})"
+    )
 
 
 def _note(path: Path) -> LastCommit | None:
@@ -232,16 +213,41 @@ def _note(path: Path) -> LastCommit | None:
     return note
 
 
-def refuse_missing_commits(path: Path, connection: apsw.Connection) -> None:
-    """Raises StoreDamaged if the store lacks acknowledged commits."""
-    note = _note(path)  # read first: a commit is stored before it is noted
-    store, commits = log_file.state(connection)
-    if note is not None and note.store == store and commits < note.commits:
-        what = (
-            f"{note.commits - commits} acknowledged commits are missing (if {path.name} was replaced by an older copy "
-            f"on purpose, delete {note_of(path).name})"
-        )
-        raise damaged(log_of(path).name, what)
+def bad_pages(path: Path, first: int = 1, end: int | None = None, key: StoreKey | None = None) -> list[int]:
+    """Returns the pages of the file from `first` until before `end` whose checksum or code is wrong.
+
+    A page may fail because a checkpoint is writing it just now, or because one was cut short; then the log has it. So
+    what fails is read again after a checkpoint.
+    """
+    with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
+        found = failing_pages(connection, first, end)
+    for _ in range(RETRIES):
+        if not found:
+            break
+        time.sleep(PAUSE_SECONDS)
+        with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
+            checkpoint(connection)
+            found = [page for page in found if failing_pages(connection, page, page + 1)]
+    return found
+
+
+def failing_pages(connection: apsw.Connection, first: int = 1, end: int | None = None) -> list[int]:
+    """Returns the pages from `first` until before `end` that fail as they are in the file, which is read past SQLite's
+    cache and its log. None of a store without checksums.
+
+    An encrypted database cannot be read through the connection any more after a page has failed.
+    """
+    if not verifies(connection):
+        return []
+    size = int(connection.pragma("page_size"))
+    last = Path(connection.filename).stat().st_size // size
+    found = []
+    for page in range(first, last + 1 if end is None else min(end, last + 1)):
+        try:  # one page at a time: neither `cksumvfs` nor the cipher looks at longer reads
+            connection.read("main", 0, (page - 1) * size, size)
+        except UNREADABLE:
+            found.append(page)
+    return found
 
 
 async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, key: StoreKey | None = None) -> None:
@@ -249,9 +255,7 @@ async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, ke
     `faults`."""
     first = step + 1
     try:
-        while (pages := await asyncio.to_thread(_bad_pages_of, path, first, step, key)) is not None:
-            if pages:
-                raise damaged(path.name, named_pages(pages))
+        while await asyncio.to_thread(_verify_step, path, first, step, key):
             first += step
     except StoreDamaged as error:
         faults.note(error)
@@ -260,27 +264,14 @@ async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, ke
         log.warning("pages were not verified", extra={"error": error.detail})
 
 
-def _bad_pages_of(path: Path, first: int, step: int, key: StoreKey | None) -> list[int] | None:
-    """Returns the damaged pages of one step, or None after the last page."""
-    with translate_errors(), closing(database_file(path, key)) as file:
-        there = file.page_bytes and file.size // file.page_bytes >= first
-    return bad_pages(path, first, first + step, key) if there else None
-
-
-def bad_pages(path: Path, first: int, end: int | None = None, key: StoreKey | None = None) -> list[int]:
-    """Returns the pages from `first` until before `end` whose checksum fails and that the log does not replace."""
-    with translate_errors(), closing(database_file(path, key)) as file:
-        if not file.checksummed:
-            return []
-        found = file.bad_pages(first, end)
-        for _ in range(RETRIES):
-            if not found:
-                return []
-            # a checkpoint may be writing a page just now; what it writes is in the log
-            content = read_log(log_of(path), file.page_bytes)
-            covered = set(content.pages[: content.valid].tolist())
-            found = [page for page in found if page not in covered and file.bad_pages(page, page + 1)]
-        return found
+def _verify_step(path: Path, first: int, step: int, key: StoreKey | None) -> bool:
+    """Verifies `step` pages. Returns whether there are more. Raises StoreDamaged."""
+    if path.stat().st_size < first * PAGE_BYTES:
+        return False
+    pages = bad_pages(path, first, first + step, key)
+    if pages:
+        raise damaged(path.name, named_pages(pages))
+    return True
 
 
 def named_pages(pages: Sequence[int]) -> str:
@@ -289,18 +280,21 @@ def named_pages(pages: Sequence[int]) -> str:
     return f"the checksums of {len(pages)} pages fail ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
 
 
-def findings(path: Path, key: StoreKey | None = None) -> Iterator[Finding]:
-    """Yields what the files of a store show without opening it: the log, and the pages' checksums. Raises
-    StoreUnavailable, also if the key is not that of the store."""
-    fault = log_fault(path)
-    yield Finding(log_of(path).name, fault is None, fault or "whole")
-    with translate_errors(), closing(database_file(path, key)) as file:
-        encrypted = isinstance(file, EncryptedFile)
-        checksummed, pages, version = file.checksummed, file.size // (file.page_bytes or 1), file.user_version
-    if not checksummed:
-        old = version < WITH_CHECKSUMS
-        yield Finding(path.name, old, NO_CHECKSUMS if old else "the first page is damaged")
-        return
-    found = bad_pages(path, 1, key=key)
-    what = "encrypted; the codes" if encrypted else "the checksums"
-    yield Finding(path.name, not found, named_pages(found) if found else f"{what} of {pages} pages are right")
+def findings(path: Path, key: StoreKey | None = None) -> list[Finding]:
+    """Returns what the files of a store show: the log, and the pages' checksums. Raises StoreUnavailable, also if the
+    key is not that of the store."""
+    try:
+        with closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection, translate_errors():
+            missing = missing_commits(path, connection)
+            # a log whose end is missing stays as it is
+            pages = failing_pages(connection) if missing else bad_pages(path, key=key)
+            if pages:
+                what = named_pages(pages)
+            elif verifies(connection):
+                right = "encrypted; the codes" if uses_cipher(connection) else "the checksums"
+                what = f"{right} of {path.stat().st_size // PAGE_BYTES} pages are right"
+            else:
+                what = NO_CHECKSUMS
+    except StoreDamaged as error:
+        return [Finding(path.name, ok=False, detail=error.detail)]
+    return [Finding(log_of(path).name, not missing, missing or "whole"), Finding(path.name, not pages, what)]

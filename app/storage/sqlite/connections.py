@@ -23,10 +23,12 @@ from app.core.caches import ENTRY_BYTES
 from app.core.tuning import USUAL
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
-from app.storage.sqlite.pages import CHECKSUM_BYTES, StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
+from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
 
 FILE_NAME = "recalld.db"
 PAGE_BYTES = 8192
+CHECKSUM_BYTES = 8
+"""Bytes that each page reserves for its checksum. `cksumvfs` works with exactly this number."""
 WITH_CHECKSUMS = 2
 """Value of `user_version` of a store with checksums. A store of layout 1 has the same tables, and no checksums."""
 WAY_OUT = "Restore a backup, or run `recalld salvage`; `recalld doctor` says what is damaged."
@@ -35,7 +37,7 @@ IDLE_SECONDS = 10.0
 OPEN_FLAGS = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 _PRAGMAS = (
     "synchronous = FULL",
-    "wal_autocheckpoint = 0",  # the log is verified before it is copied: see `log_file.checkpoint`
+    "wal_autocheckpoint = 6000",  # pages, 48 MiB
     "cache_size = -4096",  # KiB for each of five connections; the system caches the file, too
     "temp_store = MEMORY",
     "secure_delete = ON",
@@ -72,6 +74,11 @@ def use_checksums() -> None:
         connection.close()
 
 
+def log_of(path: Path) -> Path:
+    """Returns the log file of a database file."""
+    return path.with_name(f"{path.name}-wal")
+
+
 def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags: int = OPEN_FLAGS) -> apsw.Connection:
     """Opens a connection with our settings. Makes a new file with room for checksums, or an encrypted one. Raises
     StoreUnavailable, also if the file is encrypted with another key.
@@ -81,9 +88,11 @@ def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags
     use_checksums()
     with translate_errors():
         if not path.exists() or not path.stat().st_size:
-            _create(path, busy_timeout_ms, key)
+            if log_of(path).exists() and log_of(path).stat().st_size:  # SQLite would delete it
+                raise damaged(log_of(path).name, "it is the log of a database that is missing")
+            create(path, busy_timeout_ms, key)
         refuse_mismatch(path, key)
-        connection = _opened(path, busy_timeout_ms, key, flags)
+        connection = open_file(path, busy_timeout_ms, key, flags)
         with key_errors(path.name, key):
             _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
@@ -94,7 +103,8 @@ def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags
     raise damaged(path.name, "its header says that it has no checksums, but it was made with them")
 
 
-def _opened(path: Path, busy_timeout_ms: int, key: StoreKey | None, flags: int = OPEN_FLAGS) -> apsw.Connection:
+def open_file(path: Path, busy_timeout_ms: int, key: StoreKey | None, flags: int = OPEN_FLAGS) -> apsw.Connection:
+    """Opens a connection as `connect` does, without the settings that need a store. Raises errors of SQLite."""
     connection = open_keyed(path, key, flags) if key else apsw.Connection(str(path), flags, statementcachesize=512)
     connection.set_busy_timeout(busy_timeout_ms)
     # otherwise a statement whose bound values might change its plan is prepared again at each execution
@@ -103,12 +113,12 @@ def _opened(path: Path, busy_timeout_ms: int, key: StoreKey | None, flags: int =
     return connection
 
 
-def _create(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
-    """Writes the first page, with the room for checksums.
+def create(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
+    """Writes the first page of a new database, with the room for checksums. Raises errors of SQLite.
 
     It is written without a log: `cksumvfs` learns from the first page of the file whether pages have checksums.
     """
-    connection = _opened(path, busy_timeout_ms, key)
+    connection = open_file(path, busy_timeout_ms, key)
     try:
         connection.pragma("page_size", PAGE_BYTES)
         if key is None:

@@ -1,10 +1,10 @@
 """Writes the whole database file anew: with checksums, with another key, or without deleted bytes.
 
-If it is interrupted, the old file or the new one is there, and never a part of one.
+If it is interrupted, the store is as it was before or as it is afterwards.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -14,81 +14,65 @@ import apsw
 from app.errors import StoreUnavailable
 from app.storage.sqlite import schema
 from app.storage.sqlite.admission import DiskSpace
+from app.storage.sqlite.check import failing_pages, named_pages
 from app.storage.sqlite.connections import (
+    CHECKSUM_BYTES,
     OPEN_FLAGS,
     PAGE_BYTES,
     WITH_CHECKSUMS,
     connect,
+    damaged,
     translate_errors,
     use_checksums,
     verifies,
 )
-from app.storage.sqlite.log_file import HEAD_BYTES, HEADER_BYTES, checkpoint, verify
-from app.storage.sqlite.pages import (
-    CHECKSUM_BYTES,
-    CIPHER,
-    StoreKey,
-    cipher_layer,
-    key_errors,
-    open_keyed,
-    refuse_mismatch,
-    uses_cipher,
-    write_checksums,
-)
+from app.storage.sqlite.encryption import CIPHER, StoreKey, cipher_layer, key_errors, open_keyed, refuse_mismatch
+from app.storage.sqlite.log_file import checkpoint
 from app.storage.transfer import BackupRefused
 
 OWNER_ONLY = 0o600
 BESIDE_DATABASE = ("-wal", "-shm", "-journal", "-commits")
 """Suffixes of the files beside a database: those of SQLite, which get the database's mode, and the note of commits."""
+FRAME_HEADER_BYTES = 24
+"""Of a page in the log."""
 LEAST_WAIT_MS = 5_000
 """Waits at least this long for readers of other processes to finish."""
-
-
-def compact_copy(connection: apsw.Connection, target: Path) -> None:
-    """Writes a compact copy with page checksums into an empty file, and syncs it."""
-    if not uses_cipher(connection):
-        connection.reserve_bytes("main", CHECKSUM_BYTES)  # of the copy: this file's pages stay as they are
-    connection.execute("VACUUM INTO ?", (str(target),))
-    with target.open("r+b") as file:
-        layout = max(WITH_CHECKSUMS, schema.written(connection).layout)
-        write_checksums(file, layout)  # nothing if it is encrypted
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def add_checksums(path: Path, busy_timeout_ms: int, key: StoreKey | None = None) -> bool:
     """Rewrites the database of an earlier version with page checksums. Returns False if it has them already.
 
-    Needs the room of a second copy. A crash leaves the old file or the new one. Raises StoreUnavailable, also if
-    another process uses the store.
+    VACUUM writes the new pages into the log, and the checkpoint copies them into the database, the first page first:
+    that is where `cksumvfs` learns that there are checksums, so that it writes them on each. Needs the room of two
+    copies. After a crash the log has every page. Raises StoreUnavailable, also if another process uses the store.
     """
     with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
         schema.refuse_newer(connection)
-        if verifies(connection):
+        layout = schema.written(connection).layout
+        if verifies(connection) and layout >= WITH_CHECKSUMS:
             return False
-        replace(path, connection, compact_copy)
+        _keep_others_out(connection)
+        connection.pragma("journal_mode", "WAL")
+        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory
+        connection.reserve_bytes("main", CHECKSUM_BYTES)
+        connection.execute("VACUUM")
+        checkpoint(connection, "TRUNCATE")
+        connection.pragma("user_version", max(WITH_CHECKSUMS, layout))
+        checkpoint(connection, "TRUNCATE")
+        pages = failing_pages(connection)
+        if pages:
+            raise damaged(path.name, named_pages(pages))
     return True
 
 
-def replace(path: Path, connection: apsw.Connection, copy: Callable[[apsw.Connection, Path], None]) -> None:
-    """Replaces the database by what `copy` writes into an empty file. The connection keeps other processes out, and
-    can only be closed afterwards.
-
-    A crash leaves the old file or the new one. Raises StoreUnavailable and errors of SQLite.
-    """
-    try:
-        verify(connection)
-        connection.pragma("locking_mode", "EXCLUSIVE")
-        if connection.pragma("journal_mode", "DELETE") != "delete":
-            raise StoreUnavailable("The store is used by another process.")
-        connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
-        connection.execute("COMMIT")
-        with part_of(path) as part:
-            copy(connection, part)
-            part.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
+def _keep_others_out(connection: apsw.Connection) -> None:
+    """Makes the connection the only one until it is closed, and empties the log. Raises StoreUnavailable and errors of
+    SQLite."""
+    connection.pragma("locking_mode", "EXCLUSIVE")
+    if connection.pragma("journal_mode", "DELETE") != "delete":
+        raise StoreUnavailable("The store is used by another process.")
+    connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
+    connection.execute("COMMIT")
 
 
 @contextmanager
@@ -119,7 +103,7 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
     use_checksums()
     with translate_errors():
         refuse_mismatch(database, key, name)
-        flags = apsw.SQLITE_OPEN_READONLY
+        flags = apsw.SQLITE_OPEN_READWRITE  # whoever only reads leaves the files of an empty log behind
         opened = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
         with closing(opened) as connection:
             with key_errors(name, key):
@@ -161,7 +145,6 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
     """
     with closing(connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)) as connection:
         connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
-        verify(connection)
         with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
             if not checkpoint(connection, "TRUNCATE"):
@@ -171,7 +154,7 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
 def _log_bytes(connection: apsw.Connection) -> int:
     """Returns the size of a log with every page of the database that is in use."""
     pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
-    return pages * (PAGE_BYTES + HEAD_BYTES) + HEADER_BYTES
+    return (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)
 
 
 def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int) -> None:
@@ -185,7 +168,14 @@ def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int)
         raise StoreUnavailable("This is the key that the store has.")
     flags = OPEN_FLAGS | apsw.SQLITE_OPEN_URI
     with closing(connect(path, busy_timeout_ms, key, flags)) as connection, translate_errors():
-        replace(path, connection, lambda source, target: _encrypted_copy(source, target, new))
+        _keep_others_out(connection)
+        try:
+            with part_of(path) as part:
+                _encrypted_copy(connection, part, new)
+                part.replace(path)
+            sync_folder(path.parent)
+        except OSError as error:
+            raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
 
 
 def _encrypted_copy(connection: apsw.Connection, target: Path, key: StoreKey) -> None:

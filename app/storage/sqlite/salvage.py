@@ -1,71 +1,32 @@
-"""Salvage: a copy of a damaged database in which each page is either right or unreadable, and its records.
-
-A page or frame in which a single bit is wrong is mended where the difference of the sums says which bit it is.
-"""
+"""Salvage: the records that can be read of a damaged database. A page whose checksum is wrong cannot, nor what follows
+the first damaged page of the log."""
 
 import asyncio
 import fcntl
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import apsw
-import numpy as np
 import orjson
 
 from app.errors import StoreUnavailable
 from app.storage.schema import Collection
 from app.storage.sqlite import sql, statements
-from app.storage.sqlite.connections import PAGE_BYTES, WITH_CHECKSUMS, connect, translate_errors
-from app.storage.sqlite.log_file import BIG_ENDIAN, HEAD_BYTES, HEADER_BYTES, log_of, read_log, read_note, state
-from app.storage.sqlite.pages import (
-    CHECKSUM_BYTES,
-    RESERVED_AT,
-    StoreKey,
-    WordArray,
-    database_file,
-    is_encrypted,
-    page_size,
-    sums,
-    version_of,
-    weights,
-)
-from app.storage.sqlite.pages import HEADER_BYTES as DATABASE_HEADER
+from app.storage.sqlite.check import bad_pages
+from app.storage.sqlite.connections import connect, log_of, translate_errors
+from app.storage.sqlite.encryption import StoreKey
+from app.storage.sqlite.log_file import read_note, state
 from app.storage.sqlite.rewrite import BESIDE_DATABASE
 from app.storage.transfer import Counter, MovableStore, Record, Rescued, Salvaged, load_each
 
-Pages: TypeAlias = dict[int, bytes | None]
-"""Contents by page number; None for a page that cannot be read."""
 DAMAGE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, orjson.JSONDecodeError)
 ROWS = 1_000
 BUSY_TIMEOUT_MS = 5_000
 SHARED_BYTES = 510, 0x40000002
 """Length and place of the bytes of a database file that SQLite locks for readers (its file format: `SHARED_FIRST`)."""
-NOTHING: WordArray = np.zeros(2, np.uint32)
-
-
-def mended(words: WordArray, stored: WordArray, before: WordArray) -> WordArray | None:
-    """Returns the words to which the stored sums belong, if they fit or if exactly one change of one bit makes them
-    fit, else None.
-
-    `before` are the sums so far, (0, 0) at the beginning. The sums tell the words of a low bit apart, but not always
-    those of a high one.
-    """
-    factors, carry = weights(len(words))
-    computed = sums(words[None])[0] + carry @ before
-    if (computed == stored).all():
-        return words
-    candidates = [words] if sum(int(word).bit_count() for word in computed ^ stored) == 1 else []
-    for bit in range(32):
-        added = factors << np.uint32(bit)
-        for is_set, difference in ((1, added), (0, -added)):
-            for at in np.flatnonzero((difference == (computed - stored)[:, None]).all(0)):
-                if int(words[at]) >> bit & 1 == is_set:
-                    right = words.copy()
-                    right[at] ^= np.uint32(1 << bit)
-                    candidates.append(right)
-    return candidates[0] if len(candidates) == 1 else None
 
 
 def refuse_if_used(path: Path) -> None:
@@ -83,89 +44,11 @@ def refuse_if_used(path: Path) -> None:
             ) from None
 
 
-def copy_pages(path: Path, target: Path) -> list[int]:
-    """Writes the database with what its log has into a new file without a log. Returns the pages that cannot be read;
-    they fail in the copy, too. Raises OSError."""
-    with path.open("rb") as source:
-        header = source.read(DATABASE_HEADER).ljust(DATABASE_HEADER, b"\0")
-        size = page_size(header) or PAGE_BYTES
-        logged, end = _logged(path, size)
-        with_checksums = header[RESERVED_AT] == CHECKSUM_BYTES or version_of(header) >= WITH_CHECKSUMS
-        checked = with_checksums and not is_encrypted(header)  # the cipher verifies its own codes
-        total = end or -(-path.stat().st_size // size)
-        lost: list[int] = []
-        with target.open("wb") as result:
-            for page in range(1, total + 1):
-                source.seek((page - 1) * size)
-                content = logged[page] if page in logged else _page(source.read(size), size, checked=checked)
-                if content is None:
-                    lost.append(page)
-                    content = bytes(size - CHECKSUM_BYTES) + b"\xff" * CHECKSUM_BYTES
-                elif checked:
-                    content = _checksummed(content)
-                result.write(content)
-    return lost
-
-
-def _page(content: bytes, size: int, *, checked: bool) -> bytes | None:
-    if len(content) < size:
-        return None
-    if not checked:
-        return content
-    words = np.frombuffer(content, "<u4").astype(np.uint32)
-    right = mended(words[:-2], words[-2:], NOTHING)
-    return None if right is None else right.astype("<u4").tobytes() + content[-CHECKSUM_BYTES:]
-
-
-def _checksummed(content: bytes) -> bytes:
-    words = np.frombuffer(content, "<u4")[:-2].astype(np.uint32)
-    return content[:-CHECKSUM_BYTES] + sums(words[None]).astype("<u4").tobytes()
-
-
-def _logged(path: Path, size: int) -> tuple[Pages, int]:
-    """Returns the newest content of the pages in the log, and the number of pages after its last commit; 0 without one.
-
-    Frames after a broken one count if they follow each other, until the end that the note names.
-    """
-    file = log_of(path)
-    found, note = read_log(file, size), read_note(path)
-    salts = found.salts or found.begun
-    number = len(found.pages)
-    if note is not None and note.salts == salts:
-        number = max(found.valid, min(number, note.frames))
-    content = file.read_bytes() if number else b""
-    order = ">u4" if found.salts and content[3] & BIG_ENDIAN else "<u4"
-    latest: Pages = {}
-    waiting: Pages = {}
-    end, before = 0, _first_sums(content, order)
-    for at in range(HEADER_BYTES, HEADER_BYTES + number * (HEAD_BYTES + size), HEAD_BYTES + size):
-        head, page = content[at : at + HEAD_BYTES], content[at + HEAD_BYTES : at + HEAD_BYTES + size]
-        fields = np.frombuffer(head, ">u4").astype(np.uint32)
-        if _bits(fields[2:4] ^ np.array(salts, np.uint32)) > 1:
-            break
-        right = mended(np.frombuffer(head[:8] + page, order).astype(np.uint32), fields[4:], before)
-        if right is None:
-            waiting[int(fields[0])], before = None, fields[4:]
-            continue
-        before = sums(right[None])[0] + weights(len(right))[1] @ before
-        whole = right.astype(order).tobytes()
-        waiting[int.from_bytes(whole[:4], "big")] = whole[8:]
-        if commit := int.from_bytes(whole[4:8], "big"):
-            latest |= waiting
-            waiting, end = {}, commit
-    return latest, end
-
-
-def _first_sums(content: bytes, order: str) -> WordArray:
-    """Returns the sums of the log's header."""
-    words = np.frombuffer(content[:24].ljust(24, b"\0"), order).astype(np.uint32)
-    stored = np.frombuffer(content[24:HEADER_BYTES].ljust(8, b"\0"), ">u4").astype(np.uint32)
-    right = mended(words, stored, NOTHING)
-    return stored if right is None else sums(right[None])[0]
-
-
-def _bits(words: WordArray) -> int:
-    return sum(int(word).bit_count() for word in words)
+def copy_files(path: Path, copy: Path) -> None:
+    """Copies a database and its log. Raises OSError."""
+    shutil.copy(path, copy)
+    if log_of(path).exists():
+        shutil.copy(log_of(path), log_of(copy))
 
 
 class Rescue(Rescued):
@@ -258,10 +141,8 @@ async def salvage(
     """
     copy = directory / f"{source.name}.salvaged"
     try:
-        lost_pages = await asyncio.to_thread(copy_pages, source, copy)
-        if key is not None:
-            with translate_errors(), closing(database_file(copy, key)) as file:
-                lost_pages = sorted({*lost_pages, *file.bad_pages()})
+        await asyncio.to_thread(copy_files, source, copy)
+        lost_pages = await asyncio.to_thread(bad_pages, copy, key=key)
         with closing(connect(copy, BUSY_TIMEOUT_MS, key)) as connection:
             note = read_note(source)
             with translate_errors():

@@ -26,10 +26,10 @@ from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql,
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
 from app.storage.sqlite.changes import EmbeddedAccounting, execute
-from app.storage.sqlite.check import prepare, refuse_missing_commits, verify_rest
+from app.storage.sqlite.check import missing_commits, prepare, verify_rest
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
-from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, translate_errors
+from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, damaged, log_of, translate_errors
 from app.storage.sqlite.log_file import LogTruncation
 from app.storage.sqlite.sql import fetched, select_documents, select_texts, select_values
 from app.storage.sqlite.statements import EmbeddedReembedding
@@ -354,7 +354,9 @@ class EmbeddedStore:
             return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
         with self._faults.translated():
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
-            refuse_missing_commits(self._path, self._reader)
+            missing = missing_commits(self._path, self._reader)
+            if missing:
+                raise damaged(log_of(self._path).name, missing)
         self._space.refuse_read_only()
         if self.writer.failure is not None or self._space.missing():
             await self.writer.refuse_failing()

@@ -18,17 +18,14 @@ from app.storage.changes import Change, Committed
 from app.storage.protocol import may_use_reserve
 from app.storage.sqlite import log_file
 from app.storage.sqlite.admission import MAX_GROUP_CHANGES, DiskSpace, WriteTurns, storage_full
-from app.storage.sqlite.connections import PAGE_BYTES, Faults
-from app.storage.sqlite.log_file import CHECKPOINT_PAGES, CommitNote, checkpoint, log_of, truncate
+from app.storage.sqlite.connections import PAGE_BYTES, Faults, log_of
+from app.storage.sqlite.log_file import CommitNote, truncate
 
 T = TypeVar("T")
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
 """A function that the writer's thread runs inside a transaction. Its result is returned to the caller."""
 ObserveCommit = Callable[[int, float], None]
 """Called after each group with the number of writes and the seconds."""
-
-CHECKPOINT_STEP = 500
-"""Pages that the log grows before a checkpoint that readers held up is tried again."""
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +64,6 @@ class WriterThread:
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
             self._note = CommitNote(connection)
-        self._log_pages, self._checkpoint_at = 0, CHECKPOINT_PAGES
-        connection.set_wal_hook(self._logged)
         self._queue: WriteTurns[Waiting] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -153,8 +148,6 @@ class WriterThread:
         self._write(group)
         self.acknowledge(group)
         self._observe(len(group), time.perf_counter() - started)
-        if self._log_pages >= self._checkpoint_at:
-            self._checkpoint()
 
     def _write(self, group: Sequence[Waiting]) -> None:
         """Commits the group. On a full disk only the tasks that may use the reserve are committed."""
@@ -196,21 +189,6 @@ class WriterThread:
         """Truncates the log, which takes up the room that is missing. If that fails, the log stays as it is."""
         with suppress(StoreUnavailable), self._faults.translated():
             truncate(self._connection)
-
-    def _logged(self, connection: apsw.Connection, database: str, pages: int) -> int:  # noqa: ARG002 (SQLite's hook)
-        if pages < self._log_pages:  # the log has begun anew
-            self._checkpoint_at = CHECKPOINT_PAGES
-        self._log_pages = pages
-        return apsw.SQLITE_OK
-
-    def _checkpoint(self) -> None:
-        try:
-            with self._faults.translated():
-                copied = checkpoint(self._connection)
-            self._checkpoint_at = CHECKPOINT_PAGES if copied else self._log_pages + CHECKPOINT_STEP
-            self._note.sync()
-        except Exception:
-            log.exception("the log was not copied into the database")
 
     def make_durable(self, group: Sequence[Waiting]) -> None:
         """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
@@ -260,7 +238,7 @@ class WriterThread:
         if not all(waiting.reserve for waiting in group):
             self.failure = None
         try:
-            self._note.write(commits, self._log_pages)
+            self._note.write(commits)
         except OSError:  # the writes are on the disk, and only a missing end of the log would not be noticed
             log.exception("the commit was not noted")
 
