@@ -48,6 +48,12 @@ class Narrowing(NamedTuple):
     where: Filter
     keep: Keep | None
 
+    def and_also(self, other: "Narrowing") -> "Narrowing":
+        """Returns the filter for what both let through."""
+        keeps = [keep for keep in (self.keep, other.keep) if keep is not None]
+        keep = keeps[0] if len(keeps) == 1 else lambda doc: all(each(doc) for each in keeps)
+        return Narrowing(both(self.where, other.where), keep if keeps else None)
+
 
 def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str] | None) -> Filter:
     """Returns the filter for memories that have the tags, any or all, and none of those excluded."""

@@ -249,14 +249,14 @@ class MemorySearch:
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
         interval = await interval_of(body.query, now, body.timezone)
-        where, keep = search_filter(body, rfc3339(now))
+        wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
         pairs = self._scope.pairs(body.agent_id, body.user_id, body.include_shared)
         retrieved = await self._lookup.find(
             RetrievalQuery(
                 query=body.query,
                 pairs=pairs,
-                where=both(where, _leaves_out(body)),
-                keep=keep,
+                where=wanted.where,
+                keep=wanted.keep,
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
@@ -270,7 +270,7 @@ class MemorySearch:
                 once="ever",
             )
         )
-        hits = _asked_for(body, retrieved.hits)
+        hits: Sequence[Hit] = retrieved.hits
         if body.mode == "hybrid" and body.status == "active" and interval is None:
             asked = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
             hits = await self._order(self._scope, asked, hits)
@@ -347,17 +347,15 @@ def search_filter(body: SearchRequest, now: str) -> Narrowing:
     return Narrowing(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_narrowed(body)), keep)
 
 
-def _leaves_out(body: SearchRequest) -> Filter | None:
-    """Returns the filter that leaves out small talk, or None if the request names the session or is small talk."""
-    return None if body.session_id is not None or says_nothing(body.query) else NO_SMALL_TALK
-
-
-def _asked_for(body: SearchRequest, hits: Sequence[Hit]) -> Sequence[Hit]:
-    """Returns the hits without small talk in other words than those of the query."""
-    if body.session_id is not None or not any(hit.doc.get("standing") == SMALL_TALK for hit in hits):
-        return hits
-    same = content_hash(body.query)
-    return [hit for hit in hits if hit.doc.get("standing") != SMALL_TALK or hit.doc["content_hash"] == same]
+def small_talk_filter(body: SearchRequest) -> Narrowing:
+    """Returns the filter that leaves out small talk ("👍"), unless the request names the session. A query that is small
+    talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
+    if body.session_id is not None:
+        return Narrowing(And(), None)
+    if not says_nothing(body.query):
+        return Narrowing(NO_SMALL_TALK, None)
+    asked = content_hash(body.query)
+    return Narrowing(And(), lambda doc: doc.get("standing") != SMALL_TALK or doc["content_hash"] == asked)
 
 
 @lru_cache(maxsize=8)
