@@ -1,6 +1,5 @@
 """HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -45,10 +44,17 @@ def recall_of(request: Request) -> MemorySearch:
     The search endpoint calls it directly, because resolving a dependency takes as long as the search.
     """
     resources, principal = get_caller(request)
-    lookup = retriever_of(resources, principal.scope, MEMORIES)
+    retriever = retriever_of(resources, principal.scope, MEMORIES)
     decays = Decays(resources.store, principal.scope.tenant)
-    order = partial(resources.order_hits, resources.store)
-    return MemorySearch(lookup, principal.scope, decays, resources.accesses, resources.clock, order)
+    return MemorySearch(
+        resources.store,
+        principal.scope,
+        retriever,
+        decays,
+        resources.accesses,
+        resources.clock,
+        resources.order_hits,
+    )
 
 
 MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]

@@ -1,9 +1,9 @@
 """Searches of memories: the shapes of requests and responses, and the search, which renders its response as JSON."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import orjson
@@ -29,10 +29,11 @@ from app.memories.access_log import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.narrowing import Narrowed, Narrowing
 from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, render, rounded
-from app.resources import AccessLog
+from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
+from app.storage.protocol import Store
 from app.storage.repository import unexpired
 from app.storage.schema import Absent, And, Doc, Eq, Filter, In, Or, Range, both
 from app.storage.search import Bools, Columns, Floats, Scope, Viewpoint
@@ -204,10 +205,6 @@ class SearchResult(HowSearched):
     )
 
 
-HitOrder: TypeAlias = Callable[[Scope, Viewpoint, Sequence[Hit]], Awaitable[list[Hit]]]
-"""Orders hits by what holds, from a viewpoint within a scope."""
-
-
 class MemoryFragment:
     """A memory serialized once, except for its importance.
 
@@ -233,13 +230,20 @@ class MemoryFragment:
 
 
 class MemorySearch:
-    """Searches memories for one caller. `order` puts what holds now before what it replaced."""
+    """Searches memories for one caller. `order_hits` puts what holds now before what it replaced."""
 
-    def __init__(
-        self, lookup: Retriever, scope: Scope, decays: Decays, accesses: AccessLog, clock: Clock, order: HitOrder
+    def __init__(  # noqa: PLR0913 (what a search uses)
+        self,
+        store: Store,
+        scope: Scope,
+        retriever: Retriever,
+        decays: Decays,
+        accesses: AccessLog,
+        clock: Clock,
+        order_hits: HitOrder,
     ) -> None:
-        self._lookup, self._scope, self._decays = lookup, scope, decays
-        self._accesses, self._clock, self._order = accesses, clock, order
+        self._store, self._scope, self._retriever, self._decays = store, scope, retriever, decays
+        self._accesses, self._clock, self._order_hits = accesses, clock, order_hits
 
     async def search(self, body: SearchRequest) -> bytes:
         """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
@@ -251,7 +255,7 @@ class MemorySearch:
         interval = await interval_of(body.query, now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
         pairs = self._scope.pairs(body.agent_id, body.user_id, body.include_shared)
-        retrieved = await self._lookup.find(
+        retrieved = await self._retriever.find(
             RetrievalQuery(
                 query=body.query,
                 pairs=pairs,
@@ -272,8 +276,8 @@ class MemorySearch:
         )
         hits: Sequence[Hit] = retrieved.hits
         if body.mode == "hybrid" and body.status == "active" and interval is None:
-            asked = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
-            hits = await self._order(self._scope, asked, hits)
+            viewpoint = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
+            hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
         memories = await (self._whole(hits, now_ms) if body.fields is None else self._slim(hits, now_ms, body))
