@@ -18,8 +18,8 @@ from app.storage.schema import Collection, Doc
 from app.storage.search import NameSource, Scope, Viewpoint
 
 HitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Any]], Awaitable[list[Any]]]
-"""Orders the hits of a search (`Hit` of `app/retrieval/retriever.py`, in the same layer) by what holds, from a viewpoint
-within a scope."""
+"""Orders the hits of a search (`Hit` of `app/retrieval/retriever.py`, in the same layer) by what holds, from a
+viewpoint within a scope."""
 
 
 class AccessLog(Protocol):

@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
 from app.memories.narrowing import Narrowed
-from app.memories.search import SearchWarning
+from app.memories.search_schemas import SearchWarning
 
 Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])
 SectionName = TypeAliasType(

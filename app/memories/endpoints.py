@@ -12,13 +12,14 @@ from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, t
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories import schemas, search
+from app.memories import schemas
 from app.memories.access_log import Decays
 from app.memories.feedback import FeedbackService
 from app.memories.models import MEMORIES, Embeddings
 from app.memories.narrowing import TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch
+from app.memories.search_schemas import SearchRequest, SearchResult
 from app.memories.service import MemoryService
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
@@ -115,8 +116,8 @@ Filters = Annotated[dict[str, Any], Depends(list_filters)]
 MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
 
 
-@router.post("/search", response_model=search.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
-async def search_memories(body: search.SearchRequest, request: Request) -> Response:
+@router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def search_memories(body: SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
     return written(await recall_of(request).search(body))
 

@@ -1,208 +1,23 @@
-"""Searches of memories: the shapes of requests and responses, and the search, which renders its response as JSON."""
+"""The search of memories: it reads the request, has the retriever find, puts what holds now first, and writes the
+answer as JSON."""
 
-from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
-from functools import lru_cache, partial
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable, Sequence
+from functools import partial
 
-import numpy as np
 import orjson
-from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
-from pydantic_core.core_schema import CoreSchema
-from typing_extensions import TypeAliasType
 
-from app.core.characters import says_nothing
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import (
-    COUNT_OF_HITS,
-    Flag,
-    Identifier,
-    Owned,
-    Schema,
-    Share,
-    Timestamp,
-    TimeZone,
-    TopK,
-    example,
-)
 from app.memories.access_log import Decays
-from app.memories.models import NO_SMALL_TALK, SMALL_TALK
-from app.memories.narrowing import Narrowed, Narrowing
-from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, render, rounded
+from app.memories.schemas import render, rounded
+from app.memories.search_filters import computed_mask, search_filter, small_talk_filter
+from app.memories.search_schemas import SearchRequest
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
-from app.storage.repository import unexpired
-from app.storage.schema import Absent, And, Doc, Eq, Filter, In, Or, Range, both
-from app.storage.search import Bools, Columns, Floats, Scope, Viewpoint
-from app.storage.text import content_hash
-
-
-def _known_field(name: str) -> str:
-    if name in Memory.model_fields:
-        return name
-    nearest = get_close_matches(name[:64], Memory.model_fields, 1, 0)[0]
-    raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
-
-
-MemoryField = TypeAliasType(
-    "MemoryField",
-    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})],
-)
-
-
-class FoundMemory(Memory):
-    """A memory. If the request names `fields`, it has these and its id."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        result = handler(core)
-        handler.resolve_ref_schema(result)["required"] = ["memory_id"]
-        return result
-
-
-class SearchRequest(Owned, Narrowed):
-    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
-    elsewhere = COUNT_OF_HITS
-
-    query: MemoryText
-    include_shared: Flag = Field(
-        True, description="With both ids: also what the agent knows for all, and all agents of the user."
-    )
-    session_id: Identifier | None = None
-    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
-    min_importance: Share | None = Field(
-        None, description="Least importance at the moment; default: the agent's setting."
-    )
-    min_score: Share | None = Field(
-        None,
-        description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
-        "503 where the embedding model does not answer.",
-    )
-    min_trust: Share | None = None
-    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
-    until: Timestamp | None = Field(None, description="That moment excluded.")
-    status: MemoryStatus = "active"
-    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    now: Timestamp | None = Field(
-        None,
-        description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
-        "What happened later (`event_at`, else `created_at`) is hidden.",
-    )
-    timezone: TimeZone | None = None
-    top_k: TopK = 10
-    mode: SearchMode = "hybrid"
-    min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
-    explain: Flag = False
-    record_access: Flag = True
-    fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
-        None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
-    )
-
-    @model_validator(mode="after")
-    def _scored(self) -> Self:
-        if self.min_score is not None and self.mode != "hybrid":
-            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
-        return self
-
-
-Scores = TypeAliasType("Scores", dict[str, float])
-
-
-ReplacementKind = TypeAliasType("ReplacementKind", Literal["memory", "fact"])
-
-
-class Replacement(Schema):
-    """A later statement that replaces a memory, as a language model has judged."""
-
-    kind: ReplacementKind
-    id: str
-    quote: str = Field(description="What it says instead.")
-    replaced: str = Field(description="What the memory says that no longer holds.")
-    said_at: str = Field(description="When the later statement was made.")
-
-
-class Repetition(Schema):
-    """How often a memory was said: the texts that it stands for are equal, or differ in stop words, case and marks
-    alone."""
-
-    count: int = Field(description="The texts that say it, this one included.")
-    since: Timestamp = Field(description="The time of the first (`event_at`, else `created_at`).")
-    ids: list[str] = Field([], description="With `explain`: the others, the newest 20. Else absent.")
-
-
-class Found(Schema):
-    memory: FoundMemory
-    score: float = Field(
-        description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
-        "cosine. `text`: BM25."
-    )
-    replaced_by: list[Replacement] = Field(
-        [],
-        description="The later statements that replace what the memory says. The memory is active, and stands behind "
-        "those of them that were found. Absent where there are none.",
-    )
-    repeated: Repetition | None = Field(
-        None, description="That it was said several times; absent where it was said once. The newest stands for all."
-    )
-    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
-    contributions: Scores | None = Field(
-        None,
-        description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. `kind`: "
-        "what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
-    )
-
-
-class TookMs(Schema):
-    embed: float
-    search: float
-    rerank: float | None = Field(None, description="Of the second stage; absent where there was none.")
-    total: float
-
-
-class SearchWarning(Schema):
-    """What an answer goes without."""
-
-    code: str = Field(
-        description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
-        "the order of the first stage. `search_index_unavailable`: the index of a large scope could not be used, and "
-        "all its records were compared."
-    )
-    detail: str
-
-
-class HowSearched(Schema):
-    mode_used: SearchMode = Field(
-        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
-        "that of the words alone (BM25)."
-    )
-    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
-    took_ms: TookMs
-
-
-class UnderstoodTime(Schema):
-    """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    from_: str = Field(alias="from")
-    until: str = Field(description="That moment excluded.")
-    words: str = Field(description="The part of the query that says so.", examples=["last month"])
-    empty: bool = Field(description="True if no memory that could be found is from then.")
-
-
-class Understood(Schema):
-    time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
-
-
-class SearchResult(HowSearched):
-    items: list[Found]
-    understood: Understood | None = Field(
-        None,
-        description="What was read out of the query: with `explain`, or where nothing is from the time that it names.",
-    )
+from app.storage.schema import Doc
+from app.storage.search import Scope, Viewpoint
 
 
 class MemoryFragment:
@@ -264,7 +79,7 @@ class MemorySearch:
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
-                mask=partial(_mask, body, least) if least > 0 or body.min_similarity is not None else None,
+                mask=partial(computed_mask, body, least) if least > 0 or body.min_similarity is not None else None,
                 least_importance=least,
                 decays=self._decays,
                 explain=body.explain,
@@ -321,66 +136,3 @@ def _understood(interval: TimeInterval | None) -> Doc:
 def _written(numbers: list[float]) -> list[bytes]:
     """Returns each number as JSON. Serializing all together takes a fifth of the time."""
     return orjson.dumps(numbers)[1:-1].split(b",")[: len(numbers)]
-
-
-def _mask(body: SearchRequest, least: float, columns: Columns, importance: Floats) -> Bools:
-    """Returns the mask for filters on computed values. `least`: minimum current importance."""
-    mask = np.ones(len(columns.rows), np.bool_)
-    if least > 0:
-        mask &= importance >= least
-    if body.min_similarity is not None:
-        mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
-    return mask
-
-
-_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
-
-
-def true_at(moment: str) -> tuple[Filter, Filter]:
-    """Returns filters for records that are valid at `moment`.
-
-    Validity intervals include their start and exclude their end.
-    """
-    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
-
-
-def search_filter(body: SearchRequest, now: str) -> Narrowing:
-    """Returns the filter of a request, at the time `now`."""
-    moment = now if body.as_of is None else body.as_of
-    where, keep = body.narrowing()
-    return Narrowing(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_narrowed(body)), keep)
-
-
-def small_talk_filter(body: SearchRequest) -> Narrowing:
-    """Returns the filter that leaves out small talk ("👍"), unless the request names the session. A query that is small
-    talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
-    if body.session_id is not None:
-        return Narrowing(And(), None)
-    if not says_nothing(body.query):
-        return Narrowing(NO_SMALL_TALK, None)
-    asked = content_hash(body.query)
-    return Narrowing(And(), lambda doc: doc.get("standing") != SMALL_TALK or doc["content_hash"] == asked)
-
-
-@lru_cache(maxsize=8)
-def _of_status(status: str) -> Filter:
-    return Eq("status", status)
-
-
-def _narrowed(body: SearchRequest) -> Iterator[Filter]:
-    """Yields the filters that most requests do not use."""
-    if body.memory_types is not None:
-        yield In("memory_type", tuple(body.memory_types))
-    if body.session_id is not None:
-        yield Eq("source.session_id", body.session_id)
-    if body.min_trust is not None:
-        yield Range("trust", ge=body.min_trust)
-    if body.since is not None or body.until is not None:
-        yield _happened(ge=body.since, lt=body.until)
-    if body.now is not None:
-        yield _happened(le=body.now)
-
-
-def _happened(**bounds: str | None) -> Filter:
-    """Returns a filter on `event_at`, or on `created_at` for memories without one."""
-    return Or((Range("event_at", **bounds), And((Absent("event_at"), Range("created_at", **bounds)))))

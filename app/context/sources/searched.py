@@ -33,7 +33,8 @@ from app.memories.access_log import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.narrowing import Keep, Narrowing
 from app.memories.records import speaker_of, standing
-from app.memories.search import SearchRequest, search_filter
+from app.memories.search_filters import search_filter
+from app.memories.search_schemas import SearchRequest
 from app.procedures.schemas import PROCEDURES
 from app.procedures.search import (
     LEAST_CANDIDATES,
