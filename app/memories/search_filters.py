@@ -8,7 +8,7 @@ import numpy as np
 
 from app.core.characters import says_nothing
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
-from app.memories.narrowing import Narrowing
+from app.memories.narrowing import SplitFilter
 from app.memories.search_schemas import SearchRequest
 from app.storage.repository import unexpired
 from app.storage.schema import Absent, And, Eq, Filter, In, Or, Range, both
@@ -26,22 +26,24 @@ def true_at(moment: str) -> tuple[Filter, Filter]:
     return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
-def search_filter(body: SearchRequest, now: str) -> Narrowing:
+def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
-    where, keep = body.narrowing()
-    return Narrowing(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_narrowed(body)), keep)
+    where, keep = body.split_filter()
+    return SplitFilter(
+        both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_seldom_used(body)), keep
+    )
 
 
-def small_talk_filter(body: SearchRequest) -> Narrowing:
+def small_talk_filter(body: SearchRequest) -> SplitFilter:
     """Returns the filter that leaves out small talk ("👍"), unless the request names the session. A query that is small
     talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
     if body.session_id is not None:
-        return Narrowing(And(), None)
+        return SplitFilter(And(), None)
     if not says_nothing(body.query):
-        return Narrowing(NO_SMALL_TALK, None)
+        return SplitFilter(NO_SMALL_TALK, None)
     asked = content_hash(body.query)
-    return Narrowing(And(), lambda doc: doc.get("standing") != SMALL_TALK or doc["content_hash"] == asked)
+    return SplitFilter(And(), lambda doc: doc.get("standing") != SMALL_TALK or doc["content_hash"] == asked)
 
 
 @lru_cache(maxsize=8)
@@ -49,7 +51,7 @@ def _of_status(status: str) -> Filter:
     return Eq("status", status)
 
 
-def _narrowed(body: SearchRequest) -> Iterator[Filter]:
+def _seldom_used(body: SearchRequest) -> Iterator[Filter]:
     """Yields the filters that most requests do not use."""
     if body.memory_types is not None:
         yield In("memory_type", tuple(body.memory_types))

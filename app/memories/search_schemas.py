@@ -22,7 +22,7 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.narrowing import Narrowed
+from app.memories.narrowing import TagAndMetadataFilters
 from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode
 
 
@@ -49,7 +49,7 @@ class FoundMemory(Memory):
         return result
 
 
-class SearchRequest(Owned, Narrowed):
+class SearchRequest(Owned, TagAndMetadataFilters):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
     elsewhere = COUNT_OF_HITS
 
