@@ -273,16 +273,26 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
         await stack.enter_async_context(work.running("jobs", runner.run))
-    limits, limiter = settings.limits, RateLimiter(settings.limits.requests_per_second)
+    limits = settings.limits
+    limiter = RateLimiter(limits.requests_per_second)
     costs = CostLimiter(limits.cost_per_second, openers.tuning.cost_burst_seconds)
     wrong_keys = WrongKeyLimiter(limits.wrong_keys, openers.tuning.wrong_keys_seconds)
-    needed = settings, store, embedder, clock, accesses, limiter, costs, wrong_keys, runner, keyless, what_holds_first
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
     return Resources(
-        *needed,
-        llm,
-        stage,
-        tokens,
+        settings=settings,
+        store=store,
+        embedder=embedder,
+        clock=clock,
+        accesses=accesses,
+        limiter=limiter,
+        costs=costs,
+        wrong_keys=wrong_keys,
+        jobs=runner,
+        keyless=keyless,
+        order_hits=what_holds_first,
+        llm=llm,
+        second_stage=stage,
+        tokens=tokens,
         collections=COLLECTIONS,
         gauges=gauges,
         names=DeclaredNames(store),

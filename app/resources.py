@@ -17,8 +17,9 @@ from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
 from app.storage.search import NameSource, Scope, Viewpoint
 
-StoredHitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Any]], Awaitable[list[Any]]]
-"""Orders hits (`app/retrieval/retriever.py`) by what holds, from a viewpoint within a scope."""
+HitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Any]], Awaitable[list[Any]]]
+"""Orders the hits of a search (`Hit` of `app/retrieval/retriever.py`, in the same layer) by what holds, from a
+viewpoint within a scope."""
 
 
 class AccessLog(Protocol):
@@ -132,8 +133,9 @@ class Resources:
     wrong_keys: WrongKeyCounter
     jobs: JobRunner
     keyless: KeylessCheck
-    order_hits: StoredHitOrder
-    """Puts hits that state what holds now before those that they replaced."""
+    order_hits: HitOrder
+    """Puts hits that state what holds now before those that they replaced: `what_holds_first` in
+    `app/findings/replacing.py`. It reads facts and findings, which lie above memories, so the lifespan names it."""
     llm: LLM | None = None
     second_stage: SecondStage | None = None
     """Reranks the first hits of callers' hybrid searches. Background work does not use it."""

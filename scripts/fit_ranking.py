@@ -33,11 +33,19 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
-from app.retrieval.features import ASKED, TINY, bm25
-from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, properties
-from app.retrieval.model_weights import Blend, Calibration, FirstHits, Foreign, Terms, Weights
-from app.retrieval.query_analysis import assistants, plain_memories
-from app.retrieval.ranking import FITTED, asks_for_past, first_hits, log_odds, with_first_ordered
+from app.retrieval.features import QUERY_FEATURES, TINY, bm25
+from app.retrieval.first_hits import (
+    FIRST,
+    NO_ORDER,
+    PROPERTIES,
+    asks_for_past,
+    groups_of_first,
+    order_first_hits,
+    properties,
+)
+from app.retrieval.memory_kinds import assistants, plain_memories
+from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
+from app.retrieval.ranking import FITTED, log_odds
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Floats
 from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval
@@ -228,7 +236,7 @@ def of_first_hits(
     """The first hits of all questions whose answer is among them. `by_fold`: the weights without each fold. `kind`: a
     key of `ORDERED_BY`."""
     names = ORDERED_BY[kind]
-    wanted = FirstHits(**dict.fromkeys(PROPERTIES, 1.0))
+    wanted = FirstHitWeights(**dict.fromkeys(PROPERTIES, 1.0))
     used = []
     for case in cases:
         if not weights.get(case.group):
@@ -237,7 +245,7 @@ def of_first_hits(
         order = np.argsort(-odds, kind="stable")[: 2 * FIRST]
         only: dict[str, Any] = {**dict.fromkeys(ORDERED_BY, NO_ORDER), kind: wanted}
         ordered = replace(by_fold[case.fold], **only)
-        for first, _ in first_hits(case.columns, order, ordered, parts):
+        for first, _ in groups_of_first(case.columns, order, ordered, parts):
             right = case.evidence[first]
             if right.any() and not right.all():
                 known = properties(case.columns, odds, first, past=asks_for_past(case.query, parts))
@@ -267,14 +275,16 @@ def weights_of(found: Array) -> Weights:
 
 def compared(case: Case, weights: Weights) -> tuple[Floats, dict[str, Floats]]:
     """The log-odds of all documents before the first ones are ordered, and their parts."""
-    known = case.known
-    return log_odds(case.columns, case.query, known[: len(ASKED)], known[len(ASKED) :], weights, case.interval)
+    of_query, of_documents = case.known[: len(QUERY_FEATURES)], case.known[len(QUERY_FEATURES) :]
+    return log_odds(case.columns, case.query, of_query, of_documents, weights, case.interval)
 
 
 def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without: int | None = None) -> Weights:
     """Returns the weights with those of the order of the first hits."""
     found: dict[str, Any] = {
-        kind: FirstHits(**dict(zip(ORDERED_BY[kind], (round(value, 2) for value in each.fit(without)), strict=True)))
+        kind: FirstHitWeights(
+            **dict(zip(ORDERED_BY[kind], (round(value, 2) for value in each.fit(without)), strict=True))
+        )
         for kind, each in fitted.items()
     }
     return replace(weights, **found)
@@ -283,8 +293,8 @@ def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without
 def odds_of(case: Case, weights: Weights) -> Floats:
     odds, parts = compared(case, weights)
     order = np.argsort(-odds, kind="stable")
-    with_first_ordered(case.columns, case.query, odds, order, weights, parts)
-    return odds
+    _, gained = order_first_hits(case.columns, case.query, odds, order, weights, parts)
+    return odds if gained is None else odds + gained
 
 
 # --- Calibration ------------------------------------------------------------------------------------------------------
@@ -298,7 +308,7 @@ def shows(case: Case, odds: Floats) -> tuple[Array, Array, Array]:
     weight = np.where(np.arange(len(rows)) == 0, 1.0, np.where(np.arange(len(rows)) < 10, 0.1, 0.5))
     shares, _ = log_shares(case.columns, odds, plain_memories(case.columns))
     share = shares[rows].astype(np.float64)
-    of_query = np.broadcast_to(describe(case.columns, case.query, case.known[: len(ASKED)]), (len(rows), 4))
+    of_query = np.broadcast_to(describe(case.columns, case.query, case.known[: len(QUERY_FEATURES)]), (len(rows), 4))
     values = np.column_stack((np.maximum(share, KNEE), np.minimum(share - KNEE, 0), of_query))
     return values, case.evidence[rows].astype(np.float64), weight
 
@@ -327,7 +337,7 @@ def fit_calibration(
 
 
 def score_of(case: Case, odds: Floats, calibration: Calibration) -> Floats:
-    known = case.known[: len(ASKED)]
+    known = case.known[: len(QUERY_FEATURES)]
     return probabilities(case.columns, case.query, odds, known, plain_memories(case.columns), calibration)
 
 

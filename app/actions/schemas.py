@@ -21,7 +21,7 @@ from app.core.schemas import (
 )
 from app.memories.records import SOURCE
 from app.memories.schemas import Source, SourceIn
-from app.memories.search import HowSearched
+from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema, Unique
 
 _LISTS = ("entities", "tags", "entity_keys", "tag_keys", "mentions")

@@ -6,8 +6,8 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationInfo, field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
-from app.memories.narrowing import Narrowed
-from app.memories.search import SearchWarning
+from app.memories.narrowing import TagAndMetadataFilters
+from app.memories.search_schemas import SearchWarning
 
 Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])
 SectionName = TypeAliasType(
@@ -51,7 +51,7 @@ class SectionAsked(Schema):
         return self
 
 
-class ContextRequest(Narrowed):
+class ContextRequest(TagAndMetadataFilters):
     model_config = example(
         {"query": "Where does she live now?", "agent_id": "support", "user_id": "ada", "session_id": "chat-1"}
     )

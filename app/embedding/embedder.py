@@ -242,7 +242,7 @@ class Embedder(Protocol):
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """Returns, for each text, the parts that the model reads in full: one for most texts, at most
-        `batching.MAX_WINDOWS`.
+        `MAX_WINDOWS`.
 
         The parts are input for `embed_texts`.
         """

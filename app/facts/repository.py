@@ -10,7 +10,7 @@ from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.embedding_backfill import note
 from app.memories.repository import of_pair, of_session
-from app.memories.search import true_at
+from app.memories.search_filters import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages

@@ -10,7 +10,7 @@ from app.core.schemas import COUNT_OF_HITS, Flag, Identifier, Owned, Schema, Sha
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
 from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
-from app.memories.search import HowSearched
+from app.memories.search_schemas import HowSearched
 from app.storage.schema import Collection, Doc, SearchSchema
 
 FACTS = Collection(

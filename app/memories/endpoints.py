@@ -1,6 +1,5 @@
 """HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -13,13 +12,14 @@ from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, t
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories import schemas, search
+from app.memories import schemas
 from app.memories.access_log import Decays
 from app.memories.feedback import FeedbackService
 from app.memories.models import MEMORIES, Embeddings
 from app.memories.narrowing import TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch
+from app.memories.search_schemas import SearchRequest, SearchResult
 from app.memories.service import MemoryService
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
@@ -45,10 +45,17 @@ def recall_of(request: Request) -> MemorySearch:
     The search endpoint calls it directly, because resolving a dependency takes as long as the search.
     """
     resources, principal = get_caller(request)
-    lookup = retriever_of(resources, principal.scope, MEMORIES)
+    retriever = retriever_of(resources, principal.scope, MEMORIES)
     decays = Decays(resources.store, principal.scope.tenant)
-    order = partial(resources.order_hits, resources.store)
-    return MemorySearch(lookup, principal.scope, decays, resources.accesses, resources.clock, order)
+    return MemorySearch(
+        resources.store,
+        principal.scope,
+        retriever,
+        decays,
+        resources.accesses,
+        resources.clock,
+        resources.order_hits,
+    )
 
 
 MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]
@@ -109,8 +116,8 @@ Filters = Annotated[dict[str, Any], Depends(list_filters)]
 MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
 
 
-@router.post("/search", response_model=search.SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
-async def search_memories(body: search.SearchRequest, request: Request) -> Response:
+@router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def search_memories(body: SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
     return written(await recall_of(request).search(body))
 

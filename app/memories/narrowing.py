@@ -1,8 +1,8 @@
 """Filters of memories by tags and metadata, the same in searches, contexts, lists, deletions and policies.
 
 The store compares digests of metadata entries, so it can decide `eq`, `ne`, `in` and `nin` of an entry. It cannot
-decide `gte`, `contains` or what lies deeper. `Narrowing.where` is what it can decide of the whole filter: no memory
-that matches is left out. `Narrowing.keep` then decides, from the metadata itself.
+decide `gte`, `contains` or what lies deeper. `SplitFilter.where` is what it can decide of the whole filter: no memory
+that matches is left out. `SplitFilter.keep` then decides, from the metadata itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])
 Keep: TypeAlias = Callable[[Doc], bool]
 
 
-class Narrowed(Schema):
+class TagAndMetadataFilters(Schema):
     """What a request asks of the tags and the metadata of memories."""
 
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has these tags.")
@@ -34,19 +34,25 @@ class Narrowed(Schema):
         "icontains, exists.",
     )
 
-    def narrowing(self) -> "Narrowing":
+    def split_filter(self) -> "SplitFilter":
         """Returns the filter of the request's tags and metadata."""
         tags = by_tags(self.tags, self.tags_match, self.exclude_tags)
         metadata = by_metadata(self.metadata)
-        return Narrowing(both(tags, metadata.where), metadata.keep)
+        return SplitFilter(both(tags, metadata.where), metadata.keep)
 
 
-class Narrowing(NamedTuple):
+class SplitFilter(NamedTuple):
     """A filter in two steps: what the store decides, and what is decided from a document that it let through (None:
     nothing more)."""
 
     where: Filter
     keep: Keep | None
+
+    def and_also(self, other: "SplitFilter") -> "SplitFilter":
+        """Returns the filter for what both let through."""
+        keeps = [keep for keep in (self.keep, other.keep) if keep is not None]
+        keep = keeps[0] if len(keeps) == 1 else lambda doc: all(each(doc) for each in keeps)
+        return SplitFilter(both(self.where, other.where), keep if keeps else None)
 
 
 def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str] | None) -> Filter:
@@ -56,13 +62,13 @@ def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str
     return both(wanted, *(Not(Has("tags", tag)) for tag in excluded or ()))
 
 
-def by_metadata(entries: Mapping[str, Any] | None) -> Narrowing:
+def by_metadata(entries: Mapping[str, Any] | None) -> SplitFilter:
     """Returns the filter for documents with a field `metadata` and its digests in `metadata_terms`."""
     if not entries:
-        return Narrowing(And(), None)
+        return SplitFilter(And(), None)
     condition = condition_of(entries)
     where = _stored(condition) or And()
-    return Narrowing(
+    return SplitFilter(
         where, None if _is_stored(condition) else lambda doc: matches(condition, doc.get("metadata") or {})
     )
 

@@ -9,7 +9,7 @@ from app.core.clock import new_id
 from app.errors import invalid
 from app.memories.embedding_backfill import MEMORY, Embeddable, note
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
-from app.memories.narrowing import Narrowing, by_metadata, by_tags
+from app.memories.narrowing import SplitFilter, by_metadata, by_tags
 from app.memories.records import identity_hash, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -175,7 +175,7 @@ def of_session(filters: Mapping[str, Any]) -> list[Filter]:
     return []
 
 
-def listed(filters: Mapping[str, Any]) -> Narrowing:
+def listed(filters: Mapping[str, Any]) -> SplitFilter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
     status, metadata = filters.get("status"), by_metadata(filters.get("metadata"))
     where = both(
@@ -189,4 +189,4 @@ def listed(filters: Mapping[str, Any]) -> Narrowing:
         having(filters, "pinned"),
         between("created_at", filters.get("since"), filters.get("until")),
     )
-    return Narrowing(where, metadata.keep)
+    return SplitFilter(where, metadata.keep)

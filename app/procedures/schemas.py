@@ -25,7 +25,7 @@ from app.core.schemas import (
 )
 from app.memories.models import history
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
-from app.memories.search import HowSearched, Scores
+from app.memories.search_schemas import HowSearched, Scores
 from app.storage.schema import Collection, Doc, Eq, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})

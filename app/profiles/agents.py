@@ -15,7 +15,7 @@ from app.memories.access_log import Decays
 from app.memories.models import AGENTS, MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
-from app.memories.search import true_at
+from app.memories.search_filters import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import shares

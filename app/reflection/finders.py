@@ -30,7 +30,7 @@ from app.learning.dependencies import Tools
 from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.records import repeated_source
 from app.memories.repository import of_pair
-from app.memories.search import true_at
+from app.memories.search_filters import true_at
 from app.profiles.merge import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict

@@ -30,7 +30,7 @@ from app.jobs.models import FORGET, SkippedRecords
 from app.jobs.skipping import collecting, skipping
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES
-from app.memories.narrowing import Narrowed, TagsMatch, by_metadata, by_tags
+from app.memories.narrowing import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryType
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
@@ -98,7 +98,7 @@ def score(memory: Doc, now_ms: int) -> tuple[float, list[dict[str, Any]]]:
     return sum(reason["points"] for reason in reasons), reasons
 
 
-class PolicyIn(Narrowed):
+class PolicyIn(TagAndMetadataFilters):
     older_than_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 365
     max_importance: Share | None = Field(None, description="Only what has faded to this or less.")
     max_score: Annotated[float, Field(strict=True, ge=0, le=1000)] | None = Field(

@@ -2,24 +2,34 @@
 
 The ranking compares documents with each other and does not say whether any of them answers. Calibration adds properties
 of the whole query: how near the nearest document is, how many of the query's words the best document contains, and how
-far the best one stands out. Each number is the same for all documents of a query, so the order stays. The numbers are
-fitted by scripts/fit_ranking.py on questions that have an answer and on questions that have none; formula and figures:
-docs/concepts/retrieval.md. All functions are pure.
+far the best one stands out. Each number is the same for all documents of a query, so the order stays.
+
+    score = 1 / (1 + e^-z)
+    z = base + share * max(s, -2) + tail * min(s + 2, 0)
+        + nearest * n * (1 - f) + coverage * c + foreign * f + foreign_coverage * f * c
+
+`s` is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
+the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. This is Platt
+scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
+evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
+questions that have an answer and on questions that have none; figures: docs/concepts/retrieval.md. All functions are
+pure.
 """
 
 import math
 from operator import attrgetter
-from types import EllipsisType
+from typing import NamedTuple
 
 import numpy as np
 
-from app.retrieval.features import ASKED, ONE, TINY, equal_contents, everything_or, largest
+from app.retrieval.features import ONE, QUERY_FEATURES, TINY, DocumentIndex, equal_contents, index_of, largest
+from app.retrieval.memory_kinds import MaskOrShare, plain_memories, questions
 from app.retrieval.model_weights import Calibration, Terms
-from app.retrieval.query_analysis import QueryText, plain_memories, questions
-from app.storage.search import Bools, Columns, Floats
+from app.retrieval.query_settling import SettledQuery
+from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME
 
-COVERAGE = ASKED.index("coverage")
+COVERAGE = QUERY_FEATURES.index("coverage")
 _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
 KNEE = -2.0
 """Log of a share of 0.14."""
@@ -41,44 +51,54 @@ LARGEST, SMALLEST = 14.0, 80.0
 _SMALLEST, _KNEE = np.array(SMALLEST, np.float32), np.array(KNEE, np.float32)
 
 
+class QueryProperties(NamedTuple):
+    """Properties of the whole query, the same for all documents: each is multiplied by the field of `Terms` of its
+    name."""
+
+    nearest: float
+    coverage: float
+    foreign: float
+    foreign_coverage: float
+
+
 def probabilities(  # noqa: PLR0913 (what a probability depends on)
     columns: Columns,
-    query: QueryText,
+    query: SettledQuery,
     odds: Floats,
-    known: Floats,
-    plain: Bools | float,
+    query_features: Floats,
+    plain: MaskOrShare,
     calibration: Calibration,
-    among: Bools | EllipsisType | None = None,
+    among: DocumentIndex | None = None,
     elsewhen: Floats | None = None,
 ) -> Floats:
     """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
 
-    `plain`: the mask of documents that belong to no conversation; 1.0 or 0.0 if all or none do. `among`:
-    `everything_or` of what matched. `elsewhen`: see `at_another_time`.
+    `plain`: the documents that belong to no conversation. `among`: `index_of` what matched. `elsewhen`: see
+    `at_another_time`.
     """
     if not len(odds):
         return odds
-    against, on_plain = log_shares(columns, odds, plain, among)
+    shares, on_plain = log_shares(columns, odds, plain, among)
     terms = _mixed(calibration, on_plain)
-    nearest, coverage, foreign, foreign_coverage = describe(columns, query, known, among)
-    base = terms.base + terms.nearest * nearest + terms.coverage * coverage
-    base += terms.foreign * foreign + terms.foreign_coverage * foreign_coverage
+    of_query = describe(columns, query, query_features, among)
+    base = terms.base + terms.nearest * of_query.nearest + terms.coverage * of_query.coverage
+    base += terms.foreign * of_query.foreign + terms.foreign_coverage * of_query.foreign_coverage
     if query.unknown:
         base += UNKNOWN
     if elsewhen is not None:
         within = ... if among is None else among
-        shares = np.exp(against[within])
-        base += AT_ANOTHER_TIME * float(np.add.reduce(shares * elsewhen[within]) / max(np.add.reduce(shares), TINY))
-    beyond = np.minimum(against - _KNEE, 0)
-    beyond *= terms.share - terms.tail
-    against *= -terms.share
-    against += beyond
-    against -= min(base, LARGEST)
-    np.minimum(against, _SMALLEST, out=against)
-    np.exp(against, out=against)
-    against += ONE
-    score: Floats = np.reciprocal(against, out=against)
-    return score
+        parts = np.exp(shares[within])
+        base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[within]) / max(np.add.reduce(parts), TINY))
+    # -z = -share * s + (share - tail) * min(s + 2, 0) - base, written into the array of the shares
+    beyond_knee = np.minimum(shares - _KNEE, 0)
+    beyond_knee *= terms.share - terms.tail
+    minus_z = np.multiply(shares, -terms.share, out=shares)
+    minus_z += beyond_knee
+    minus_z -= min(base, LARGEST)
+    np.minimum(minus_z, _SMALLEST, out=minus_z)
+    score: Floats = np.exp(minus_z, out=minus_z)
+    score += ONE
+    return np.reciprocal(score, out=score)
 
 
 def at_another_time(columns: Columns, fits: Floats) -> Floats:
@@ -92,7 +112,7 @@ def at_another_time(columns: Columns, fits: Floats) -> Floats:
 
 
 def log_shares(
-    columns: Columns, odds: Floats, plain: Bools | float, among: Bools | EllipsisType | None = None
+    columns: Columns, odds: Floats, plain: MaskOrShare, among: DocumentIndex | None = None
 ) -> tuple[Floats, float]:
     """Returns the log of each document's share of the odds of all that matched, of `CROWD` times the best one's at the
     most, and the part of the odds of `plain` memories.
@@ -101,26 +121,26 @@ def log_shares(
     and of all questions of a conversation, the best alone takes from the others. "I live in Oslo", told four times, is
     as probable as told once.
     """
-    among = everything_or(columns.matched) if among is None else among
-    found = odds[among]
-    if not len(found):
+    among = index_of(columns.matched) if among is None else among
+    matched = odds[among]
+    if not len(matched):
         return np.full(len(odds), -SMALLEST, np.float32), 0.0
-    against: Floats = odds - found[found.argmax()]
-    parts = np.exp(against[among])
+    shares: Floats = odds - matched[matched.argmax()]
+    parts = np.exp(shares[among])
     if not isinstance(plain, float) or not plain:
         of_questions = parts * questions(columns)[among]
         together = float(np.add.reduce(of_questions))
         if together:
             parts -= of_questions * np.float32(1 - largest(of_questions) / together)
-    whole = _sum_of_contents(columns, parts, among)
-    on_plain = plain if isinstance(plain, float) else _sum_of_contents(columns, parts * plain[among], among) / whole
+    total = _sum_of_contents(columns, parts, among)
+    on_plain = plain if isinstance(plain, float) else _sum_of_contents(columns, parts * plain[among], among) / total
     if len(columns.repeated):
-        whole += REPEATED * float(np.exp(largest(against[columns.repeated])))
-    against -= np.float32(math.log(min(whole, CROWD)))
-    return np.minimum(against, 0, out=against), on_plain
+        total += REPEATED * float(np.exp(largest(shares[columns.repeated])))
+    shares -= np.float32(math.log(min(total, CROWD)))
+    return np.minimum(shares, 0, out=shares), on_plain
 
 
-def _sum_of_contents(columns: Columns, parts: Floats, among: Bools | EllipsisType) -> float:
+def _sum_of_contents(columns: Columns, parts: Floats, among: DocumentIndex) -> float:
     """Returns the sum over contents of the largest part of each."""
     groups = equal_contents(columns)
     if groups is None:
@@ -139,10 +159,10 @@ def _mixed(calibration: Calibration, on_plain: float) -> Terms:
 
 
 def describe(
-    columns: Columns, query: QueryText, known: Floats, among: Bools | EllipsisType | None = None
-) -> tuple[float, float, float, float]:
-    """Returns the properties of the whole query: the fields of `Terms` from `nearest` on."""
-    among = everything_or(columns.matched) if among is None else among
+    columns: Columns, query: SettledQuery, query_features: Floats, among: DocumentIndex | None = None
+) -> QueryProperties:
+    """Returns the properties of the whole query. `among`: `index_of` what matched."""
+    among = index_of(columns.matched) if among is None else among
     nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
-    coverage = largest(known[COVERAGE][among])
-    return nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage
+    coverage = largest(query_features[COVERAGE][among])
+    return QueryProperties(nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage)

@@ -3,7 +3,7 @@
     importance = max(min(base, floor), base * factor ** (max(0, idle_days - grace_days) / 30))
 
 The functions are pure and depend only on stored anchors and the time, so repeated computation gives the same numbers.
-The exponential form follows forgetting curves (Ebbinghaus 1885), after a grace time without decay. See SPEC §8.
+The exponential form follows forgetting curves (Ebbinghaus 1885), after a grace time without decay.
 """
 
 import math

@@ -7,23 +7,35 @@ must get equal numbers at every position.
 import math
 from dataclasses import dataclass
 from types import EllipsisType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance
-from app.retrieval.query_analysis import FEW_TERMS, SHORT_TEXT, QueryText
+from app.retrieval.memory_kinds import FEW_TERMS, SHORT_TEXT
+from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
 
-ASKED = ("vector_scaled", "text_scaled", "vector_rank", "coverage", "repeats", "speaker", "session", "neighbour")
+QUERY_FEATURES = (
+    "vector_scaled",
+    "text_scaled",
+    "vector_rank",
+    "coverage",
+    "repeats",
+    "speaker",
+    "session",
+    "neighbour",
+)
 """Features that depend on the query."""
-STANDING = ("number", "question", "length", "long_question", "importance", "recency")
+DOCUMENT_FEATURES = ("number", "question", "length", "long_question", "importance", "recency")
 """Features that do not depend on the query."""
-FEATURES = ASKED + STANDING
+FEATURES = QUERY_FEATURES + DOCUMENT_FEATURES
 
 Number = TypeVar("Number", np.float32, np.bool_)
+DocumentIndex: TypeAlias = Bools | EllipsisType
+"""An index of some documents in an array over all: their mask, or `...` for all of them."""
 
 BM25_K1 = 0.9
 BM25_B = 0.4
@@ -52,19 +64,8 @@ BLOCK = 1 << 15
 """Numbers that are processed at once, so that they stay in the processor's cache."""
 
 
-def features(
-    columns: Columns,
-    query: QueryText,
-    text: Floats,
-    now_ms: int,
-    decay: DecayCurve = DEFAULT_DECAY,
-) -> Floats:
-    """Returns all features, shape (FEATURES, n): `query_features`, then `query_independent_features`."""
-    return np.concatenate((query_features(columns, query, text), query_independent_features(columns, now_ms, decay)))
-
-
-def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
-    """Returns the features that depend on the query, shape (ASKED, n). `text` is `bm25(columns)`.
+def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Floats:
+    """Returns the features that depend on the query, shape (QUERY_FEATURES, n). `text` is `bm25(columns)`.
 
     Scales come from the documents that matched, so other documents cannot change them. Cosines that lie within
     `LEAST_SPREAD` are not stretched to the whole scale.
@@ -72,46 +73,46 @@ def query_features(columns: Columns, query: QueryText, text: Floats) -> Floats:
     Of a query without a subject all features are 0: its words and its vector tell nothing about the memories.
     """
     if not query.subject:
-        return np.zeros((len(ASKED), len(text)), np.float32)
-    rows = np.empty((len(ASKED), len(text)), np.float32)
-    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
-    fixed, (weights, limit) = _fixed(columns), term_weights(columns)
+        return np.zeros((len(QUERY_FEATURES), len(text)), np.float32)
+    rows = np.empty((len(QUERY_FEATURES), len(text)), np.float32)
+    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows  # views: each is written in place
+    arrays, (weights, limit) = neighbour_arrays(columns), term_weights(columns)
     seen = columns.matched & columns.has_vector
-    everything = everything_or(seen) is ...
-    pool = columns.cosine if everything else columns.cosine[seen]
+    all_seen = index_of(seen) is ...
+    pool = columns.cosine if all_seen else columns.cosine[seen]
     _by_vector(columns, seen, pool, near, by_rank)
-    best = largest(text if everything else text[columns.matched])
+    best = largest(text if all_seen else text[columns.matched])
     scaled_text(text, best, out=words)
-    if not everything:
+    if not all_seen:
         near *= columns.has_vector
     np.add.reduce((columns.hits > 0) * weights, axis=0, out=covered)
     covered *= 1 / max(limit, TINY)
     # an answer holds the identifier that was asked for: that is no repetition of the question
     repeating = columns.hits if query.exact is None else columns.hits[~query.exact]
     np.add.reduce(repeating, axis=0, out=repeated)
-    repeated *= fixed.per_length
+    repeated *= arrays.per_length
     repeated *= 1 / max(len(repeating), FEW_TERMS)
     spoken[:] = columns.speaker == (query.speaker or -1)
-    base = _base_score(near, words, fixed)
+    base = base_score(near, words, arrays)
     words *= math.sqrt(best / max(limit, TINY))
-    _best_of_session(base, fixed, session)
-    before, after = fixed.neighbours(base, fixed.whole)
+    _best_of_session(base, arrays, session)
+    before, after = arrays.neighbours(base, arrays.exists)
     np.maximum(before, after, out=neighbour)
     return rows
 
 
-def query_independent_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
-    """Returns the features that do not depend on the query, shape (STANDING, n).
+def document_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
+    """Returns the features that do not depend on the query, shape (DOCUMENT_FEATURES, n).
 
     They are computed once a minute, as of the start of the minute. Decay takes weeks.
     """
     minute = now_ms - now_ms % MINUTE_MS
     sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
-    return columns.derived.get("standing", sources, lambda: _standing(columns, minute, decay))
+    return columns.derived.get("document features", sources, lambda: _document_features(columns, minute, decay))
 
 
-def _standing(columns: Columns, now_ms: int, decay: DecayCurve) -> Floats:
-    rows = np.empty((len(STANDING), len(columns.time)), np.float32)
+def _document_features(columns: Columns, now_ms: int, decay: DecayCurve) -> Floats:
+    rows = np.empty((len(DOCUMENT_FEATURES), len(columns.time)), np.float32)
     rows[0], rows[1] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
     rows[2] = np.log1p(columns.length) / LONG_TEXT
     rows[3] = rows[1] * rows[2]
@@ -127,14 +128,10 @@ def scaled_text(text: Floats, best: float, out: Floats | None = None) -> Floats:
     return scaled
 
 
-def base_score(near: Floats, words: Floats, columns: Columns) -> Floats:
+def base_score(near: Floats, words: Floats, arrays: "NeighbourArrays") -> Floats:
     """Returns a score in 0..1: half is the scaled cosine with a part of the neighbours', half is BM25 as a fraction of
     the best."""
-    return _base_score(near, words, _fixed(columns))
-
-
-def _base_score(near: Floats, words: Floats, fixed: "_Fixed") -> Floats:
-    before, after = fixed.neighbours(near, fixed.vector)
+    before, after = arrays.neighbours(near, arrays.vector_weights)
     score: Floats = before + after
     score += near * _OWN_VECTOR
     score += words * _TEXT
@@ -146,25 +143,25 @@ def bm25(columns: Columns) -> Floats:
 
     Formula: Robertson & Zaragoza 2009, with Lucene's idf.
     """
-    weight, _ = term_weights(columns)
-    fixed = _fixed(columns)
-    step = max(1, BLOCK // max(1, len(fixed.norm)))
-    if len(weight) <= step:
-        return _saturated(columns.hits, weight, fixed)
-    score = np.zeros(len(fixed.norm), np.float32)
-    for start in range(0, len(weight), step):
-        score += _saturated(columns.hits[start : start + step], weight[start : start + step], fixed)
+    weights, _ = term_weights(columns)
+    arrays = neighbour_arrays(columns)
+    step = max(1, BLOCK // max(1, len(arrays.norm)))
+    if len(weights) <= step:
+        return _saturated(columns.hits, weights, arrays)
+    score = np.zeros(len(arrays.norm), np.float32)
+    for start in range(0, len(weights), step):
+        score += _saturated(columns.hits[start : start + step], weights[start : start + step], arrays)
     return score
 
 
-def _saturated(hits: Floats, weight: Floats, fixed: "_Fixed") -> Floats:
+def _saturated(term_counts: Floats, weights: Floats, arrays: "NeighbourArrays") -> Floats:
     """Returns the sum over the terms of weight * f / (f + norm).
 
     f is how often a document contains a term; occurrences in its neighbours count by half.
     """
-    occurs = fixed.with_neighbours(hits)
-    occurs /= occurs + fixed.norm
-    occurs *= weight
+    occurs = arrays.with_neighbours(term_counts)
+    occurs /= occurs + arrays.norm
+    occurs *= weights
     score: Floats = np.add.reduce(occurs, axis=0)
     return score
 
@@ -173,19 +170,20 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
     """Returns the BM25 weight of each term, shape (terms, 1), and the sum of the weights.
 
     Documents of one content count once: a word does not become common by being repeated. A loop is used because a query
-    has only a handful of terms.
+    has only a handful of terms. `hits` and `content` are read, too: `df` is a new array for each search, and so stands
+    for them in the memo.
     """
 
     def weigh() -> tuple[Floats, float]:
         count, with_term = columns.count, columns.df
         if (groups := equal_contents(columns)) is not None:
-            held = columns.hits > 0
+            has_term = columns.hits > 0
             count -= len(groups.order) - len(groups.starts)
-            with_term = with_term - np.count_nonzero(held, axis=1) + np.count_nonzero(groups.most(held), axis=1)
-        found = [(BM25_K1 + 1) * math.log1p((count - df + 0.5) / (df + 0.5)) for df in with_term.tolist()]
+            with_term = with_term - np.count_nonzero(has_term, axis=1) + np.count_nonzero(groups.most(has_term), axis=1)
+        weights = [(BM25_K1 + 1) * math.log1p((count - df + 0.5) / (df + 0.5)) for df in with_term.tolist()]
         if columns.emphasis is not None:
-            found = [weight * factor for weight, factor in zip(found, columns.emphasis.tolist(), strict=True)]
-        return np.array(found, np.float32).reshape(-1, 1), sum(found)
+            weights = [weight * factor for weight, factor in zip(weights, columns.emphasis.tolist(), strict=True)]
+        return np.array(weights, np.float32).reshape(-1, 1), sum(weights)
 
     return columns.derived.get("term weights", (columns.df, columns.count, columns.emphasis), weigh)
 
@@ -218,12 +216,12 @@ def equal_contents(columns: Columns) -> EqualContents | None:
 
 def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
     """Returns the decayed importance of each document, shape (n,)."""
-    of = columns.base_importance, columns.anchor, columns.pinned
-    fading = columns.derived.get("importance", (*of, decay), lambda: DecayedImportance(*of, decay))
+    anchors = columns.base_importance, columns.anchor, columns.pinned
+    fading = columns.derived.get("importance", (*anchors, decay), lambda: DecayedImportance(*anchors, decay))
     return fading.at(now_ms).astype(np.float32)
 
 
-def everything_or(matched: Bools) -> Bools | EllipsisType:
+def index_of(matched: Bools) -> DocumentIndex:
     """Returns an index of what matched. It is `...` in the usual case that all matched, which avoids a copy."""
     return ... if np.count_nonzero(matched) == len(matched) else matched
 
@@ -240,18 +238,18 @@ _OWN_VECTOR = np.array(0.5 / (1 + 2 * NEIGHBOUR_VECTOR), np.float32)
 _TEXT = np.array(0.5, np.float32)
 
 
-class _Fixed:
+class NeighbourArrays:
     """Arrays that depend only on the documents. They are cached with the columns."""
 
-    __slots__ = ("_beside", "_terms", "norm", "occasion", "occasions", "per_length", "vector", "whole")
+    __slots__ = ("_beside", "_terms", "exists", "norm", "occasion", "occasions", "per_length", "vector_weights")
 
     def __init__(self, columns: Columns) -> None:
         self._beside = np.array((columns.previous, columns.following))
-        self.whole: Floats = (self._beside >= 0).astype(np.float32)
-        """Weights, shape (2, n), of the documents before and after each one: 0 if there is none, because its index, -1,
+        self.exists: Floats = (self._beside >= 0).astype(np.float32)
+        """1 or 0, shape (2, n), for the documents before and after each one: 0 if there is none, because its index, -1,
         wraps to the last document."""
-        self._terms = self.whole * np.float32(NEIGHBOUR_TERMS)
-        self.vector = self.whole * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
+        self._terms = self.exists * np.float32(NEIGHBOUR_TERMS)
+        self.vector_weights = self.exists * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
         norm = self.with_neighbours(columns.length) * np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
         self.norm: Floats = norm + np.float32(BM25_K1 * (1 - BM25_B))
         self.per_length: Floats = np.reciprocal(np.maximum(columns.length, SHORT_TEXT), dtype=np.float32)
@@ -270,10 +268,11 @@ class _Fixed:
         return total
 
 
-def _fixed(columns: Columns) -> _Fixed:
+def neighbour_arrays(columns: Columns) -> NeighbourArrays:
+    """Returns what the features need of lengths, sessions and neighbours. It is computed once for the same columns."""
     terms, neighbours = (columns.length, columns.mean_length), (columns.previous, columns.following)
     sources = (*terms, *neighbours, columns.session, columns.time, columns.flags)
-    return columns.derived.get("fixed", sources, lambda: _Fixed(columns))
+    return columns.derived.get("neighbours", sources, lambda: NeighbourArrays(columns))
 
 
 def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks: Floats) -> None:
@@ -283,7 +282,7 @@ def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks
     `ranks`: 1 / (offset + how many of those are larger) for the first `RANK_DEPTH` of them, else 0; equal values have
     equal ranks. `pool`: the cosines of `among`, and the same array object as `columns.cosine` if that is all of them.
     """
-    values, whole = columns.cosine, pool is columns.cosine
+    values, is_all = columns.cosine, pool is columns.cosine
     if not len(pool):
         near[:] = ranks[:] = 0
         return
@@ -295,14 +294,14 @@ def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks
     first.sort()
     high = float(first[-1])
     low = min(float(first[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
-    _scaled(values, low, high, whole, near)
+    _scaled(values, low, high, is_all, near)
     by_place = _BY_PLACE[RANK_DEPTH - len(first) :]
-    if whole and few:
+    if is_all and few:
         by_place.take(first.searchsorted(values, side="right"), out=ranks, mode="clip")
         return
     ranks[:] = 0
     close = values >= first[0]
-    (index,) = (close if whole else close & among).nonzero()
+    (index,) = (close if is_all else close & among).nonzero()
     ranks[index] = by_place.take(first.searchsorted(values[index], side="right"))
 
 
@@ -322,15 +321,15 @@ def _scaled(values: Floats, low: float, high: float, within: bool, out: Floats) 
     np.minimum(out, ONE, out=out)
 
 
-def _best_of_session(score: Floats, fixed: _Fixed, out: Floats) -> None:
+def _best_of_session(score: Floats, arrays: NeighbourArrays, out: Floats) -> None:
     """Writes the score of the best document of each document's session into `out`.
 
     Documents without a session that happened at the same time count as one session. Each other document without a
     session counts as a session of its own.
     """
-    best = np.zeros(fixed.occasions, np.float32)
-    np.maximum.at(best, fixed.occasion, score)
-    best.take(fixed.occasion, out=out, mode="clip")
+    best = np.zeros(arrays.occasions, np.float32)
+    np.maximum.at(best, arrays.occasion, score)
+    best.take(arrays.occasion, out=out, mode="clip")
 
 
 def _occasions(columns: Columns) -> tuple[Ints, int]:

@@ -10,12 +10,16 @@ among the first hits, McFadden 1974): apart for turns of conversations and for p
 people it gains nothing.
 """
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
 
 from app.retrieval.features import LONG_TEXT, TINY, term_weights
-from app.retrieval.model_weights import FirstHits
-from app.retrieval.query_analysis import assistants, questions
+from app.retrieval.memory_kinds import assistants, plain_memories, questions
+from app.retrieval.model_weights import FirstHitWeights, Weights
+from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.text import name_id
 
 FIRST = 12
 """So many turns, and so many plain memories, are ordered among themselves. They hold the right one of 9 in 10
@@ -27,12 +31,67 @@ MOST = 0.4
 EQUAL = 1e-4
 """Cosines to the query of equal texts differ by less."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
-"""The fields of `FirstHits`, in this order."""
-NO_ORDER = FirstHits()
+"""The fields of `FirstHitWeights`, in this order."""
+NO_ORDER = FirstHitWeights()
+USER = name_id("user")
+"""The speaker of what a user without a name says."""
 
 
-def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Floats:
-    """Returns what is known of the first hits of one kind, shape (PROPERTIES, len(first)). `past`: the query names a
+def order_first_hits(
+    columns: Columns, query: SettledQuery, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
+) -> tuple[Ints, Floats | None]:
+    """Returns `order`, the best first, with the first hits ordered among themselves, turns and plain memories apart,
+    and the log-odds that each document gains by that, shape (n,); None: none is moved.
+
+    `odds`: the log-odds of each document. `parts`: the parts of these that not every query has.
+    """
+    if not query.subject:  # a query of a time alone is ordered by that time
+        return order, None
+    start = order[: 2 * FIRST]
+    gained = np.zeros(len(odds), np.float32)
+    for group, fitted in groups_of_first(columns, start, weights, parts):
+        gained[group] = gains(properties(columns, odds, group, past=asks_for_past(query, parts)), fitted)
+    if not gained.any():
+        return order, None
+    by_odds = (-(odds[start] + gained[start])).argsort(kind="stable")
+    return np.concatenate((start[by_odds], order[len(start) :])), gained
+
+
+def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
+    """Returns whether the query names a time or asks for the earliest."""
+    return "when" in parts or query.order == "earliest"
+
+
+def groups_of_first(
+    columns: Columns, start: Ints, weights: Weights, parts: Mapping[str, Floats]
+) -> Iterator[tuple[Ints, FirstHitWeights]]:
+    """Yields the hits of one kind that are ordered among themselves, two at least, with the weights of their order.
+
+    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted.", or if
+    all are of a user without a name: two people who talk mean different things by the same words.
+    """
+    with_assistant = assistants(columns)[start].any()
+    start = start[says_something(parts, start)]
+    plain = plain_memories(columns)[start]
+    turns, others = start[~plain][:FIRST], start[plain][:FIRST]
+    of_one = with_assistant or (columns.speaker[turns] == USER).all()
+    if len(turns) > 1 and weights.first_turns != NO_ORDER and of_one:
+        yield turns, weights.first_turns
+    if len(others) > 1 and weights.first_plain != NO_ORDER:
+        yield others, weights.first_plain
+
+
+def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
+    """Returns the mask of those that are neither an `echo` nor a `filler`."""
+    stating = np.ones(len(among), np.bool_)
+    for name in ("echo", "filler"):
+        if name in parts:
+            stating &= parts[name][among] == 0
+    return stating
+
+
+def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Floats:
+    """Returns what is known of the first hits of one kind, shape (PROPERTIES, len(group)). `past`: the query names a
     time, or asks for the earliest, so that what was said later replaces nothing.
 
     `gap`: log-odds behind the best one, 0 to −`FAR`. `statement`: 1 for what a person states, 0 for a question and for
@@ -40,22 +99,22 @@ def properties(columns: Columns, odds: Floats, first: Ints, *, past: bool) -> Fl
     hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
     `replaced`: see `_renewed`; `renewed` counts less in a long text, too.
     """
-    time, same = columns.time[first], _same(columns, first)
-    time = np.where(same, time, time.min()).max(axis=1)  # a text that is said again is as new
-    times = np.unique(time)
-    newness = times.searchsorted(time) / max(len(times) - 1, 1)
-    asks = questions(columns)[first]
-    statement = ~(assistants(columns)[first] | asks)
-    gap = np.maximum(odds[first] - odds[first].max(), -FAR)
-    length = np.log1p(columns.length[first]) / LONG_TEXT
+    time, same = columns.time[group], _same_texts(columns, group)
+    newest_time = np.where(same, time, time.min()).max(axis=1)  # a text that is said again is as new
+    times = np.unique(newest_time)
+    newness = times.searchsorted(newest_time) / max(len(times) - 1, 1)
+    asks = questions(columns)[group]
+    statement = ~(assistants(columns)[group] | asks)
+    gap = np.maximum(odds[group] - odds[group].max(), -FAR)
+    length = np.log1p(columns.length[group]) / LONG_TEXT
     brief = np.maximum(1 - length, 0)
-    renewed, replaced = (0 * gap, 0 * gap) if past else _renewed(columns, gap, first, same)
-    said = newness * statement * brief, statement, length, renewed * brief, replaced
-    return np.array((gap, columns.cosine[first], *said), np.float32)
+    renewed, replaced = (0 * gap, 0 * gap) if past else _renewed(columns, gap, group, asks, same)
+    rows = gap, columns.cosine[group], newness * statement * brief, statement, length, renewed * brief, replaced
+    return np.array(rows, np.float32)
 
 
-def _renewed(columns: Columns, gap: Floats, first: Ints, same: Bools) -> tuple[Floats, Floats]:
-    """Returns how surely a later one of the hits says something else about the same, 0 to 1, shapes (len(first),).
+def _renewed(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> tuple[Floats, Floats]:
+    """Returns how surely a later one of the hits says something else about the same, 0 to 1, shapes (len(group),).
 
     The first number is the share of the query's words in a hit, weighed by their rarity, that a later one of the same
     speaker has, too: "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?". The second
@@ -63,33 +122,34 @@ def _renewed(columns: Columns, gap: Floats, first: Ints, same: Bools) -> tuple[F
     less it counts, and a question renews nothing.
     """
     weights, limit = term_weights(columns)
-    has = columns.hits[:, first] > 0
+    has = columns.hits[:, group] > 0
     common = np.add.reduce((has[:, :, None] & has[:, None, :]) * weights[:, :, None], axis=0)
-    share = common / np.maximum(common.diagonal()[:, None], TINY)
+    of_hit = common.diagonal()[:, None]
+    share = common / np.maximum(of_hit, TINY)
     lacks = (has[:, :, None] & ~has[:, None, :]).any(axis=0)
-    whole = (common.diagonal()[:, None] >= MOST * max(limit, TINY)) & ~lacks
-    time, speaker = columns.time[first], columns.speaker[first]
+    has_all = (of_hit >= MOST * max(limit, TINY)) & ~lacks
+    time, speaker = columns.time[group], columns.speaker[group]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
-    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~questions(columns)[first]
+    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks
     later &= ~same  # a text that is said again replaces nothing
     near = (1 - behind**2) * later
-    return (share * near).max(axis=1, initial=0), (whole * near).max(axis=1, initial=0)
+    return (share * near).max(axis=1, initial=0), (has_all * near).max(axis=1, initial=0)
 
 
-def _same(columns: Columns, first: Ints) -> Bools:
-    """Returns which hits have the same text, shape (len(first), len(first)): the same content, or, as under two keys,
+def _same_texts(columns: Columns, group: Ints) -> Bools:
+    """Returns which hits have the same text, shape (len(group), len(group)): the same content, or, as under two keys,
     vectors that are equally near to the query."""
-    content, cosine, known = columns.content[first], columns.cosine[first], columns.has_vector[first]
-    near = (np.abs(cosine - cosine[:, None]) < EQUAL) & known & known[:, None]
+    content, cosine, has_vector = columns.content[group], columns.cosine[group], columns.has_vector[group]
+    near = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
     same: Bools = (content == content[:, None]) | near
     return same
 
 
-def gains(found: Floats, weights: FirstHits) -> Floats:
-    """Returns the log-odds that each of the first hits gains on the one that was first, shape (len(first),).
+def gains(values: Floats, weights: FirstHitWeights) -> Floats:
+    """Returns the log-odds that each of the first hits gains on the one that was first, shape (len(group),).
 
-    `found`: `properties`, by falling log-odds. That one keeps its log-odds, and so its place among the others.
+    `values`: `properties`, by falling log-odds. That one keeps its log-odds, and so its place among the others.
     """
-    gain: Floats = np.array([getattr(weights, name) for name in PROPERTIES], np.float32) @ found
+    gain: Floats = np.array([getattr(weights, name) for name in PROPERTIES], np.float32) @ values
     gain -= gain[0]
     return gain

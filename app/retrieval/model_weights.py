@@ -12,9 +12,10 @@ from app.embedding.model import without_runtime
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Fitted log-odds for each unit of the features, in the order of `FEATURES`, for one kind of memory.
+    """Fitted log-odds for each unit of the features, for one kind of memory.
 
-    `base`: log-odds relative to the other kinds.
+    `base`: log-odds relative to the other kinds. The others are the features of `FITTED` (`ranking.py`): all but
+    `importance` and `recency`, which are set by hand in `Weights`.
     """
 
     base: float = 0.0
@@ -44,7 +45,7 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstHits:
+class FirstHitWeights:
     """Fitted log-odds for each unit of the properties that order the first hits (`first_hits.py`)."""
 
     gap: float = 0.0
@@ -62,7 +63,7 @@ class Weights:
 
     Fitted: `person`, for what a user or a named speaker says in a session; `assistant`, for what an assistant without a
     name says there; `plain`, for all other memories; `when`, for a memory inside the time that the query names; and
-    `first`, for the order of the first hits.
+    `first_turns` and `first_plain`, for the order of the first hits.
 
     Set by hand: `importance` and `recency`, small priors; `latest`, for the newest or the oldest of the best documents
     if the query asks for it: no word moves the log-odds of a document by more than this, so it decides between near
@@ -76,8 +77,8 @@ class Weights:
     assistant: Blend
     plain: Blend
     foreign: Foreign
-    first_turns: FirstHits = FirstHits()
-    first_plain: FirstHits = FirstHits()
+    first_turns: FirstHitWeights = FirstHitWeights()
+    first_plain: FirstHitWeights = FirstHitWeights()
     importance: float = 0.5
     recency: float = 0.2
     when: float = 0.0
@@ -253,8 +254,8 @@ TAUGHT = ModelWeights(
             base=-0.44, vector_scaled=6.98, coverage=4.3, repeats=-49.46, session=3.53, number=0.43, question=-0.53
         ),
         foreign=Foreign(vector_scaled=0.2, text_scaled=3.04, repeats=6.35),
-        first_turns=FirstHits(gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0),
-        first_plain=FirstHits(newness=0.6, replaced=-1.8),
+        first_turns=FirstHitWeights(gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0),
+        first_plain=FirstHitWeights(newness=0.6, replaced=-1.8),
         when=4.97,
         echo_cosine=0.68,
     ),

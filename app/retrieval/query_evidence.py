@@ -9,7 +9,7 @@ from math import log1p
 
 import numpy as np
 
-from app.retrieval.features import BM25_K1, everything_or, largest, term_weights
+from app.retrieval.features import BM25_K1, index_of, largest, term_weights
 from app.storage.search import Columns
 
 TINY = 1e-6
@@ -33,7 +33,7 @@ class QueryEvidence:
 
 def evidence_of(columns: Columns, *, has_vector: bool) -> QueryEvidence:
     """Returns what the documents have of a query. `has_vector`: whether the query has one."""
-    among = everything_or(columns.matched)
+    among = index_of(columns.matched)
     cosine = columns.cosine[among]
     margin = largest(cosine) - float(np.median(cosine)) if len(cosine) else 0.0
     weights, limit = term_weights(columns)

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from app.core.clock import from_ms
 from app.core.language import STOP_WORDS, wording
 from app.retrieval.decay import DAY_MS
 from app.retrieval.features import equal_contents
-from app.retrieval.query_analysis import plain_memories
+from app.retrieval.memory_kinds import plain_memories
 from app.storage.protocol import Fetched
 from app.storage.schema import Doc
 from app.storage.search import Bools, Columns
@@ -108,58 +108,62 @@ def same_statements(
 ) -> list[list[int]]:
     """Returns the documents of each group that say the same, the newest first, two at least. `texts`: the text of each
     document, and what else must be equal."""
-    found: list[list[int]] = []
+    repeated: list[list[int]] = []
     for group in groups:
         by_words: dict[tuple[str, ...], list[list[int]]] = {}
         for index in sorted((index for index in group if index in texts), key=lambda index: -columns.time[index]):
             text, rest = texts[index]
             statements = by_words.setdefault(_content_words(text), [])
-            known = next(
-                (one for one in statements if texts[one[0]][1] == rest and says_the_same(texts[one[0]][0], text)), None
-            )
-            if known is None:
-                statements.append([index])
+            for statement in statements:
+                newest_text, newest_rest = texts[statement[0]]
+                if newest_rest == rest and says_the_same(newest_text, text):
+                    statement.append(index)
+                    break
             else:
-                known.append(index)
-        found += [one for statements in by_words.values() for one in statements if len(one) > 1]
-    return found
+                statements.append([index])
+        repeated += [statement for statements in by_words.values() for statement in statements if len(statement) > 1]
+    return repeated
 
 
-def joined(columns: Columns, known: Sequence[Sequence[int]], found: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Returns the statements, those with a document in common as one, the newest document of each first."""
-    statements = [list(one) for one in known]
-    for one in found:
-        apart = [each for each in statements if set(each).isdisjoint(one)]
-        with_it = [each for each in statements if each not in apart]
-        statements = [*apart, [*{*one}.union(*with_it)]]
-    return [sorted(one, key=lambda index: -columns.time[index]) for one in statements]
+def merged(columns: Columns, statements: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Returns both lists of statements, those with a document in common as one, the newest document of each first."""
+    result = [list(statement) for statement in statements]
+    for added in new:
+        apart = [statement for statement in result if set(statement).isdisjoint(added)]
+        in_common = [statement for statement in result if statement not in apart]
+        result = [*apart, [*{*added}.union(*in_common)]]
+    return [sorted(statement, key=lambda index: -columns.time[index]) for statement in result]
 
 
-def leave_one(columns: Columns, statements: Sequence[Sequence[int]]) -> None:
-    """Takes all but the first of each statement out of what matched, and out of the frequencies of the query's
-    words."""
-    others = [index for one in statements for index in one[1:] if columns.matched[index]]
-    columns.matched &= ~np.isin(columns.content, columns.content[others])
-    columns.df = np.maximum(columns.df - np.count_nonzero(columns.hits[:, others], axis=1), 0).astype(np.float32)
-    columns.count -= len(others)
-    columns.repeated = [kept for kept, *_ in statements]
+def said_once(columns: Columns, statements: Sequence[Sequence[int]]) -> Columns:
+    """Returns the columns in which the first document of each statement stands for all: the others do not match, and do
+    not count in the frequencies of the query's words."""
+    others = [index for statement in statements for index in statement[1:] if columns.matched[index]]
+    with_term = np.count_nonzero(columns.hits[:, others], axis=1)
+    return replace(
+        columns,
+        matched=columns.matched & ~np.isin(columns.content, columns.content[others]),
+        df=np.maximum(columns.df - with_term, 0).astype(np.float32),
+        count=columns.count - len(others),
+        repeated=[kept for kept, *_ in statements],
+    )
 
 
-def repeated(
+def repetitions_of_hits(
     columns: Columns, findable: Bools, best: Sequence[int], statements: Sequence[Sequence[int]]
 ) -> dict[int, Repeated]:
     """Returns what says the same as each hit, by the hit's index, for hits that are not alone. `findable`: what matched
-    before `leave_one`."""
+    before `said_once`."""
     if not best or (not statements and equal_contents(columns) is None):
         return {}
-    same = {one[0]: columns.content[list(one)] for one in statements}
-    contents = {index: same.get(index, columns.content[[index]]) for index in best}
-    all_of_them = np.flatnonzero(findable & np.isin(columns.content, np.concatenate([*contents.values()])))
-    found: dict[int, Repeated] = {}
-    for index, wanted in contents.items():
-        mine = all_of_them[np.isin(columns.content[all_of_them], wanted)]
-        if len(mine) > 1:
-            others = mine[mine != index]
+    contents_of = {statement[0]: columns.content[list(statement)] for statement in statements}
+    contents = {index: contents_of.get(index, columns.content[[index]]) for index in best}
+    candidates = np.flatnonzero(findable & np.isin(columns.content, np.concatenate([*contents.values()])))
+    repeated: dict[int, Repeated] = {}
+    for index, own in contents.items():
+        same = candidates[np.isin(columns.content[candidates], own)]
+        if len(same) > 1:
+            others = same[same != index]
             newest = others[np.argsort(-columns.time[others], kind="stable")]
-            found[index] = Repeated(len(mine), int(columns.time[mine].min()), newest[:MOST_NAMED].tolist())
-    return found
+            repeated[index] = Repeated(len(same), int(columns.time[same].min()), newest[:MOST_NAMED].tolist())
+    return repeated

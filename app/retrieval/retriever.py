@@ -1,4 +1,19 @@
-"""The retriever: finds documents of any searched collection for a query."""
+"""The retriever: finds documents of any searched collection for a query.
+
+    retriever = Retriever(store, scope, embedder, MEMORIES)
+    result = await retriever.find(RetrievalQuery("Where do I live?", pairs, where, now_ms, k=10))
+
+`Retriever._find` has the steps in their order:
+
+1. read the scope: its size, its speakers, the names that stand for one entity
+2. read the query (`query_analysis.py`), and embed it
+3. search the store: columns of all documents of the scope, those that match marked (`_search`)
+4. settle the query: which of its words count in this scope (`query_settling.py`)
+5. rank (`ranking.py`)
+6. look for repetitions among the first hits (`repetition.py`); if there are any, take the others out and rank again
+7. rerank the first hits, where a second stage is set
+8. read the documents of the hits
+"""
 
 import asyncio
 import time
@@ -21,14 +36,23 @@ from app.retrieval.features import importance_at, term_weights
 from app.retrieval.first_hits import NO_ORDER
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.polarity import towards_what_is_denied
-from app.retrieval.query_analysis import QueryText, analysed, corrected, read_by, settle, with_names
+from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analysed, with_names
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
+from app.retrieval.query_settling import SettledQuery, find_corrections, looked_for, settle
 from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, different_matches, explained, rank, top
-from app.retrieval.repetition import COMPARED, ROUNDS, joined, leave_one, repeated, same_statements, suspects
+from app.retrieval.repetition import (
+    COMPARED,
+    ROUNDS,
+    merged,
+    repetitions_of_hits,
+    said_once,
+    same_statements,
+    suspects,
+)
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc, Filter
-from app.storage.search import Bools, Columns, Floats, Memo, NameSource, Partition, Scope, ScopeFacts, SearchQuery
+from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, Partition, Scope, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
 
 BY_WORDS_ALONE: Doc = {
@@ -40,7 +64,7 @@ BY_WORDS_ALONE: Doc = {
 FIRST_ORDER_STANDS = "reranker_unavailable"
 """Code of the warning of a search that could not be reranked."""
 
-NARROWED_AT_ONCE = 500
+READ_AT_ONCE = 500
 """Documents that are read together for a filter that the store cannot decide."""
 
 HitMask = Callable[[Columns, Floats], Bools]
@@ -59,7 +83,8 @@ class DecaySource(Protocol):
 class RetrievalQuery:
     """The input of the retriever.
 
-    `where` filters in the store. `mask` narrows the result of `where` before anything is ranked or cut to `k`.
+    Three filters narrow what is found, before anything is ranked or cut to `k`: `where` in the store, `mask` by what is
+    computed for the search, and `keep` by what only a document itself says.
     """
 
     query: str
@@ -70,7 +95,7 @@ class RetrievalQuery:
     mode: Mode = "hybrid"
     mask: HitMask | None = None
     keep: Callable[[Doc], bool] | None = None
-    """Narrows the result of `where` as well, by what only a document itself says. What `where` lets through is read."""
+    """Every document that `where` and `mask` let through is read for it."""
     decays: DecaySource | None = None
     explain: bool = False
     by_cosine: bool = False
@@ -93,8 +118,8 @@ class RetrievalQuery:
     partners: bool = False
     """Fetches each hit's partner: the answer to a question, or the question before an answer."""
     evidence: bool = False
-    """Reads what the scope has of the query."""
-    once: Literal["ever", "each day"] | None = None
+    """Reads what the scope has of the query: the evidence and the weights of the result."""
+    merge_repetitions: Literal["ever", "each day"] | None = None
     """Whether texts that say the same are one hit: all of them, or those of a day. None, and where the query names a
     time: each is a hit."""
 
@@ -125,7 +150,8 @@ class RetrievalResult:
     warnings: list[Doc] = field(default_factory=list)
     """Degradations of this search, as {code, detail}."""
     weights: Mapping[int, float] = field(default_factory=dict)
-    """BM25 weight of each query term in the scope, by term id. Rare terms weigh more."""
+    """BM25 weight of each query term in the scope, by term id, if the search asked for evidence. Rare terms weigh
+    more."""
     interval: TimeInterval | None = None
     """The time interval that counted."""
     evidence: QueryEvidence | None = None
@@ -137,40 +163,42 @@ class RetrievalResult:
 
 
 @dataclass(slots=True)
-class _Chosen:
-    """The hits to return, as indices, best first."""
+class _RankedScope:
+    """The documents of a scope, ranked."""
+
+    columns: Columns
+    query: SettledQuery
+    interval: TimeInterval | None
+    ranked: Ranked
+    best: list[int]
+    """Indices of the hits, best first."""
+    findable: Bools
+    """Mask of what matched, those included for which another one stands."""
+    statements: list[list[int]]
+    """Indices of documents that say the same; the first one stands for all."""
+    documents: Mapping[int, Fetched]
+    """What was read of them, by index."""
+
+
+@dataclass(slots=True)
+class _FinalOrder:
+    """The hits after the second stage, as indices."""
 
     order: list[int]
-    scores: list[int]
+    """Best first."""
+    score_sources: list[int]
     """For each place, the index of the document whose score is shown there.
 
     The second stage changes the order of the documents but not the scores of the places. The scores therefore stay
     probabilities that fall from hit to hit.
     """
-    documents: Mapping[int, Fetched] = field(default_factory=dict)
-    """Documents that the second stage has already read, by index."""
+    documents: Mapping[int, Fetched]
+    """What was read of them, by index."""
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The reranker's own score, by index."""
     seconds: float | None = None
     """Duration of the second stage; None if there was none."""
-    warnings: list[Doc] = field(default_factory=list)
-    interval: TimeInterval | None = None
-    evidence: QueryEvidence | None = None
-
-
-@dataclass(slots=True)
-class _Ranking:
-    """A ranked scope. `best`: the indices of the hits. `statements`: documents that say the same, the one that is shown
-    first. `findable`: what matched, with the others of these. `documents`: what was read of them."""
-
-    columns: Columns
-    query: QueryText
-    interval: TimeInterval | None
-    ranked: Ranked
-    best: list[int]
-    findable: Bools
-    statements: list[list[int]]
-    documents: Mapping[int, Fetched]
+    warnings: Sequence[Doc] = ()
 
 
 class Retriever:
@@ -207,47 +235,56 @@ class Retriever:
             )
             return found
 
-    async def _find(self, wanted: RetrievalQuery) -> RetrievalResult:
+    async def _find(self, wanted: RetrievalQuery) -> RetrievalResult:  # noqa: PLR0915 (the steps, in their order)
         started = time.perf_counter()
-        facts, names = await self._known(wanted)
-        charge(SEARCH_UNITS + facts.count / SEARCHED_PER_UNIT)
-        hits: list[Hit] = []
-        weights: Mapping[int, float] = {}
-        reranking: float | None = None
-        interval = None if wanted.interval is None else replace(wanted.interval, empty=True)
-        evidence: QueryEvidence | None = None
-        mode, warnings = wanted.mode, list[Doc]()
-        embedded = time.perf_counter()
-        if facts.count:
-            with span("search analysis"):
-                query = read_by(self._embedder.name, await analysed(wanted.query, facts.speakers))
-                query = with_names(query, wanted.query, names) if names else query
-            with span("search embedding"):
-                vector = await self._vector(wanted, query)
-            if vector is None and mode == "hybrid":
-                mode, warnings = "text", [BY_WORDS_ALONE]
-            embedded = time.perf_counter()
-            hits, weights, chosen = await self._hits(wanted, mode, query, vector, facts)
-            interval, evidence = chosen.interval, chosen.evidence
-            reranking, warnings = chosen.seconds, [*warnings, *chosen.warnings]
-        ended = time.perf_counter()
-        searching = ended - embedded - (reranking or 0)
-        SEARCH_SECONDS.observe(searching)
-        took = {"embed": embedded - started, "search": searching, "total": ended - started}
-        if reranking is not None:
-            took["rerank"] = reranking
-        rounded = {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}
-        return RetrievalResult(hits, rounded, mode, warnings, weights, interval, evidence)
-
-    async def _known(self, wanted: RetrievalQuery) -> tuple[ScopeFacts, Sequence[Sequence[str]]]:
-        """Returns the facts about the scope, and the names of each entity that has several there."""
         # one after the other: to wait for both at once costs more than either in a store that answers from memory
-        facts = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
-        if self._names is None or not facts.count:
-            return facts, ()
-        return facts, await self._names.groups(self._scope, wanted.pairs, wanted.known_at)
+        scope_info = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
+        names: Sequence[Sequence[str]] = ()
+        if self._names is not None and scope_info.count:
+            names = await self._names.groups(self._scope, wanted.pairs, wanted.known_at)
+        charge(SEARCH_UNITS + scope_info.count / SEARCHED_PER_UNIT)
+        if not scope_info.count:
+            nothing_then = None if wanted.interval is None else replace(wanted.interval, empty=True)
+            took = _took(started, time.perf_counter(), None)
+            return RetrievalResult([], took, wanted.mode, interval=nothing_then)
 
-    async def _vector(self, wanted: RetrievalQuery, query: QueryText) -> Vectors | None:
+        with span("search analysis"):
+            query = adapted_to_model(self._embedder.name, await analysed(wanted.query, scope_info.speakers))
+            if names:
+                query = with_names(query, wanted.query, names)
+        with span("search embedding"):
+            vector = await self._vector(wanted, query)
+        mode, warnings = wanted.mode, list[Doc]()
+        if vector is None and mode == "hybrid":
+            mode, warnings = "text", [BY_WORDS_ALONE]
+        embedded = time.perf_counter()
+
+        second_stage = self._second_stage if mode == "hybrid" else None
+        ranked_k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
+        fitted = weights_for(self._embedder.name)
+        if not self._collection.spec.later_replaces:
+            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
+        ranked = await self._search_and_rank(wanted, mode, query, vector, scope_info, ranked_k, fitted)
+        columns = ranked.columns
+        if second_stage is None:
+            final = _FinalOrder(ranked.best, ranked.best, ranked.documents)
+        else:
+            final = await self._reranked(second_stage, wanted, ranked)
+        warnings += final.warnings
+        if columns.degraded is not None:
+            warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
+        hits = await self._hits(wanted, ranked, final, fitted)
+        return RetrievalResult(
+            hits,
+            _took(started, embedded, final.seconds),
+            mode,
+            warnings,
+            _weights(columns, ranked.query) if wanted.evidence else {},
+            ranked.interval,
+            evidence_of(columns, has_vector=vector is not None) if wanted.evidence else None,
+        )
+
+    async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
         """Returns the query's vector, or None if the search can do without. That of a hybrid search lies nearer to what
         is denied if the query is negated; where cosines are asked for, they are the query's own.
 
@@ -266,20 +303,81 @@ class Retriever:
             return None
         return towards_what_is_denied(vector, self._embedder.name)
 
-    async def _columns(
+    async def _search_and_rank(  # noqa: PLR0913 (what a ranking depends on)
         self,
         wanted: RetrievalQuery,
         mode: Mode,
-        query: QueryText,
+        query: AnalysedQuery,
         vector: Vectors | None,
-        facts: ScopeFacts,
-        spare: int = 0,
-    ) -> tuple[Columns, QueryText, DecayCurve]:
-        """Returns the columns of a search that was deep enough for `k` hits and `spare` ones, and the query as it was
-        looked for: a word that the scope does not have may be replaced by one that it has."""
-        tenant = self._scope.tenant
+        scope_info: ScopeFacts,
+        k: int,
+        fitted: ModelWeights,
+    ) -> _RankedScope:
+        """Searches, settles the query and ranks. An engine that returns candidates is asked for more where too many of
+        these say the same."""
+        spare = 0
+        while True:
+            columns, corrections, decay = await self._search(wanted, mode, query, vector, scope_info, spare)
+            interval = None if wanted.interval is None else wanted.interval.settled(columns.time, columns.matched)
+            subject = True
+            if interval is None or not interval.empty:
+                subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
+            columns, settled = settle(columns, query, corrections, subject=subject)
+            with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
+                ranked = await self._rank_scope(wanted, mode, columns, settled, decay, interval, k, fitted)
+            repetitions = sum(len(statement) - 1 for statement in ranked.statements)
+            if columns.complete or repetitions <= spare or different_matches(ranked.columns, mode) >= wanted.k:
+                return ranked
+            spare = repetitions
+
+    async def _rank_scope(  # noqa: PLR0913 (what a ranking depends on)
+        self,
+        wanted: RetrievalQuery,
+        mode: Mode,
+        columns: Columns,
+        query: SettledQuery,
+        decay: DecayCurve,
+        interval: TimeInterval | None,
+        k: int,
+        fitted: ModelWeights,
+    ) -> _RankedScope:
+        """Ranks, looks at the first hits, and ranks again until none of them is what no search finds, and none says
+        what another one says."""
+        # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
+        compared = COMPARED if wanted.merge_repetitions == "each day" else max(COMPARED, 2 * k)
+        findable, statements, rounds = columns.matched, list[list[int]](), 0
+        documents: Mapping[int, Fetched] = {}
+        while True:
+            ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
+            first = top(ranked, columns, compared)
+            hidden, documents = await self._unsearchable(columns, first, documents)
+            if hidden:
+                findable = _without(findable, hidden)
+                columns = replace(columns, matched=_without(columns.matched, hidden))
+                continue
+            new: list[list[int]] = []
+            if rounds < ROUNDS and wanted.merge_repetitions is not None and wanted.interval is None:
+                new, documents = await self._repetitions(wanted, columns, first, best, documents)
+            if not new:
+                return _RankedScope(columns, query, interval, ranked, best, findable, statements, documents)
+            # "Likes oat milk in coffee" and "likes oat milk in her coffee.": the newest one counts, alone
+            statements = merged(columns, statements, new)
+            columns = said_once(columns, statements)
+            rounds += 1
+
+    async def _search(
+        self,
+        wanted: RetrievalQuery,
+        mode: Mode,
+        query: AnalysedQuery,
+        vector: Vectors | None,
+        scope_info: ScopeFacts,
+        spare: int,
+    ) -> tuple[Columns, Mapping[int, int], DecayCurve]:
+        """Returns the columns of a search that was deep enough for `k` hits and `spare` ones, and the words that were
+        looked for in place of others that the scope does not have."""
         search_query = SearchQuery(
-            tenant,
+            self._scope.tenant,
             wanted.pairs,
             wanted.where,
             vector,
@@ -287,178 +385,88 @@ class Retriever:
             query.terms,
             spelled=query.spelled,
             least_importance=wanted.least_importance,
-            facts=facts,
+            facts=scope_info,
         )
-        kept: dict[int, bool] = {}
+        corrections: Mapping[int, int] = {}
+        kept: Mapping[int, bool] = {}
         while True:
             columns = await self._store.search(self._collection, search_query)
-            if columns.close and (better := corrected(columns, query)) is not query:
-                query, search_query.terms, search_query.spelled = better, better.terms, {}
+            if columns.close and not corrections and (corrections := find_corrections(columns, query)):
+                search_query.terms, search_query.spelled = looked_for(query, corrections), {}
                 continue
-            decay = DEFAULT_DECAY if wanted.decays is None else await wanted.decays.of_all(facts.agents, columns)
+            decay = DEFAULT_DECAY
+            if wanted.decays is not None:
+                decay = await wanted.decays.of_all(scope_info.agents, columns)
             if wanted.mask is not None:
-                columns.matched[:] &= wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
+                mask = wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
+                columns = replace(columns, matched=columns.matched & mask)
             if wanted.keep is not None:
-                await self._narrow(columns, wanted.keep, kept)
+                kept = await self._kept(columns.rows[columns.matched], wanted.keep, kept)
+                matched = columns.matched.copy()
+                matched[columns.matched] = [kept[row] for row in columns.rows[columns.matched].tolist()]
+                columns = replace(columns, matched=matched)
             if columns.complete or different_matches(columns, mode) >= wanted.k + spare:
-                return columns, settle(columns, query), decay
+                return columns, corrections, decay
             search_query.depth += 1
 
-    async def _narrow(self, columns: Columns, keep: Callable[[Doc], bool], kept: dict[int, bool]) -> None:
-        """Narrows the matches to the documents that `keep` takes. `kept` says which are known to be taken, by row."""
-        matching = np.flatnonzero(columns.matched)
-        rows = columns.rows[matching]
+    async def _kept(self, rows: Ints, keep: Callable[[Doc], bool], kept: Mapping[int, bool]) -> Mapping[int, bool]:
+        """Returns whether `keep` takes the document of each row. `kept` says it of those that were read before."""
         missing = np.array([row for row in rows.tolist() if row not in kept], np.int64)
-        for start in range(0, len(missing), NARROWED_AT_ONCE):
-            part = missing[start : start + NARROWED_AT_ONCE]
-            found = await self._store.fetch(self._collection, self._scope.tenant, part)
-            taken = await taken_by(lambda one: one is not None and keep(one.doc), found)
-            kept |= zip(part.tolist(), taken, strict=True)
-        columns.matched[matching] = [kept[row] for row in rows.tolist()]
+        result = dict(kept)
+        for start in range(0, len(missing), READ_AT_ONCE):
+            part = missing[start : start + READ_AT_ONCE]
+            fetched = await self._store.fetch(self._collection, self._scope.tenant, part)
+            taken = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
+            result |= zip(part.tolist(), taken, strict=True)
+        return result
 
-    async def _ranking(  # noqa: PLR0913 (what a ranking depends on)
-        self,
-        wanted: RetrievalQuery,
-        mode: Mode,
-        asked: QueryText,
-        vector: Vectors | None,
-        facts: ScopeFacts,
-        k: int,
-        fitted: ModelWeights,
-    ) -> "_Ranking":
-        """Searches and ranks, without what no search finds, and with one of the documents that say the same."""
-        # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
-        spare, compared = 0, COMPARED if wanted.once == "each day" else max(COMPARED, 2 * k)
-        while True:
-            columns, query, decay = await self._columns(wanted, mode, asked, vector, facts, spare)
-            interval = None if wanted.interval is None else wanted.interval.settled(columns.time, columns.matched)
-            if interval is None or not interval.empty:
-                query = replace(
-                    query, subject=not names_no_subject(wanted.query, "" if interval is None else interval.words)
-                )
-            with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                ranking = partial(_ranked, columns, query, mode, decay, wanted, interval, k, fitted)
-                findable, documents, statements = columns.matched.copy(), dict[int, Fetched](), list[list[int]]()
-                ranked, best = await self._ranked_findable(ranking, columns, findable, compared)
-                for _ in range(ROUNDS):
-                    again = await self._said_again(wanted, columns, top(ranked, columns, compared), documents)
-                    if not again:
-                        break
-                    statements = joined(columns, statements, again)
-                    leave_one(columns, statements)
-                    ranked, best = await self._ranked_findable(ranking, columns, findable, compared)
-            repetitions = sum(len(one) - 1 for one in statements)
-            if columns.complete or repetitions <= spare or different_matches(columns, mode) >= wanted.k:
-                return _Ranking(columns, query, interval, ranked, best, findable, statements, documents)
-            spare = repetitions
-
-    async def _ranked_findable(
-        self, ranking: Callable[[], tuple[Ranked, list[int]]], columns: Columns, findable: Bools, compared: int
-    ) -> tuple[Ranked, list[int]]:
-        """Ranks until none of the first `compared` documents is one that no search finds; those leave `findable`."""
-        ranked, best = ranking()
-        while left_out := await self._left_out(columns, top(ranked, columns, compared)):
-            columns.matched[left_out] = findable[left_out] = False
-            ranked, best = ranking()
-        return ranked, best
-
-    async def _hits(
-        self, wanted: RetrievalQuery, mode: Mode, query: QueryText, vector: Vectors | None, facts: ScopeFacts
-    ) -> tuple[list[Hit], Mapping[int, float], _Chosen]:
-        stage = self._second_stage if mode == "hybrid" else None
-        k = wanted.k if stage is None else max(wanted.k, stage.depth(wanted.k))
-        fitted = weights_for(self._embedder.name)
-        if not self._collection.spec.later_replaces:
-            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
-        found = await self._ranking(wanted, mode, query, vector, facts, k, fitted)
-        columns, query, ranked = found.columns, found.query, found.ranked
-        chosen = (
-            _Chosen(found.best, found.best)
-            if stage is None
-            else await self._reranked(stage, wanted, columns, found.best)
-        )
-        chosen.interval = found.interval
-        if wanted.evidence:
-            chosen.evidence = evidence_of(columns, has_vector=vector is not None)
-        if columns.degraded is not None:
-            chosen.warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
-        scores = as_short(ranked.score.take(chosen.scores[: wanted.k]))
-        best = chosen.order[: _at_least(scores, wanted.min_score)]
-        beside = _partners(columns, found.findable, best) if wanted.partners else {}
-        again = {} if wanted.once is None else repeated(columns, found.findable, best, found.statements)
-        named = [index for one in again.values() for index in one.others] if wanted.explain else []
-        documents = await self._documents(
-            columns, [*best, *beside.values(), *named], {**found.documents, **chosen.documents}
-        )
-        others = {index: [documents[one].doc for one in rest] for index, *rest in found.statements}
-        hits = [
-            Hit(
-                one.doc,
-                one.derived,
-                score,
-                partner.doc if (partner := documents.get(beside.get(index, -1))) else None,
-                explained(ranked, columns, query, fitted.weights, index, chosen.reranked.get(index))
-                if wanted.explain
-                else None,
-                repeated=again[index].shown(documents, self._collection.id_field if wanted.explain else None)
-                if index in again
-                else None,
-                others=others.get(index, ()),
-            )
-            for index, score in zip(best, scores[: len(best)], strict=True)
-            if (one := documents.get(index))
-        ]
-        return hits, _weights(columns, query) if wanted.partners else {}, chosen
-
-    async def _said_again(
-        self, wanted: RetrievalQuery, columns: Columns, best: Sequence[int], documents: dict[int, Fetched]
-    ) -> list[list[int]]:
-        """Returns those of the best documents that say the same, the newest first, and adds to `documents` what was
-        read. Empty where texts are not compared."""
-        spec = self._collection.spec
-        if wanted.once is None or wanted.interval is not None or not spec.said_with:
-            return []
-        groups = suspects(columns, best, of_days=wanted.once == "each day")
-        if not groups:
-            return []
-        documents |= await self._documents(columns, [index for group in groups for index in group], documents)
-        texts = {
-            index: (spec.text(one.doc), [one.doc.get(name) for name in spec.said_with])
-            for index, one in documents.items()
-        }
-        return same_statements(columns, groups, texts)
-
-    async def _left_out(self, columns: Columns, best: Sequence[int]) -> list[int]:
-        """Returns the indices of documents that no search finds (`SearchSchema.left_out`)."""
+    async def _unsearchable(
+        self, columns: Columns, first: Sequence[int], documents: Mapping[int, Fetched]
+    ) -> tuple[list[int], Mapping[int, Fetched]]:
+        """Returns those of the `first` documents that no search finds (`SearchSchema.left_out`), and `documents` with
+        what was read for it."""
         spec = self._collection.spec
         if spec.left_out is None:
-            return []
-        asked = [index for index in best if columns.flags[index] & spec.may_be_left_out == spec.may_be_left_out]
-        documents = await self._documents(columns, asked, {})
-        return [index for index, one in documents.items() if spec.left_out(one.doc)]
+            return [], documents
+        flags, flagged = columns.flags.take(first), spec.may_be_left_out
+        suspected = [index for index, bits in zip(first, flags.tolist(), strict=True) if bits & flagged == flagged]
+        documents = await self._documents(columns, suspected, documents)
+        return [index for index in suspected if index in documents and spec.left_out(documents[index].doc)], documents
 
-    async def _documents(
-        self, columns: Columns, indices: Sequence[int], known: Mapping[int, Fetched]
-    ) -> dict[int, Fetched]:
-        """Returns the documents that still exist and that the caller may see, by index."""
-        missing = [index for index in dict.fromkeys(indices) if index not in known]
-        if not missing:
-            return dict(known)
-        found = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(missing))
-        pairs = zip(missing, found, strict=True)
-        return {**known, **{index: one for index, one in pairs if one is not None and self._scope.sees(one.doc)}}
+    async def _repetitions(
+        self,
+        wanted: RetrievalQuery,
+        columns: Columns,
+        first: Sequence[int],
+        best: Sequence[int],
+        documents: Mapping[int, Fetched],
+    ) -> tuple[list[list[int]], Mapping[int, Fetched]]:
+        """Returns those of the `first` documents that say the same, the newest first, and `documents` with what was
+        read for it. Empty where texts are not compared."""
+        spec = self._collection.spec
+        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "each day") if spec.said_with else []
+        if not groups:
+            return [], documents
+        suspected = [index for group in groups for index in group]
+        documents = await self._documents(columns, [*suspected, *best[: wanted.k]], documents)  # one reading for both
+        texts = {
+            index: (spec.text(documents[index].doc), [documents[index].doc.get(name) for name in spec.said_with])
+            for index in suspected
+            if index in documents
+        }
+        return same_statements(columns, groups, texts), documents
 
-    async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery, columns: Columns, best: list[int]) -> _Chosen:
-        """Reorders the first part of `best` by the reranker.
+    async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery, ranked: _RankedScope) -> _FinalOrder:
+        """Reorders the first hits by the reranker.
 
         The reranker receives only texts that the caller may see.
         """
         started = time.perf_counter()
-        candidates, rest = best[: stage.depth(wanted.k)], best[stage.depth(wanted.k) :]
-        documents = await self._documents(columns, candidates, {})
-        placed = [index for index in candidates if index in documents]
+        best, depth = ranked.best, stage.depth(wanted.k)
+        documents = await self._documents(ranked.columns, best[:depth], ranked.documents)
+        placed = [index for index in best[:depth] if index in documents]
         if len(placed) < 2:
-            return _Chosen(best, best, documents)
+            return _FinalOrder(best, best, documents)
         texts = [self._collection.spec.text(documents[index].doc) for index in placed]
         try:
             with span("search reranking", {"recalld.search.candidates": len(texts)}):
@@ -466,29 +474,85 @@ class Retriever:
         except RerankingFailed as error:
             detail = f"{error} The hits are in the order of the first stage."
             warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}
-            return _Chosen(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
-        order = [placed[place] for place in best_first(scores)]
-        return _Chosen(
-            [*order, *rest],
-            [*placed, *rest],
+            return _FinalOrder(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
+        return _FinalOrder(
+            [*(placed[place] for place in best_first(scores)), *best[depth:]],
+            [*placed, *best[depth:]],
             documents,
             dict(zip(placed, scores, strict=True)),
             time.perf_counter() - started,
         )
 
+    async def _hits(
+        self, wanted: RetrievalQuery, scope: _RankedScope, final: _FinalOrder, fitted: ModelWeights
+    ) -> list[Hit]:
+        """Returns the hits with their documents, and what was asked for beside them."""
+        columns, ranked, id_field = scope.columns, scope.ranked, self._collection.id_field
+        scores = as_short(ranked.score.take(final.score_sources[: wanted.k]))
+        if wanted.min_score > 0:
+            scores = [score for score in scores if score >= wanted.min_score]  # they fall
+        best = final.order[: len(scores)]
+        partners = _partners(columns, scope.findable, best) if wanted.partners else {}
+        repeated = {}
+        if wanted.merge_repetitions is not None:
+            repeated = repetitions_of_hits(columns, scope.findable, best, scope.statements)
+        named = [index for repetition in repeated.values() for index in repetition.others] if wanted.explain else []
+        documents = await self._documents(columns, [*best, *partners.values(), *named], final.documents)
+        others = {index: [documents[other].doc for other in rest] for index, *rest in scope.statements}
+        hits = list[Hit]()
+        for index, score in zip(best, scores, strict=True):
+            found = documents.get(index)
+            if found is None:  # deleted since, or the caller may not see it
+                continue
+            partner = documents.get(partners.get(index, -1))
+            why = None
+            if wanted.explain:
+                why = explained(ranked, columns, scope.query, fitted.weights, index, final.reranked.get(index))
+            repetition = None
+            if index in repeated:
+                repetition = repeated[index].shown(documents, id_field if wanted.explain else None)
+            hits.append(
+                Hit(
+                    found.doc,
+                    found.derived,
+                    score,
+                    None if partner is None else partner.doc,
+                    why,
+                    repeated=repetition,
+                    others=others.get(index, ()),
+                )
+            )
+        return hits
 
-def _ranked(  # noqa: PLR0913 (what a ranking depends on)
-    columns: Columns,
-    query: QueryText,
-    mode: Mode,
-    decay: DecayCurve,
+    async def _documents(
+        self, columns: Columns, indices: Sequence[int], already_read: Mapping[int, Fetched]
+    ) -> Mapping[int, Fetched]:
+        """Returns `already_read` with the documents of `indices` that still exist and that the caller may see, by
+        index."""
+        missing = [index for index in dict.fromkeys(indices) if index not in already_read]
+        if not missing:
+            return already_read
+        fetched = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(missing))
+        new = {
+            index: document
+            for index, document in zip(missing, fetched, strict=True)
+            if document is not None and self._scope.sees(document.doc)
+        }
+        return {**already_read, **new}
+
+
+def _rank(  # noqa: PLR0913 (what a ranking depends on)
     wanted: RetrievalQuery,
+    mode: Mode,
+    columns: Columns,
+    query: SettledQuery,
+    decay: DecayCurve,
     interval: TimeInterval | None,
     k: int,
     fitted: ModelWeights,
 ) -> tuple[Ranked, list[int]]:
     """Returns the ranking and the best `k` documents with distinct contents."""
-    first = max(8 * k, 2 * COMPARED)
+    enough = max(8 * k, 2 * COMPARED)
     ranking = partial(
         rank,
         columns,
@@ -500,34 +564,48 @@ def _ranked(  # noqa: PLR0913 (what a ranking depends on)
         interval=None if interval is None else (interval.start, interval.end),
         calibration=fitted.calibration,
     )
-    ranked = ranking(first=first)
+    ranked = ranking(at_least=enough)
     best = top(ranked, columns, k)
-    if len(best) < k and len(ranked.order) >= first:  # too many documents have equal content
+    if len(best) < k and len(ranked.order) >= enough:  # too many of them have equal contents
         ranked = ranking()
         best = top(ranked, columns, k)
     return ranked, best
 
 
-def _at_least(scores: Sequence[float], least: float) -> int:
-    """Returns how many of the falling `scores` are at least `least`."""
-    return len(scores) if least <= 0 else sum(score >= least for score in scores)
+def _without(mask: Bools, indices: Sequence[int]) -> Bools:
+    """Returns the mask without these documents."""
+    changed = mask.copy()
+    changed[indices] = False
+    return changed
+
+
+def _took(started: float, embedded: float, reranking: float | None) -> Doc:
+    """Returns the milliseconds that each step took, as responses show them. `reranking`: the seconds of the second
+    stage."""
+    ended = time.perf_counter()
+    searching = ended - embedded - (reranking or 0)
+    SEARCH_SECONDS.observe(searching)
+    took = {"embed": embedded - started, "search": searching, "total": ended - started}
+    if reranking is not None:
+        took["rerank"] = reranking
+    return {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}
 
 
 def _partners(columns: Columns, findable: Bools, best: Sequence[int]) -> dict[int, int]:
     """Returns the index of each hit's partner, by the hit's index, for hits that have one."""
-    found: dict[int, int] = {}
+    partners: dict[int, int] = {}
     questions = columns.flags & IS_QUESTION != 0
     for index in best:
         before, after = int(columns.previous[index]), int(columns.following[index])
         partner = after if questions[index] else before if before >= 0 and questions[before] else -1
         if partner >= 0 and findable[partner]:
-            found[index] = partner
-    return found
+            partners[index] = partner
+    return partners
 
 
-def _weights(columns: Columns, query: QueryText) -> dict[int, float]:
+def _weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
     """Returns the weight of each word of the query, of itself: an identifier's parts, without the identifier."""
     weights, _ = term_weights(columns)
     of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis
-    found = zip(query.terms.tolist(), of_words.tolist(), strict=True)
-    return {term: weight for term, weight in found if term not in query.wholes}
+    by_term = zip(query.terms.tolist(), of_words.tolist(), strict=True)
+    return {term: weight for term, weight in by_term if term not in query.identifiers}

@@ -11,9 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
-from app.retrieval.features import base_score, bm25, features, scaled_text
+from app.retrieval.features import (
+    base_score,
+    bm25,
+    document_features,
+    neighbour_arrays,
+    query_features,
+    scaled_text,
+)
 from app.retrieval.polarity import towards_what_is_denied
-from app.retrieval.query_analysis import QueryText, analyse, read_by, settle
+from app.retrieval.query_analysis import adapted_to_model, analyse
+from app.retrieval.query_settling import SettledQuery, settle
 from app.retrieval.time_expressions import names_no_subject, read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
@@ -29,7 +37,7 @@ class Case:
     group: str
     fold: int
     question: Question
-    query: QueryText
+    query: SettledQuery
     columns: Columns
     known: Floats
     """(FEATURES, n)"""
@@ -170,9 +178,10 @@ def _case(  # noqa: PLR0913 (a case's parts)
     read = read_interval(question.query, asked, asked.tzinfo or UTC)
     blank = _known(scope.blank, len(known_items))
     interval = None if read is None else read.settled(blank.time, blank.matched)
-    query = read_by(embed.model, analyse(question.query, speakers))
+    query = adapted_to_model(embed.model, analyse(question.query, speakers))
+    subject = True
     if interval is None or not interval.empty:
-        query = replace(query, subject=not names_no_subject(question.query, interval.words if interval else ""))
+        subject = not names_no_subject(question.query, interval.words if interval else "")
     n = len(known_items)
     wanted = towards_what_is_denied(embed.queries([query.stripped])[0], embed.model)
     nearest = np.maximum.reduceat(scope.vectors @ wanted, scope.first)[:n]
@@ -183,13 +192,14 @@ def _case(  # noqa: PLR0913 (a case's parts)
                 hits[row, at] = count
     df = np.count_nonzero(hits, axis=1).astype(np.float32)
     columns = replace(blank, cosine=nearest.astype(np.float32), hits=hits, df=df)
-    query = settle(columns, query)
+    columns, settled = settle(columns, query, {}, subject=subject)
     text = bm25(columns)
-    known = features(columns, query, text, int(columns.time.max(initial=0)))
-    base = base_score(known[0], scaled_text(text, float(text.max(initial=0))), columns)
+    of_documents = document_features(columns, int(columns.time.max(initial=0)))
+    known = np.concatenate((query_features(columns, settled, text), of_documents))
+    base = base_score(known[0], scaled_text(text, float(text.max(initial=0))), neighbour_arrays(columns))
     evidence = np.array([item.content in question.evidence for item in known_items], np.bool_)
     span = None if interval is None else (interval.start, interval.end)
-    return Case(group, fold, question, query, columns, known, base, evidence, span)
+    return Case(group, fold, question, settled, columns, known, base, evidence, span)
 
 
 def _known(columns: Columns, n: int) -> Columns:

@@ -28,7 +28,7 @@ OF_OUR_OWN = {
     "app.api.middleware._meters": "methods, templates of routes and statuses",
     "app.core.files._warn": "16 files that hold keys",
     "app.mcp.server.listed": "names of arguments",
-    "app.memories.search._of_status": "statuses",
+    "app.memories.search_filters._of_status": "statuses",
     "app.retrieval.model_weights.weights_for": "names of models",
     "app.retrieval.polarity._direction": "a name of a model: 16 of them",
     "app.retrieval.query_language._parser": "a language of the list and a day: 64 of them",

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
 from app.retrieval.features import bm25, query_features
+from app.retrieval.memory_kinds import plain_memories
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, Calibration, Terms
-from app.retrieval.query_analysis import QueryText, plain_memories
+from app.retrieval.query_settling import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION
@@ -42,7 +43,7 @@ def ranked_scopes(draw: st.DrawFn) -> tuple[Columns, Floats]:
     return columns, np.array(draw(st.lists(values, min_size=n, max_size=n)), np.float32)
 
 
-def scored(columns: Columns, odds: Floats, query: QueryText, calibration: Calibration) -> Floats:
+def scored(columns: Columns, odds: Floats, query: SettledQuery, calibration: Calibration) -> Floats:
     known = query_features(columns, query, bm25(columns))
     return probabilities(columns, query, odds, known, plain_memories(columns), calibration)
 
@@ -53,7 +54,7 @@ def logit(probability: float) -> float:
 
 @given(ranked_scopes(), QUERIES, CALIBRATIONS)
 def test_every_score_lies_between_0_and_1(
-    scope: tuple[Columns, Floats], query: QueryText, calibration: Calibration
+    scope: tuple[Columns, Floats], query: SettledQuery, calibration: Calibration
 ) -> None:
     columns, odds = scope
     score = scored(columns, odds, query, calibration)
@@ -63,7 +64,7 @@ def test_every_score_lies_between_0_and_1(
 
 @given(ranked_scopes(), QUERIES, CALIBRATIONS)
 def test_the_score_never_falls_where_the_odds_rise(
-    scope: tuple[Columns, Floats], query: QueryText, calibration: Calibration
+    scope: tuple[Columns, Floats], query: SettledQuery, calibration: Calibration
 ) -> None:
     columns, odds = scope
     score = scored(columns, odds, query, calibration)[columns.matched]
@@ -75,7 +76,7 @@ def test_the_score_never_falls_where_the_odds_rise(
 
 @given(ranked_scopes(), QUERIES, CALIBRATIONS, st.randoms(use_true_random=False))
 def test_the_order_of_documents_does_not_matter(
-    scope: tuple[Columns, Floats], query: QueryText, calibration: Calibration, random: Random
+    scope: tuple[Columns, Floats], query: SettledQuery, calibration: Calibration, random: Random
 ) -> None:
     columns, odds = scope
     order = list(range(len(odds)))
@@ -87,7 +88,7 @@ def test_the_order_of_documents_does_not_matter(
 
 @given(ranked_scopes(), QUERIES, CALIBRATIONS)
 def test_a_mixed_scope_lies_between_the_numbers_of_turns_and_those_of_plain_memories(
-    scope: tuple[Columns, Floats], query: QueryText, calibration: Calibration
+    scope: tuple[Columns, Floats], query: SettledQuery, calibration: Calibration
 ) -> None:
     columns, odds = scope
     mixed = scored(columns, odds, query, calibration)[columns.matched]
@@ -99,7 +100,7 @@ def test_a_mixed_scope_lies_between_the_numbers_of_turns_and_those_of_plain_memo
 
 @given(ranked_scopes(), QUERIES, CALIBRATIONS)
 def test_a_document_that_was_filtered_out_changes_nothing(
-    scope: tuple[Columns, Floats], query: QueryText, calibration: Calibration
+    scope: tuple[Columns, Floats], query: SettledQuery, calibration: Calibration
 ) -> None:
     columns, odds = scope
     more = with_one_more(columns, unmatched_elsewhere())

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.features import query_features, query_independent_features
+from app.retrieval.features import document_features, query_features
 from app.retrieval.model_weights import DEFAULT_WEIGHTS
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_settling import SettledQuery
 from app.retrieval.ranking import Mode, contributions, explained, log_odds, rank
 from app.storage.search import Columns
 from tests.support.columns import NOBODY, NOW, SPOKEN, scopes
@@ -22,11 +22,11 @@ PAST = (NOW - 40 * 86_400_000, NOW)
 
 @given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, NOW_ASKED, WITHOUT_SUBJECT)), st.sampled_from((None, PAST)))
 def test_the_contributions_are_the_log_odds_that_order_the_hits(
-    columns: Columns, query: QueryText, interval: tuple[int, int] | None
+    columns: Columns, query: SettledQuery, interval: tuple[int, int] | None
 ) -> None:
     ranked = rank(columns, query, "hybrid", NOW, interval=interval)
     text = ranked.parts["text"]
-    features = query_features(columns, query, text), query_independent_features(columns, NOW)
+    features = query_features(columns, query, text), document_features(columns, NOW)
     odds, _ = log_odds(columns, query, *features, DEFAULT_WEIGHTS, interval)
     for index in range(len(odds)):
         found = contributions(ranked, columns, query, DEFAULT_WEIGHTS, index)

@@ -7,16 +7,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, gains, properties
-from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHits, Weights
-from app.retrieval.query_analysis import QueryText
-from app.retrieval.ranking import rank, with_first_ordered
-from app.storage.search import Columns, Floats
+from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, gains, order_first_hits, properties
+from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
+from app.retrieval.query_settling import SettledQuery
+from app.retrieval.ranking import rank
+from app.storage.search import Columns
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, scopes
 
-NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHits(newness=1.0, statement=2.0))
-RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHits(replaced=-1.0))
+NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHitWeights(newness=1.0, statement=2.0))
+RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHitWeights(replaced=-1.0))
 
 
 def conversation(n: int, by_assistant: int | None) -> Columns:
@@ -39,12 +39,10 @@ def notes(*hits: list[int]) -> Columns:
     return replace(columns, hits=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
 
 
-def ordered(columns: Columns, odds: list[float], weights: Weights, query: QueryText = NOBODY) -> list[int]:
+def ordered(columns: Columns, odds: list[float], weights: Weights, query: SettledQuery = NOBODY) -> list[int]:
     of_each = np.array(odds, np.float32)
-    order: list[int] = with_first_ordered(
-        columns, query, of_each, (-of_each).argsort(kind="stable"), weights, {}
-    ).tolist()
-    return order
+    order, _ = order_first_hits(columns, query, of_each, (-of_each).argsort(kind="stable"), weights, {})
+    return list(order.tolist())
 
 
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
@@ -70,7 +68,9 @@ def test_a_query_for_the_earliest_or_for_a_time_keeps_the_order() -> None:
     columns, odds = notes([1], [1]), np.array([0.5, 0.0], np.float32)
     assert ordered(columns, [0.5, 0.0], RENEWED, replace(NOBODY, order="earliest")) == [0, 1]
     named = {"when": np.ones(2, np.float32)}
-    assert with_first_ordered(columns, NOBODY, odds, np.arange(2), RENEWED, named).tolist() == [0, 1]
+    order, gained = order_first_hits(columns, NOBODY, odds, np.arange(2), RENEWED, named)
+    assert order.tolist() == [0, 1]
+    assert gained is None
 
 
 def test_what_another_one_says_or_asks_later_renews_nothing() -> None:
@@ -81,32 +81,33 @@ def test_what_another_one_says_or_asks_later_renews_nothing() -> None:
 
 
 def test_of_equal_turns_the_newest_statement_is_first_and_the_assistants_last() -> None:
-    columns, odds, parts = conversation(4, by_assistant=3), np.zeros(4, np.float32), dict[str, Floats]()
+    columns = conversation(4, by_assistant=3)
     columns.flags[2] |= IS_QUESTION
-    order = with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, parts)
+    order, gained = order_first_hits(columns, NOBODY, np.zeros(4, np.float32), np.arange(4), NEWER, {})
     assert order.tolist() == [1, 0, 2, 3]
-    assert parts["first"].tolist() == odds.tolist()
-    assert odds[0] == 0
+    assert gained is not None
+    assert gained[1] > gained[0] == 0 > gained[2] >= gained[3]
 
 
 def test_in_a_talk_of_named_people_the_order_stays() -> None:
-    columns, odds, parts = conversation(4, by_assistant=None), np.zeros(4, np.float32), dict[str, Floats]()
+    columns, odds = conversation(4, by_assistant=None), np.zeros(4, np.float32)
     columns.speaker[:] = name_id("Ada")
-    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, parts).tolist() == [0, 1, 2, 3]
-    assert not parts
-    assert not odds.any()
+    order, gained = order_first_hits(columns, NOBODY, odds, np.arange(4), NEWER, {})
+    assert order.tolist() == [0, 1, 2, 3]
+    assert gained is None
 
 
 def test_what_a_user_writes_down_alone_is_ordered() -> None:
-    columns, odds = conversation(4, by_assistant=None), np.zeros(4, np.float32)
-    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, {}).tolist() == [3, 2, 1, 0]
+    columns = conversation(4, by_assistant=None)
+    assert ordered(columns, [0.0] * 4, NEWER) == [3, 2, 1, 0]
 
 
 def test_without_weights_the_order_stays() -> None:
-    columns, odds, parts = conversation(4, by_assistant=3), np.zeros(4, np.float32), dict[str, Floats]()
+    columns, odds = conversation(4, by_assistant=3), np.zeros(4, np.float32)
     weights = replace(DEFAULT_WEIGHTS, first_turns=NO_ORDER)
-    assert with_first_ordered(columns, NOBODY, odds, np.arange(4), weights, parts).tolist() == [0, 1, 2, 3]
-    assert not parts
+    order, gained = order_first_hits(columns, NOBODY, odds, np.arange(4), weights, {})
+    assert order.tolist() == [0, 1, 2, 3]
+    assert gained is None
 
 
 def test_the_newness_of_a_long_text_counts_less() -> None:
@@ -119,10 +120,10 @@ def test_the_newness_of_a_long_text_counts_less() -> None:
 def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:
     columns, odds = conversation(4, by_assistant=3), np.zeros(4, np.float32)
     columns.session[1] = -1
-    parts = dict[str, Floats]()
-    with_first_ordered(columns, NOBODY, odds, np.arange(4), NEWER, parts)
-    assert parts["first"][1] == odds[1] == 0
-    assert odds[2] > odds[0] > odds[3]
+    _, gained = order_first_hits(columns, NOBODY, odds, np.arange(4), NEWER, {})
+    assert gained is not None
+    assert gained[1] == 0
+    assert gained[2] > gained[0] > gained[3]
 
 
 @given(
@@ -133,7 +134,7 @@ def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     columns = conversation(n, by_assistant=0)
     found = properties(columns, -np.arange(n).astype(np.float32), np.arange(n), past=False)
     assert found.shape == (len(PROPERTIES), n)
-    assert gains(found, FirstHits(*weights))[0] == 0
+    assert gains(found, FirstHitWeights(*weights))[0] == 0
 
 
 @given(scopes())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval import query_analysis
-from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, QueryText, analyse, analysed
+from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analysed
 from app.storage.text import name_id, term_ids, terms, text_ids, wholes
 
 SPEAKERS = ("Caroline Smith", "Melanie", "user")
@@ -18,7 +18,7 @@ def test_a_named_speaker_is_taken_out_and_noted() -> None:
     assert query.stripped == "When did sister visit?"
     assert query.speaker == name_id("Caroline Smith")
     assert (
-        np.setdiff1d(query.terms, [*query.apart]).tolist()
+        np.setdiff1d(query.terms, [*query.spaced]).tolist()
         == np.unique(term_ids(["carolin", "sister", "visit"])).tolist()
     )
 
@@ -63,7 +63,7 @@ def test_any_query_and_any_names_will_do(text: str, speakers: list[str]) -> None
     looked_for = np.unique(
         np.concatenate([term_ids([*terms(text), *added]), *(one.looked_for for one in query.acronyms)])
     )
-    assert np.array_equal(query.terms, np.union1d(looked_for, np.array([*query.apart], np.uint32)))
+    assert np.array_equal(query.terms, np.union1d(looked_for, np.array([*query.spaced], np.uint32)))
     assert query.speaker in {0, *map(name_id, speakers)}
     assert query.stripped or not text.strip() or query.stripped == text
 
@@ -88,7 +88,7 @@ def test_words_of_a_long_query_come_before_pairs_of_characters() -> None:
 async def test_a_long_query_is_analysed_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
-    def noted(query: str, speakers: Sequence[str]) -> QueryText:
+    def noted(query: str, speakers: Sequence[str]) -> AnalysedQuery:
         threads.append(threading.get_ident())
         return analyse(query, speakers)
 

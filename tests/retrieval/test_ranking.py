@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from app.embedding.onnx import OnnxModel
 from app.retrieval.decay import DAY_MS
 from app.retrieval.features import (
-    ASKED,
     FEATURES,
     LEAST_SPREAD,
+    QUERY_FEATURES,
     bm25,
+    document_features,
     importance_at,
     query_features,
-    query_independent_features,
 )
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights
-from app.retrieval.query_analysis import QueryText, analyse
+from app.retrieval.query_analysis import analyse
+from app.retrieval.query_settling import SettledQuery, settle
 from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, Mode, log_odds, rank, top
 from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats
@@ -48,7 +49,7 @@ MODES: tuple[Mode, ...] = ("hybrid", "vector", "text")
 
 
 @given(scopes(), st.sampled_from(MODES), st.sampled_from((NOBODY, SPOKEN)))
-def test_every_ranking_is_sound(columns: Columns, mode: Mode, query: QueryText) -> None:
+def test_every_ranking_is_sound(columns: Columns, mode: Mode, query: SettledQuery) -> None:
     ranked = rank(columns, query, mode, NOW)
     found, scores = ranked.order, ranked.score
     assert len(set(found.tolist())) == len(found)
@@ -168,7 +169,7 @@ def test_explain_names_each_part() -> None:
 # --- Features ---------------------------------------------------------------------------------------------------------
 
 
-def feature(name: str, columns: Columns, query: QueryText = NOBODY) -> list[float]:
+def feature(name: str, columns: Columns, query: SettledQuery = NOBODY) -> list[float]:
     values: list[float] = rank(columns, query, "hybrid", NOW).parts[name].tolist()
     return values
 
@@ -283,7 +284,7 @@ def test_memories_of_one_time_are_the_newest_together() -> None:
 def test_no_word_moves_the_log_odds_of_a_memory_by_more_than_two(columns: Columns, order: TimeOrder) -> None:
     """And asking for what holds now takes none of the best out of the reach of the first."""
     known = query_features(columns, NOBODY, bm25(columns))
-    lasting = query_independent_features(columns, NOW)
+    lasting = document_features(columns, NOW)
     for weights in (DEFAULT.weights, MULTILINGUAL.weights):
         plain, _ = log_odds(columns, NOBODY, known, lasting, weights, None)
         moved, parts = log_odds(columns, replace(NOBODY, order=order), known, lasting, weights, None)
@@ -296,7 +297,7 @@ def test_no_word_moves_the_log_odds_of_a_memory_by_more_than_two(columns: Column
 def test_a_query_without_a_subject_is_answered_by_time(columns: Columns, order: TimeOrder) -> None:
     query = replace(NOBODY, order=order, subject=False)
     ranked = rank(columns, query, "hybrid", NOW)
-    assert all(not ranked.parts[name].any() for name in ASKED)
+    assert all(not ranked.parts[name].any() for name in QUERY_FEATURES)
     stating = columns.matched & (ranked.parts.get("echo", 0) == 0) & (ranked.parts.get("filler", 0) == 0)
     best = np.flatnonzero(ranked.parts["latest"] == 1)
     times = columns.time[stating]
@@ -470,7 +471,8 @@ def test_plain_facts_are_found_beside_a_conversation(question: str, fact: int, m
         content=np.array([content_hash(text) for text in texts]),
         base_importance=np.where(turn, 0.3, 0.5).astype(np.float32),
     )
-    assert rank(columns, query, "hybrid", NOW).order[0] == n + fact
+    columns, settled = settle(columns, query, {})
+    assert rank(columns, settled, "hybrid", NOW).order[0] == n + fact
 
 
 @settings(max_examples=20)

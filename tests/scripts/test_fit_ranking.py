@@ -13,8 +13,9 @@ import pytest
 
 from app.retrieval.calibration import KNEE, describe
 from app.retrieval.features import FEATURES
+from app.retrieval.memory_kinds import plain_memories
 from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
-from app.retrieval.query_analysis import QueryText, plain_memories
+from app.retrieval.query_settling import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
@@ -67,7 +68,7 @@ def made_up(
     )
     known = random.random((len(FEATURES), n), dtype=np.float32)
     question = Question("?", ("an answer",), n, group, "kind")
-    query = QueryText("?", np.zeros(0, np.uint32), 0, foreign)
+    query = SettledQuery(np.zeros(0, np.uint32), 0, foreign)
     return Case(group, fold, question, query, columns, known, known[0], np.zeros(n, np.bool_), None)
 
 

@@ -34,6 +34,13 @@ async def test_a_search_leaves_it_out_unless_it_is_asked_for(api: httpx.AsyncCli
     assert "😂" not in await found(api, "👍👍", min_importance=0)
 
 
+async def test_small_talk_that_was_not_asked_for_takes_no_place_of_a_hit(api: httpx.AsyncClient) -> None:
+    marks = ("🎉🎈", "🎉🎊", "🎉🥳", "🎈🎉", "🎊🎉")
+    await say(api, "🎉 We moved into the new house.", "🎉 The release is out.", *marks, "🎉")
+    hits = await found(api, "🎉", top_k=3, min_importance=0)
+    assert sorted(hits) == ["🎉", "🎉 The release is out.", "🎉 We moved into the new house."]
+
+
 async def test_two_hundred_messages_of_small_talk_do_not_hide_the_one_that_counts(api: httpx.AsyncClient) -> None:
     phrases = ("thanks", "ok", "good morning", "👍", "haha", "cool", "see you", "same here", "fine", "ok cool")
     for number in range(4):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from app.retrieval.decay import DAY_MS
-from app.retrieval.query_analysis import QueryText
+from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Columns, Ints
 
 NOW = 1_750_000_000_000
-NOBODY = QueryText("", np.arange(2, dtype=np.uint32), 0)
+NOBODY = SettledQuery(np.arange(2, dtype=np.uint32))
 SPOKEN = replace(NOBODY, speaker=7)
 
 

@@ -31,9 +31,10 @@ from app.facts.schemas import FACTS
 from app.findings.replacing import later_first, replaced
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
-from app.memories.narrowing import Keep, Narrowing
+from app.memories.narrowing import Keep, SplitFilter
 from app.memories.records import speaker_of, standing
-from app.memories.search import SearchRequest, search_filter
+from app.memories.search_filters import search_filter
+from app.memories.search_schemas import SearchRequest
 from app.procedures.schemas import PROCEDURES
 from app.procedures.search import (
     LEAST_CANDIDATES,
@@ -83,7 +84,7 @@ async def search(  # noqa: PLR0913 (what a search depends on)
         known_at=request.body.known_at,
         partners=partners,
         evidence=True,
-        once="each day",
+        merge_repetitions="each day",
     )
     retrieved = await retriever_of(resources, request.scope, collection).find(wanted)
     request.warnings += retrieved.warnings
@@ -172,7 +173,7 @@ def _content(memory: Doc) -> str:
     return f"{problem} → {fix}" if content == f"{problem}\n{fix}" else content
 
 
-def visible(request: SourceRequest) -> Narrowing:
+def visible(request: SourceRequest) -> SplitFilter:
     """Returns the filter for memories that are active, valid and trusted enough at the request's time, and that have
     the tags and metadata that it asks for."""
     body = request.body
@@ -189,7 +190,7 @@ def visible(request: SourceRequest) -> Narrowing:
         metadata=body.metadata,
     )
     where, keep = search_filter(search_request, rfc3339(request.now))
-    return Narrowing(both(where, NO_SMALL_TALK), keep)
+    return SplitFilter(both(where, NO_SMALL_TALK), keep)
 
 
 async def _least_importance(request: SourceRequest, decays: Decays) -> float:

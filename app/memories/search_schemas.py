@@ -1,0 +1,191 @@
+"""The requests of searches of memories, and the answers as OpenAPI has them.
+
+`app/memories/search.py` writes the answers as bytes. Facts, actions and procedures share `HowSearched`.
+"""
+
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic_core.core_schema import CoreSchema
+from typing_extensions import TypeAliasType
+
+from app.core.schemas import (
+    COUNT_OF_HITS,
+    Flag,
+    Identifier,
+    Owned,
+    Schema,
+    Share,
+    Timestamp,
+    TimeZone,
+    TopK,
+    example,
+)
+from app.memories.narrowing import TagAndMetadataFilters
+from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode
+
+
+def _known_field(name: str) -> str:
+    if name in Memory.model_fields:
+        return name
+    nearest = get_close_matches(name[:64], Memory.model_fields, 1, 0)[0]
+    raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
+
+
+MemoryField = TypeAliasType(
+    "MemoryField",
+    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})],
+)
+
+
+class FoundMemory(Memory):
+    """A memory. If the request names `fields`, it has these and its id."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        result = handler(core)
+        handler.resolve_ref_schema(result)["required"] = ["memory_id"]
+        return result
+
+
+class SearchRequest(Owned, TagAndMetadataFilters):
+    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
+    elsewhere = COUNT_OF_HITS
+
+    query: MemoryText
+    include_shared: Flag = Field(
+        True, description="With both ids: also what the agent knows for all, and all agents of the user."
+    )
+    session_id: Identifier | None = None
+    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
+    min_importance: Share | None = Field(
+        None, description="Least importance at the moment; default: the agent's setting."
+    )
+    min_score: Share | None = Field(
+        None,
+        description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
+        "503 where the embedding model does not answer.",
+    )
+    min_trust: Share | None = None
+    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
+    until: Timestamp | None = Field(None, description="That moment excluded.")
+    status: MemoryStatus = "active"
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    now: Timestamp | None = Field(
+        None,
+        description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
+        "What happened later (`event_at`, else `created_at`) is hidden.",
+    )
+    timezone: TimeZone | None = None
+    top_k: TopK = 10
+    mode: SearchMode = "hybrid"
+    min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
+    explain: Flag = False
+    record_access: Flag = True
+    fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
+        None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
+    )
+
+    @model_validator(mode="after")
+    def _scored(self) -> Self:
+        if self.min_score is not None and self.mode != "hybrid":
+            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
+        return self
+
+
+Scores = TypeAliasType("Scores", dict[str, float])
+
+
+ReplacementKind = TypeAliasType("ReplacementKind", Literal["memory", "fact"])
+
+
+class Replacement(Schema):
+    """A later statement that replaces a memory, as a language model has judged."""
+
+    kind: ReplacementKind
+    id: str
+    quote: str = Field(description="What it says instead.")
+    replaced: str = Field(description="What the memory says that no longer holds.")
+    said_at: str = Field(description="When the later statement was made.")
+
+
+class Repetition(Schema):
+    """How often a memory was said: the texts that it stands for are equal, or differ in stop words, case and marks
+    alone."""
+
+    count: int = Field(description="The texts that say it, this one included.")
+    since: Timestamp = Field(description="The time of the first (`event_at`, else `created_at`).")
+    ids: list[str] = Field([], description="With `explain`: the others, the newest 20. Else absent.")
+
+
+class Found(Schema):
+    memory: FoundMemory
+    score: float = Field(
+        description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
+        "cosine. `text`: BM25."
+    )
+    replaced_by: list[Replacement] = Field(
+        [],
+        description="The later statements that replace what the memory says. The memory is active, and stands behind "
+        "those of them that were found. Absent where there are none.",
+    )
+    repeated: Repetition | None = Field(
+        None, description="That it was said several times; absent where it was said once. The newest stands for all."
+    )
+    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
+    contributions: Scores | None = Field(
+        None,
+        description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. `kind`: "
+        "what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
+    )
+
+
+class TookMs(Schema):
+    embed: float
+    search: float
+    rerank: float | None = Field(None, description="Of the second stage; absent where there was none.")
+    total: float
+
+
+class SearchWarning(Schema):
+    """What an answer goes without."""
+
+    code: str = Field(
+        description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
+        "the order of the first stage. `search_index_unavailable`: the index of a large scope could not be used, and "
+        "all its records were compared."
+    )
+    detail: str
+
+
+class HowSearched(Schema):
+    mode_used: SearchMode = Field(
+        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
+        "that of the words alone (BM25)."
+    )
+    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
+    took_ms: TookMs
+
+
+class UnderstoodTime(Schema):
+    """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    from_: str = Field(alias="from")
+    until: str = Field(description="That moment excluded.")
+    words: str = Field(description="The part of the query that says so.", examples=["last month"])
+    empty: bool = Field(description="True if no memory that could be found is from then.")
+
+
+class Understood(Schema):
+    time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
+
+
+class SearchResult(HowSearched):
+    items: list[Found]
+    understood: Understood | None = Field(
+        None,
+        description="What was read out of the query: with `explain`, or where nothing is from the time that it names.",
+    )

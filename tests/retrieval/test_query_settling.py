@@ -1,0 +1,89 @@
+"""Which words of a query count in a scope, and how much."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.retrieval.query_analysis import AnalysedQuery, analyse, with_names
+from app.retrieval.query_settling import CORRECTED, EXPANDED, PART_OF_IDENTIFIER, find_corrections, looked_for, settle
+from app.storage.search import Columns
+from app.storage.text import IndexedText, TermIds, index_text, text_ids
+from tests.support.columns import columns_of
+
+
+def scope_of(terms: TermIds, *texts: str) -> Columns:
+    """The columns of a search for the terms in plain memories of these texts."""
+    counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in map(indexed, texts)]
+    found = np.array([[count.get(term, 0) for count in counts] for term in terms.tolist()], np.float32)
+    df = np.count_nonzero(found, axis=1).astype(np.float32)
+    return replace(columns_of(len(texts), terms=len(terms)), hits=found, df=df)
+
+
+def indexed(text: str) -> IndexedText:
+    return index_text(text, None, None)
+
+
+def emphasis(query: AnalysedQuery, *texts: str) -> dict[int, float]:
+    columns, settled = settle(scope_of(query.terms, *texts), query, {})
+    factors = np.ones(len(settled.terms)) if columns.emphasis is None else columns.emphasis
+    return {int(term): round(float(factor), 2) for term, factor in zip(settled.terms, factors, strict=True)}
+
+
+def ids(text: str) -> list[int]:
+    return [int(term) for term in text_ids(text)]
+
+
+def test_of_the_usual_query_only_its_words_count() -> None:
+    query = analyse("where is the garden key", ())
+    assert set(query.terms.tolist()) > set(ids("garden key"))
+    assert emphasis(query, "the key is in the garden") == dict.fromkeys(ids("garden key"), 1.0)
+
+
+def test_parts_of_an_identifier_that_the_scope_has_weigh_less() -> None:
+    found = emphasis(analyse("10.0.4.117", ()), "server 10.0.4.117", "server 10.0.4.71")
+    assert set(found.values()) == {1.0, PART_OF_IDENTIFIER}
+
+
+def test_an_identifier_of_which_the_scope_has_nothing_is_unknown() -> None:
+    query = analyse("What is QX-9907 about?", ())
+    _, settled = settle(scope_of(query.terms, "Ticket PAY-4312 is open"), query, {})
+    assert settled.unknown
+    _, settled = settle(scope_of(query.terms, "QX-9907 is about money"), query, {})
+    assert not settled.unknown
+
+
+@pytest.mark.parametrize(
+    ("texts", "word", "initials"),
+    [
+        (["the NDA was signed", "a non-disclosure agreement"], 1.0, 1 - EXPANDED),
+        (["a non-disclosure agreement"], 1 - EXPANDED, EXPANDED),
+    ],
+)
+def test_an_acronym_counts_as_word_or_as_initials(texts: list[str], word: float, initials: float) -> None:
+    query = analyse("NDA", ())
+    found = emphasis(query, *texts)
+    assert found[int(query.acronyms[0].term[0])] == pytest.approx(initials)
+    assert found[ids("NDA")[0]] == pytest.approx(word)
+
+
+def test_a_mistyped_word_counts_less_than_the_one_that_it_stands_for() -> None:
+    query = analyse("birthdya", ())
+    (mistyped,), (meant,) = ids("birthdya"), ids("birthday")
+    columns = replace(scope_of(query.terms, "her birthday"), close={mistyped: {meant: 1}})
+    corrections = find_corrections(columns, query)
+    assert corrections == {mistyped: meant}
+    columns, settled = settle(scope_of(looked_for(query, corrections), "her birthday"), query, corrections)
+    assert columns.emphasis is not None
+    factors = dict(zip(settled.terms.tolist(), columns.emphasis.tolist(), strict=True))
+    assert factors == {meant: pytest.approx(CORRECTED), mistyped: pytest.approx(1 - CORRECTED)}
+
+
+def test_a_document_with_another_name_has_that_of_the_query_and_the_columns_stay_as_they_were() -> None:
+    query = with_names(analyse("Where does Bob live?", ()), "Where does Bob live?", [["Bob", "Robert"]])
+    before = scope_of(query.terms, "Robert lives in Oslo", "Ann lives in Bergen")
+    hits, df = before.hits.copy(), before.df.copy()
+    columns, settled = settle(before, query, {})
+    assert columns.hits[settled.terms.tolist().index(ids("Bob")[0])].tolist() == [1, 0]
+    assert np.array_equal(before.hits, hits)
+    assert np.array_equal(before.df, df)
