@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.api.connections import ConnectionLimits
 from app.auth.tokens import LEEWAY_SECONDS
-from app.context.service import MIN_SCORE
+from app.context.layout import MIN_SCORE
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
 from app.core.tuning import USUAL
 from app.embedding.factory import BATCH_TOKENS, QUERY_CACHE, THREADS
