@@ -36,16 +36,9 @@ from app.memories.narrowing import Keep, Narrowing
 from app.memories.records import speaker_of, standing
 from app.memories.search import SearchRequest, search_filter
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import (
-    LEAST_CANDIDATES,
-    ProcedureHit,
-    as_served,
-    ranked,
-    searched,
-    served,
-    track_record,
-    trial_record,
-)
+from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, procedure_filter, ranked
+from app.procedures.track_record import record_sentence
+from app.procedures.trials import as_served, served, trial_sentence
 from app.profiles.schemas import status_of
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
@@ -353,7 +346,7 @@ SHOWN_NOTES = 3
 
 async def gather_procedures(request: SourceRequest) -> SourceResult:
     """Returns procedures, best first."""
-    where = searched(min_trust=request.body.min_trust, until=request.body.as_of)
+    where = procedure_filter(min_trust=request.body.min_trust, until=request.body.as_of)
     k = max(LEAST_CANDIDATES, SPARE_PROCEDURES * request.limit)
     retrieved = await search(request, PROCEDURES, where, k)
     found = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
@@ -372,14 +365,14 @@ def _procedure_text(found: ProcedureHit) -> str:
 
     Each part is one line, so that none passes for another step or record.
     """
-    doc, of = as_served(found.hit.doc), found.standing
-    record = track_record(doc["success_count"], doc["failure_count"], of)
+    doc, record = as_served(found.hit.doc), found.track_record
+    tried = record_sentence(doc["success_count"], doc["failure_count"], record)
     lines = [_step_line(doc["name"]), f"when: {_step_line(doc['trigger'])}"]
     lines += [f"needs: {_step_line(need)}" for need in doc["preconditions"]]
     lines += [f"{number}. {_step_line(step)}" for number, step in enumerate(doc["steps"], 1)]
-    lines.append(f"record: {record}{f', unused for {int(of.idle_days)} days' if of.stale else ''}")
+    lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
     if served(doc.get("trial")) == "revised":
-        lines.append(f"trial: these steps are new, {trial_record(doc['trial'])}")
+        lines.append(f"trial: these steps are new, {trial_sentence(doc['trial'])}")
     lines += [f"note: {_step_line(note)}" for note in doc["notes"][-SHOWN_NOTES:]]
     return "\n".join(lines)
 
