@@ -48,7 +48,7 @@ NEWER = ContextSource(
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class CachedConversation:
     """What was known when the conversation began, with the rules of now, and what became known since."""
 
     start: SourceRequest
@@ -71,7 +71,7 @@ def volatile_sources(sources: Sequence[ContextSource]) -> list[ContextSource]:
     return [WINDOW_SOURCE if source.holds_turns else source for source in sources if source.section != "instructions"]
 
 
-async def read_conversation(request: SourceRequest) -> Conversation:
+async def read_conversation(request: SourceRequest) -> CachedConversation:
     """Reads what was known when the conversation began, and what of it is known now."""
     began_at = await began(request)
     # what is shown does not depend on the query
@@ -84,7 +84,7 @@ async def read_conversation(request: SourceRequest) -> Conversation:
         gather_sections([RULES], replace(request, interval=None)),
     )
     stable = [replace(section, citation_prefix=STABLE_PREFIX) for section in (*rules, *at_start)]
-    return Conversation(start, stable, *_compared(at_start, at_present))
+    return CachedConversation(start, stable, *_compared(at_start, at_present))
 
 
 async def began(request: SourceRequest) -> datetime:
@@ -130,8 +130,8 @@ def _compared(at_start: Sequence[Gathered], at_present: Sequence[Gathered]) -> t
 
 
 async def mark_conversation(
-    conversation: Conversation, request: SourceRequest, judged: Sequence[JudgedStatement]
-) -> tuple[Conversation, list[Doc]]:
+    conversation: CachedConversation, request: SourceRequest, judged: Sequence[JudgedStatement]
+) -> tuple[CachedConversation, list[Doc]]:
     """Returns the conversation with marked texts, and warnings: what stays the same as of the beginning, and what is
     newer as of now. `judged`: the statements of findings of now."""
     of_start = [statement for section in conversation.at_start for statement in section.result.judged]
@@ -142,7 +142,7 @@ async def mark_conversation(
     return replace(conversation, at_start=at_start, at_present=at_present), [*warnings, *more]
 
 
-def pack_cached(plan: PromptPlan, conversation: Conversation, gathered: Sequence[Gathered]) -> PackedParts:
+def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Sequence[Gathered]) -> PackedParts:
     """Packs first what stays the same, within a part of the budget that nothing else changes, then the turns, and what
     the query needs into the room that is left. That repeats neither."""
     frame = plan.frame_tokens
@@ -178,7 +178,7 @@ def pack_cached(plan: PromptPlan, conversation: Conversation, gathered: Sequence
     return PackedParts(stable, turns, PromptPart(packer.pack(about_tokens), needed, line_above))
 
 
-def _newer_section(conversation: Conversation, stable: PromptPart) -> Gathered:
+def _newer_section(conversation: CachedConversation, stable: PromptPart) -> Gathered:
     """Returns what became known since the beginning, and what of the shown entries no longer holds."""
     new = [item for section in conversation.at_present for item in section.items]
     shown = {item.id for item in stable.chosen}

@@ -168,9 +168,8 @@ class Packer:
         for index, (name, whole) in enumerate(ordered):
             state, item = self._states[name], self._unsaid(whole)
             cost = state.cost(item)
-            # If the first items only repeat what stands there, the rule may be content before one of them went in:
-            # of "I live in Oslo" in a turn and "We moved in May" in a memory the memory is needed, too. So it is asked
-            # before the first item, which says whether anything is needed at all, and then after one went in.
+            # Items that a turn says already count as packed, so the rule could be content with repetitions alone. It is
+            # asked before the first item, to learn whether anything is needed at all, and then only once one went in.
             if self._stop is not None and (index == 0 or has_some) and self._stop.is_enough(index, tokens, cost):
                 self._has_enough = True
                 return

@@ -34,7 +34,7 @@ class SectionAnswer(TypedDict):
     items: list[PackedItemAnswer]
 
 
-class PartAnswer(TypedDict):
+class PromptPartAnswer(TypedDict):
     """A part of the cached layout. `etag`: of `stable` alone."""
 
     text: str | None
@@ -46,8 +46,8 @@ class PartAnswer(TypedDict):
 class CachedAnswer(TypedDict, total=False):
     """What the cached layout has beside the whole."""
 
-    stable: PartAnswer
-    volatile: PartAnswer
+    stable: PromptPartAnswer
+    volatile: PromptPartAnswer
 
 
 class ContextAnswer(CachedAnswer):

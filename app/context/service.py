@@ -4,7 +4,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from app.context.cached_layout import Conversation, mark_conversation, pack_cached, read_conversation, volatile_sources
+from app.context.cached_layout import (
+    CachedConversation,
+    mark_conversation,
+    pack_cached,
+    read_conversation,
+    volatile_sources,
+)
 from app.context.gathering import Gathered, gather_sections, raise_if_unreadable
 from app.context.intent import asks_for_something, best_scores, infer, is_unsure
 from app.context.layout import PackedParts, PromptPart, PromptPlan, pack_default
@@ -44,7 +50,7 @@ class ContextService:
         request = await self._request(body)
 
         # what was found, and in the cached layout what was known when the conversation began
-        conversation: Conversation | None = None
+        conversation: CachedConversation | None = None
         if body.layout == "cached":
             conversation, sections = await asyncio.gather(
                 read_conversation(request), gather_sections(volatile_sources(self._sources), request)
@@ -93,7 +99,9 @@ class ContextService:
         interval = await interval_of(body.query, now, body.timezone)
         return SourceRequest(body, self._scope, self._resources, now, budget, interval=interval)
 
-    def _pack(self, plan: PromptPlan, conversation: Conversation | None, sections: Sequence[Gathered]) -> PackedParts:
+    def _pack(
+        self, plan: PromptPlan, conversation: CachedConversation | None, sections: Sequence[Gathered]
+    ) -> PackedParts:
         return pack_default(plan, sections) if conversation is None else pack_cached(plan, conversation, sections)
 
     def _note_accesses(self, part: PromptPart, since: str | None) -> None:
