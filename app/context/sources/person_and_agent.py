@@ -29,11 +29,15 @@ MOST_INSTRUCTIONS = 50
 
 async def gather_instructions(request: SourceRequest) -> SourceResult:
     """Returns the rules: pinned ones first, then by trust and importance."""
-    docs = await rules(request)
+    memories = await rules(request)
     decays, now = Decays(request.resources.store, request.scope.tenant), to_ms(request.now)
-    importance = {doc["memory_id"]: await decays.importance(doc, now) for doc in docs}
-    docs.sort(key=lambda doc: (not doc["pinned"], -doc["trust"], -importance[doc["memory_id"]], doc["memory_id"]))
-    return SourceResult([instruction_item(doc) for doc in docs])
+    importance = {memory["memory_id"]: await decays.importance(memory, now) for memory in memories}
+
+    def rank(memory: Doc) -> tuple[bool, float, float, str]:
+        memory_id = memory["memory_id"]
+        return not memory["pinned"], -memory["trust"], -importance[memory_id], memory_id
+
+    return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
 
 
 async def rules(request: SourceRequest) -> list[Doc]:

@@ -29,7 +29,7 @@ from app.facts.keys import USER, key_of, sentence
 from app.facts.outdated import Utterance
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
-from app.findings.replacing import ReplacedStatement, later_first, replaced
+from app.findings.replacing import later_first, replaced
 from app.memories.access_log import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.narrowing import Keep, Narrowing
@@ -98,8 +98,9 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     decays = Decays(request.resources.store, request.scope.tenant)
     where, keep = visible(request)
     retrieved = await search(request, MEMORIES, where, request.limit + SPARE_MEMORIES, decays, keep=keep, partners=True)
-    statements = await _replaced_statements(request, retrieved.hits)
     hits: Sequence[Hit] = retrieved.hits
+    memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
+    statements = await replaced(request.resources.store, request.scope, request.viewpoint, memories)
     if statements and request.interval is None:  # who names a time is answered by what held then
         hits = later_first(hits, statements)
     least = request.body.min_importance
@@ -127,25 +128,19 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     )
 
 
-async def _replaced_statements(request: SourceRequest, hits: Sequence[Hit]) -> list[ReplacedStatement]:
-    """Returns what a judge found to be replaced of what the hits and their partners say."""
-    memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
-    return await replaced(request.resources.store, request.scope, request.viewpoint, memories)
-
-
 def newest_of_equal(items: Sequence[Candidate]) -> list[Candidate]:
     """Returns the items, best first, where of those with the same text of one speaker the newest has the best score and
     place, so that the others repeat it."""
-    found, equal = list(items), dict[tuple[object, str | None], list[int]]()
+    ordered, equal = list(items), dict[tuple[object, str | None], list[int]]()
     for at, item in enumerate(items):
         if item.content is not None and item.utterance is not None and not item.dated:
             equal.setdefault((item.content, item.utterance.by), []).append(at)
     for best, *others in equal.values():
         newest = max((best, *others), key=lambda at: items[at].day)
         if newest != best:
-            found[best] = replace(items[newest], score=items[best].score)
-            found[newest] = replace(items[best], score=items[newest].score)
-    return found
+            ordered[best] = replace(items[newest], score=items[best].score)
+            ordered[newest] = replace(items[best], score=items[newest].score)
+    return ordered
 
 
 async def _passages(hits: Sequence[Hit], weights: Mapping[int, float], budget: int) -> dict[str, str]:
@@ -154,17 +149,17 @@ async def _passages(hits: Sequence[Hit], weights: Mapping[int, float], budget: i
     As many long texts are searched for their best passage as have room in the budget, best first. The others show their
     beginning: 130 messages of 32,000 characters are 4 MB, and 4,000 tokens have room for 33 passages.
     """
-    found = (doc for hit in hits for doc in (hit.doc, hit.partner, *hit.others))
-    docs = {doc["memory_id"]: _content(doc) for doc in found if doc is not None}
+    memories = (memory for hit in hits for memory in (hit.doc, hit.partner, *hit.others) if memory is not None)
+    texts = {memory["memory_id"]: _content(memory) for memory in memories}
     left, work = budget // LONGEST + 1, list[tuple[str, Mapping[int, float]]]()
-    for text in docs.values():
+    for text in texts.values():
         is_long = len(text) > LONG_TEXT
         work.append((text, {} if is_long and left <= 0 else weights))
         left -= is_long
     passages = await in_parts(
         work, lambda pair: passage(*pair), lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), LONG_TEXT)
     )
-    return dict(zip(docs, passages, strict=True))
+    return dict(zip(texts, passages, strict=True))
 
 
 def _content(memory: Doc) -> str:
