@@ -18,9 +18,10 @@ from app.context.intent import boosts
 from app.context.layout import PackedParts, PromptPart, PromptPlan, about_tokens, section_of, stop_rule_of
 from app.context.marking import mark_sections
 from app.context.packing import Packer
-from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
+from app.context.source import ContextSource, SourceRequest, SourceResult
+from app.context.sources.findings import UNCERTAIN
 from app.context.sources.session import WINDOW_SOURCE, session_of
-from app.context.sources.stable import CHANGING, JUDGED_THEN, RULES
+from app.context.sources.stable import CHANGING, RULES
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
 from app.sessions.repository import SessionRepository
@@ -79,7 +80,7 @@ async def read_conversation(request: SourceRequest) -> CachedConversation:
     then = {"as_of": request.body.as_of or rfc3339(began_at), "known_at": _known_at_start(request, began_at)}
     start = replace(present, now=began_at, body=present.body.model_copy(update=then))
     at_start, at_present, rules = await asyncio.gather(
-        gather_sections((*CHANGING, JUDGED_THEN), start),
+        gather_sections(CHANGING, start),
         gather_sections(CHANGING, present),
         gather_sections([RULES], replace(request, interval=None)),
     )
@@ -130,13 +131,24 @@ def _compared(at_start: Sequence[Gathered], at_present: Sequence[Gathered]) -> t
 
 
 async def mark_conversation(
-    conversation: CachedConversation, request: SourceRequest, judged: Sequence[JudgedStatement]
+    conversation: CachedConversation, request: SourceRequest, sections: Sequence[Gathered]
 ) -> tuple[CachedConversation, list[Doc]]:
     """Returns the conversation with marked texts, and warnings: what stays the same as of the beginning, and what is
-    newer as of now. `judged`: the statements of findings of now."""
-    of_start = [statement for section in conversation.at_start for statement in section.result.judged]
+    newer as of now. `sections`: those of the query, of which one has read the findings."""
+    judged = [statement for section in sections for statement in section.result.judged]
+    # The source of what is uncertain reads the same findings whatever the query is; that of memories only those of its
+    # hits. By the latter, marks would come and go in a text that a model caches.
+    always_read = [
+        statement for section in sections if section.section == UNCERTAIN.section for statement in section.result.judged
+    ]
+    known_at, as_of = conversation.start.body.known_at, conversation.start.as_of
+    judged_then = [
+        statement
+        for statement in always_read
+        if (known_at is None or statement.found_at <= known_at) and statement.other_at <= as_of
+    ]
     (at_start, warnings), (at_present, more) = await asyncio.gather(
-        mark_sections(conversation.at_start, conversation.start, of_start),
+        mark_sections(conversation.at_start, conversation.start, judged_then),
         mark_sections(conversation.at_present, request, judged),
     )
     return replace(conversation, at_start=at_start, at_present=at_present), [*warnings, *more]

@@ -63,7 +63,7 @@ class ContextService:
         judged = [statement for section in sections for statement in section.result.judged]
         sections, warnings = await mark_sections(sections, request, judged)
         if conversation is not None:
-            conversation, more = await mark_conversation(conversation, request, judged)
+            conversation, more = await mark_conversation(conversation, request, sections)
             warnings += more
 
         # what the query wants

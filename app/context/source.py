@@ -77,6 +77,9 @@ class JudgedStatement:
     text: str
     other: str
     other_at: str
+    """When the other was said."""
+    found_at: str
+    """When the finding was made."""
     later: bool
     """Whether the other was said later."""
     settled: bool = False
@@ -86,8 +89,15 @@ class JudgedStatement:
     @classmethod
     def of_replaced(cls, statement: ReplacedStatement) -> "JudgedStatement":
         """Returns a statement that a judge found to be replaced."""
-        said_at = statement.later.said_at
-        return cls(statement.memory_id, statement.words, statement.later_words, said_at, later=True, settled=True)
+        return cls(
+            statement.memory_id,
+            statement.words,
+            statement.later_words,
+            statement.later.said_at,
+            statement.linked_at,
+            later=True,
+            settled=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ class ReplacedStatement(NamedTuple):
     later: EvidenceRecord
     """What replaces them."""
     later_words: str
+    linked_at: str
 
     def shown(self) -> Doc:
         """Returns the later statement as responses show it."""
@@ -84,7 +85,9 @@ async def replaced(
             continue
         if later.said_at <= viewpoint.as_of and holds(later.doc, viewpoint.as_of):
             words = quoted(link["said"], memory["content"])
-            statements.append(ReplacedStatement(memory["memory_id"], words, later, quoted(link, later.text)))
+            statements.append(
+                ReplacedStatement(memory["memory_id"], words, later, quoted(link, later.text), link["at"])
+            )
     return statements
 
 

@@ -18,7 +18,7 @@ from app.findings.schemas import evidence_names, is_doubt
 from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, Name, mark_of, quoted, whole
 from app.memories.models import MEMORIES, STANDING
 from app.memories.repository import MemoryRepository
-from app.storage.schema import Doc, In, Or, Range, both
+from app.storage.schema import Doc, In, Or, both
 from app.storage.text import text_ids
 
 MOST_OPEN = 100
@@ -54,12 +54,6 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
     return SourceResult(items, warnings=warnings, judged=findings.judged, faults=faults)
 
 
-async def gather_judged(request: SourceRequest) -> SourceResult:
-    """Returns no items, but the statements of the findings that had been made by the request's `known_at`, for the part
-    of a prompt that stays the same. What is decided about one of them meanwhile counts at once, as a rule does."""
-    return SourceResult(judged=(await _read_findings(request, made_by=request.body.known_at)).judged)
-
-
 @dataclass(frozen=True, slots=True)
 class _Findings:
     """Findings within the scope of a request, with what they say."""
@@ -70,7 +64,7 @@ class _Findings:
     judged: Sequence[JudgedStatement] = ()
 
 
-async def _read_findings(request: SourceRequest, made_by: str | None = None) -> _Findings:
+async def _read_findings(request: SourceRequest) -> _Findings:
     body, store = request.body, request.resources.store
     if not request.pairs:
         return _Findings()
@@ -78,7 +72,6 @@ async def _read_findings(request: SourceRequest, made_by: str | None = None) -> 
         In("status", ("open", "accepted")),
         In("kind", ("contradiction", "stale")),
         Or(tuple(of_pairs(request.pairs))),
-        None if made_by is None else Range("created_at", le=made_by),
     )
     latest = await FindingRepository(store, request.scope).find(where, limit=MOST_OPEN)
     doubts = [finding for finding in latest if is_doubt(finding)]
@@ -120,9 +113,10 @@ def _uncertain_statements(finding: Doc, records: Mapping[Name, EvidenceRecord]) 
     before, after = (
         quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
     )
+    found_at = finding["created_at"]
     return [
-        JudgedStatement(earlier.id, before, after, later.said_at, later=True),
-        JudgedStatement(later.id, after, before, earlier.said_at, later=False),
+        JudgedStatement(earlier.id, before, after, later.said_at, found_at, later=True),
+        JudgedStatement(later.id, after, before, earlier.said_at, found_at, later=False),
     ]
 
 
@@ -160,8 +154,10 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Doc]) 
         later_words = quoted(named_kept, kept["content"])
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
-                words = quoted(named, memory["content"])
-                statements.append(JudgedStatement(named["id"], words, later_words, said_at, later=True, settled=True))
+                words, found_at = quoted(named, memory["content"]), finding["created_at"]
+                statements.append(
+                    JudgedStatement(named["id"], words, later_words, said_at, found_at, later=True, settled=True)
+                )
     return statements
 
 

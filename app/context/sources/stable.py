@@ -11,7 +11,6 @@ from dataclasses import replace
 from app.context.candidates import Candidate
 from app.context.repetition import same_text
 from app.context.source import ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
-from app.context.sources.findings import UNCERTAIN, gather_judged
 from app.context.sources.last_lines import LINES, last_lines
 from app.context.sources.person_and_agent import (
     EXPERIENCE,
@@ -166,7 +165,5 @@ PROFILE_THEN = _source(PROFILE, gather_profile, PROFILE.default_limit, 0.12)
 FACTS_THEN = _source(FACTS_SOURCE, gather_facts, MOST_FACTS, 0.12)
 EXPERIENCE_THEN = _source(EXPERIENCE, gather_experience, MOST_LESSONS, 0.08)
 SUMMARIES = _source(SUMMARY, gather_summaries, MOST_SUMMARIES + LINES * LAST_TOLD, 0.1)
-JUDGED_THEN = _source(UNCERTAIN, gather_judged, UNCERTAIN.default_limit, 0.0)
-"""Shows nothing: the texts of the others that repeat what a finding names are marked."""
 CHANGING = (PROFILE_THEN, FACTS_THEN, EXPERIENCE_THEN, SUMMARIES)
 """Sources whose present state is compared with that of the beginning. Rules are read as they are now."""
