@@ -21,7 +21,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -37,11 +36,15 @@ from sklearn.linear_model import LogisticRegression
 
 from app.context import expectation, packing
 from app.context.candidates import Candidate
-from app.context.expectation import NEAREST_TOKENS, Rest, asks_features, more_features, stop_rule
-from app.context.packing import Packer, Section, StopRule
+from app.context.expectation import Rest, asks_features, more_features
+from app.context.gathering import Gathered
+from app.context.intent import boosts, evidence_in, names_time
+from app.context.layout import PackedParts, PromptPlan, about_tokens, section_of
+from app.context.packing import Packer, Section
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest
-from app.context.service import ContextService, Gathered, PackedParts, _about, _is_dated, boosts
+from app.context.service import ContextService
+from app.context.stop_rule import NEAREST_TOKENS, StopRule
 from app.core.clock import rfc3339
 from app.core.language import sentences
 from app.main import create_app
@@ -93,19 +96,17 @@ class Recording(ContextService):
 
     kept: tuple[list[QueryEvidence], list[Found], str, bool]
 
-    def _pack(
-        self, body: ContextRequest, gathered: Sequence[Gathered], budget: int, intent: Any, *rest: Any
-    ) -> PackedParts:
+    def _pack(self, plan: PromptPlan, conversation: Any, sections: Sequence[Gathered]) -> PackedParts:
         found = []
-        for one in gathered:
-            section = self._section(body, one, budget, boosts(intent))
+        for one in sections:
+            section = section_of(plan, one, boosts(plan.intent))
             items = list(packing.with_partners(one.items))
             found.append(
                 Found(
                     section.name,
                     list(one.items),
                     {item.id: one.tokens(item) for item in items},
-                    {item.heading.key: section.heading_price(item) for item in items if item.heading is not None},
+                    {item.heading.key: section.heading_tokens(item) for item in items if item.heading is not None},
                     section.title_tokens,
                     section.limit,
                     one.source.share,
@@ -113,8 +114,8 @@ class Recording(ContextService):
                     section.boost,
                 )
             )
-        self.kept = [each for one in gathered for each in one.request.evidence], found, intent, _is_dated(gathered)
-        return super()._pack(body, gathered, budget, intent, *rest)
+        self.kept = evidence_in(sections), found, plan.intent, names_time(sections)
+        return super()._pack(plan, conversation, sections)
 
 
 @asynccontextmanager
@@ -289,7 +290,7 @@ class Case:
 def case_of(asked: Asked) -> Case | None:
     traced = packer(asked, FILLED, None, Traced)
     assert isinstance(traced, Traced)
-    traced.pack(_about)
+    traced.pack(about_tokens)
     if not asked.evidence:
         return None
     most = max(asked.evidence, key=lambda one: one.covered)
@@ -345,9 +346,9 @@ def figures(cases: Sequence[Case], weights: PackingWeights | None) -> dict[str, 
     found = defaultdict[str, list[float]](list)
     for case in cases:
         asked = case.asked
-        stop = None if weights is None else partial(stop_rule, asked.query, asked.evidence, weights, dated=asked.dated)
+        stop = None if weights is None else StopRule(asked.query, asked.evidence, weights, dated=asked.dated)
         for budget in (600, 2000, 4000):
-            packed = packer(asked, budget, stop).pack(_about)
+            packed = packer(asked, budget, stop).pack(about_tokens)
             if asked.kind in UNANSWERED:
                 if budget == 2000:
                     found[asked.kind].append(packed.total <= {"small": 60, "never": 500}[asked.kind])

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.api.connections import ConnectionLimits
 from app.auth.tokens import LEEWAY_SECONDS
-from app.context.service import MIN_SCORE
+from app.context.layout import MIN_SCORE
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
 from app.core.tuning import USUAL
 from app.embedding.factory import BATCH_TOKENS, QUERY_CACHE, THREADS
@@ -18,7 +18,9 @@ from app.fixed_settings import FIXED
 from app.jobs import models as kinds
 from app.jobs.schedule import PERIODS
 from app.llm.client import RUN_CALLS, RUN_TOKENS
-from app.procedures.search import FAILING_BELOW, FAILURES_IN_A_ROW, TRIAL_MOST, TRIAL_OUTCOMES
+from app.procedures.review import FAILING_BELOW
+from app.procedures.track_record import FAILURES_IN_A_ROW
+from app.procedures.trials import TRIAL_MOST, TRIAL_OUTCOMES
 from app.reflection.finders import UNCONFIRMED_DAYS
 from app.retention.jobs import OPERATION_DAYS
 from app.setting_groups import without_secrets

@@ -5,50 +5,22 @@ A budget is a limit, not a target: "thanks!" needs nothing, and most questions a
 numbers are in `packing_weights.py`, fitted by `scripts/fit_packing.py`; figures: docs/concepts/context.md.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from math import exp, inf, log, log1p
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log, log1p
 from operator import mul
 
-from app.context.candidates import Candidate
 from app.context.packing_weights import PackingWeights
 from app.retrieval.query_evidence import QueryEvidence
 from app.storage.text import is_question
 
 AMONG = 10
 """The number of best scores that are compared: if the tenth is nearly as good as the first, none stands out."""
-NEAREST_TOKENS = 450
-"""Most tokens of the nearest entries. A query that nothing surely answers gets no more."""
 ALL_WORDS, RARE = 0.99, 0.5
 """The share of the query's words that is all of them, and the weight of one that is rare."""
 LEAST_DOCUMENTS = 8
 """Of fewer documents the median says nothing, and all of them take hardly any room."""
 LEAST_SCORE, STEP_TOKENS = 1e-4, 50
-TOLD_FACTOR = 30
-"""Chosen so that 2,000 tokens of `layout: cached` lose less than .02 of what is needed: docs/concepts/context.md."""
-
-
-def stop_rule(
-    query: str,
-    evidence: Sequence[QueryEvidence],
-    weights: PackingWeights,
-    items: Sequence[Candidate],
-    *,
-    dated: bool = False,
-    told: float = 0.0,
-) -> Callable[[int, int, int], bool]:
-    """Returns what says, before item `at`, whether enough is packed: at once if the query asks for nothing, after the
-    nearest entries if nothing surely answers it, and else when what is left is unlikely to be needed.
-
-    `told`: the part of all scores that parts of the prompt have which a model caches. The more of what was found stands
-    there, the likelier another entry has to be needed: the model reads it anew each time."""
-    scores = [item.score or 0.0 for item in items]
-    asked = Asked(query, evidence, scores, dated)
-    if not asks(asked, weights):
-        return lambda at, tokens, cost: True
-    most = inf if needs_more(asked, weights) else NEAREST_TOKENS
-    rest = Rest(scores, replace(weights, least_rest=weights.least_rest * (1 + TOLD_FACTOR * told)))
-    return lambda at, tokens, cost: at > 0 and (tokens + cost > most or not rest.is_needed(at, tokens))
 
 
 @dataclass(frozen=True, slots=True)

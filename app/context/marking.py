@@ -6,12 +6,15 @@ present fact, so it is true beside any text. A text gets it if a value was learn
 value word for word. Marks are made when a prompt is, so a prompt of another time has those of that time.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
-from app.context.candidates import Candidate, Doubt, SourceRequest
-from app.core.clock import rfc3339
+from app.context.candidates import Candidate
+from app.context.gathering import Gathered
+from app.context.source import JudgedStatement, SourceRequest
 from app.core.language import place_of, sentences, words
-from app.core.work import off_loop
+from app.core.work import in_parts, off_loop
+from app.errors import RecalldError
 from app.facts.outdated import MOST_GROUPS, Utterance, outdated, values_behind
 from app.facts.replaced import ReplacedValue
 from app.facts.repository import FactRepository, View, of_pairs
@@ -21,6 +24,42 @@ SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
 MARKED = frozenset({"instructions", "summary", "memories"})
 """Sections whose texts are marked. Facts have their time, and turns of the session stay as they were said."""
+
+
+async def mark_sections(
+    sections: Sequence[Gathered], request: SourceRequest, judged: Sequence[JudgedStatement]
+) -> tuple[list[Gathered], list[Doc]]:
+    """Returns the sections with marked texts, and warnings.
+
+    Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
+    statement. If the facts cannot be read, no value is marked, and a warning says so.
+    """
+    items = [item for section in sections if section.section in MARKED for item in section.items]
+    if not items:
+        return list(sections), []
+    facts = [fact for section in sections for fact in section.result.facts]
+    values, warnings = list[ReplacedValue](), list[Doc]()
+    try:
+        async with asyncio.timeout(request.resources.tuning.section_seconds):
+            values = await values_of(request, facts, items)
+    except (RecalldError, TimeoutError):
+        warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
+    if not values and not judged:
+        return list(sections), warnings
+    names = [name for section in sections for name in section.result.names]
+    names += [] if request.body.user_id is None else [request.body.user_id]
+
+    def mark(item: Candidate) -> Candidate:
+        return mark_judged(mark_values(item, values, names), judged)
+
+    return [
+        section.with_items(await in_parts(section.items, mark, _length)) if section.section in MARKED else section
+        for section in sections
+    ], warnings
+
+
+def _length(item: Candidate) -> int:
+    return len(item.text)
 
 
 # --- Values that were replaced ----------------------------------------------------------------------------------------
@@ -33,22 +72,20 @@ def value_mark(value: ReplacedValue) -> str:
 
 
 def marked(
-    text: str, memory_id: str | None, said: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
+    text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
 ) -> str:
     """Returns the text with a mark for each replaced value that it states."""
-    found = outdated(text, memory_id, said, values, names)
-    return " ".join([text, *dict.fromkeys(value_mark(value) for value in found)])
+    stated = outdated(text, memory_id, utterance, values, names)
+    return " ".join([text, *dict.fromkeys(value_mark(value) for value in stated)])
 
 
-def mark(items: Sequence[Candidate], values: Sequence[ReplacedValue], names: Sequence[str]) -> list[Candidate]:
-    """Returns the candidates, with marks behind the texts that state replaced values."""
-    return [_marked(item, values, names) for item in items] if values else list(items)
-
-
-def _marked(item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str]) -> Candidate:
-    text = marked(item.text, item.memory_id, item.said, values, names)
-    partner = None if item.partner is None else _marked(item.partner, values, names)
-    return item.marked(text, partner)
+def mark_values(item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str]) -> Candidate:
+    """Returns the candidate and its partner with marks behind the texts that state replaced values. `names`: of the
+    user."""
+    if not values:
+        return item
+    partner = None if item.partner is None else mark_values(item.partner, values, names)
+    return item.marked(marked(item.text, item.memory_id, item.utterance, values, names), partner)
 
 
 async def values_of(
@@ -56,10 +93,10 @@ async def values_of(
 ) -> list[ReplacedValue]:
     """Returns the replaced values that a prompt may show: of the profile, of `facts`, and those that were learned in
     the sessions of `items`."""
-    user, at = request.body.user_id, request.body.as_of or rfc3339(request.now)
-    repository = FactRepository(request.resources.store, request.scope)
-    single = [fact["group_id"] for fact in facts if fact["cardinality"] == "one"]
-    return await values_behind(repository, user, (item.said for item in items), at, request.body.known_at, single)
+    body, repository = request.body, FactRepository(request.resources.store, request.scope)
+    single_valued = [fact["group_id"] for fact in facts if fact["cardinality"] == "one"]
+    utterances = (item.utterance for item in items)
+    return await values_behind(repository, body.user_id, utterances, request.as_of, body.known_at, single_valued)
 
 
 async def marked_memories(
@@ -72,15 +109,15 @@ async def marked_memories(
     pairs = facts.scope.pairs(agent_id, user_id, include_shared=True)
     single = both(View(now).believed(), Eq("cardinality", "one"), Or(tuple(of_pairs(pairs))))
     found = await facts.find(single, limit=MOST_GROUPS) if pairs else []
-    said = {doc["memory_id"]: Utterance.in_memory(doc) for doc in memories}
-    values = await values_behind(facts, user_id, said.values(), now, more=[fact["group_id"] for fact in found])
+    utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}
+    values = await values_behind(facts, user_id, utterances.values(), now, more=[fact["group_id"] for fact in found])
     names = [str(name) for name in (user_id, profile["name"]) if name]
 
-    def shown(doc: Doc) -> Doc:
-        memory_id = doc["memory_id"]
-        return doc | {"content": marked(doc["content"], memory_id, said[memory_id], values, names)}
+    def shown(memory: Doc) -> Doc:
+        memory_id = memory["memory_id"]
+        return memory | {"content": marked(memory["content"], memory_id, utterances[memory_id], values, names)}
 
-    return await off_loop(sum(len(doc["content"]) for doc in memories), lambda: [shown(doc) for doc in memories])
+    return await off_loop(sum(len(memory["content"]) for memory in memories), lambda: list(map(shown, memories)))
 
 
 # --- What findings of a judge name ------------------------------------------------------------------------------------
@@ -91,35 +128,35 @@ LEAST_WORDS = 4
 """A shorter sentence, such as "How are you?", is no repetition."""
 
 
-def mark_doubts(items: Sequence[Candidate], doubts: Sequence[Doubt]) -> list[Candidate]:
-    """Returns the candidates, with a mark behind each text that says what a finding doubts or has replaced."""
-    return [_doubted(item, doubts) for item in items] if doubts else list(items)
-
-
-def _doubted(item: Candidate, doubts: Sequence[Doubt]) -> Candidate:
-    partner = None if item.partner is None else _doubted(item.partner, doubts)
-    marks = [doubt_mark(doubt, item.text) for doubt in doubts if _says(item, doubt)]
+def mark_judged(item: Candidate, judged: Sequence[JudgedStatement]) -> Candidate:
+    """Returns the candidate and its partner with a mark behind each text that says what a finding doubts or has
+    replaced."""
+    if not judged:
+        return item
+    partner = None if item.partner is None else mark_judged(item.partner, judged)
+    marks = [judged_mark(statement, item.text) for statement in judged if _says(item, statement)]
     return item.marked(" ".join([item.text, *dict.fromkeys(marks)]), partner)
 
 
-def _says(item: Candidate, doubt: Doubt) -> bool:
+def _says(item: Candidate, statement: JudgedStatement) -> bool:
     """Returns whether a candidate is the record that a finding names, or repeats its sentence word for word, as a
     summary may. Who reads both sentences in the order in which they were said needs no mark."""
-    if item.id == doubt.id:
+    if item.id == statement.id:
         return True
-    if len(words(doubt.text)) < LEAST_WORDS or place_of(doubt.text, item.text) is None:
+    if len(words(statement.text)) < LEAST_WORDS or place_of(statement.text, item.text) is None:
         return False
-    return doubt.settled or not doubt.later or place_of(doubt.other, item.text) is None
+    return statement.settled or not statement.later or place_of(statement.other, item.text) is None
 
 
-def doubt_mark(doubt: Doubt, text: str) -> str:
-    """Returns the mark of a text that says what a finding doubts or has replaced. If the text says other things, too,
-    the mark names the sentence."""
-    alone = len(sentences(text)) <= len(sentences(doubt.text))
-    named = "" if alone else f", \u201c{_short(doubt.text)}\u201d"
-    if doubt.settled:
-        return f"(earlier{named}; since {doubt.other_at[:10]}: {_short(doubt.other)})"
-    return f"(uncertain{named}; {'later' if doubt.later else 'earlier'}, {doubt.other_at[:10]}: {_short(doubt.other)})"
+def judged_mark(statement: JudgedStatement, text: str) -> str:
+    """Returns the mark of a text that says what a finding doubts or has replaced, such as "(uncertain; later,
+    2026-05-05: I now live in Oslo.)". If the text says other things, too, the mark names the sentence."""
+    alone = len(sentences(text)) <= len(sentences(statement.text))
+    named = "" if alone else f", \u201c{_short(statement.text)}\u201d"
+    day, other = statement.other_at[:10], _short(statement.other)
+    if statement.settled:
+        return f"(earlier{named}; since {day}: {other})"
+    return f"(uncertain{named}; {'later' if statement.later else 'earlier'}, {day}: {other})"
 
 
 def _short(text: str) -> str:

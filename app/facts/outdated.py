@@ -56,39 +56,38 @@ class Utterance(NamedTuple):
 
 
 def outdated(
-    text: str, memory_id: str | None, said: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
+    text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
 ) -> list[ReplacedValue]:
     """Returns the replaced values that a text states, one for each fact.
 
     Args:
         text: The text.
         memory_id: The id of the memory that has it, if it is one.
-        said: When and by whom it was said, if that is known.
+        utterance: When and by whom it was said, if that is known.
         values: The replaced values.
         names: The names of the user.
     """
-    standing, found = Letters.of(text), dict[str, ReplacedValue]()
+    letters, by_fact = Letters.of(text), dict[str, ReplacedValue]()
     for value in values:
-        if standing.place_of(value.present_letters) is not None:
+        if letters.place_of(value.present_letters) is not None:
             continue  # "I moved from Oslo to Bergen" is up to date
-        learned = memory_id in value.learned_from
-        if learned or (
-            said is not None
-            and said.at < value.begun
-            and _is_subject(said.by, value.subject, names)
+        was_learned = memory_id in value.learned_from
+        if was_learned or (
+            utterance is not None
+            and utterance.at < value.begun
+            and _is_subject(utterance.by, value.subject, names)
             and telling(value.earlier["object"])
-            and standing.place_of(value.letters) is not None
+            and letters.place_of(value.letters) is not None
         ):
-            found.setdefault(value.present["group_id"], value)
-    return list(found.values())
+            by_fact.setdefault(value.present["group_id"], value)
+    return list(by_fact.values())
 
 
 @kept(1 << 20, longest=256)
 def telling(value: str) -> bool:
     """Returns whether a value is more than a number, a time or a short common word, so that a text that has its words
     probably means it: "Oslo" and "book shop" are, "42", "Wednesday", "it" and "vet" are not."""
-    said = [word for word in words(value) if word not in STOP_WORDS and not any(map(str.isdigit, word))]
-    letters = "".join(said)
+    letters = "".join(word for word in words(value) if word not in STOP_WORDS and not any(map(str.isdigit, word)))
     if len(letters) < (2 if is_unspaced(letters) else LEAST_LETTERS):
         return False
     return read_interval(value, A_DAY) is None
@@ -98,23 +97,25 @@ def _is_subject(by: str | None, subject: str, names: Sequence[str]) -> bool:
     """Returns whether a text is the word of whom a fact is about."""
     if by is None or by == subject:
         return by is not None
-    own = {*words(by)}
-    return subject == USER and bool(own) and any(own <= {*words(name)} for name in names)
+    speaker = {*words(by)}
+    return subject == USER and bool(speaker) and any(speaker <= {*words(name)} for name in names)
 
 
 async def values_behind(
     facts: FactRepository,
     user_id: str | None,
-    said: Iterable[Utterance | None],
+    utterances: Iterable[Utterance | None],
     as_of: str,
     known_at: str | None = None,
     more: Iterable[str] = (),
 ) -> list[ReplacedValue]:
     """Returns the values that were replaced by `as_of`, as far as that was known at `known_at` (None: now): of the
-    user's own fields, of `more` groups of facts, and of what was learned in the sessions in which something was `said`.
-    Of more than `MOST_GROUPS` the first ones count, in this order."""
+    user's own fields, of `more` groups of facts, and of what was learned in the sessions of the `utterances`.
+
+    Of more than `MOST_GROUPS` the first ones count, in this order.
+    """
     own = [] if user_id is None else [group_of_field(user_id, name) for name in PREDICATES]
-    sessions = [one.session for one in said if one is not None and one.session is not None]
+    sessions = [each.session for each in utterances if each is not None and each.session is not None]
     groups = tuple(dict.fromkeys([*own, *more, *await _groups_learned(facts, sessions)]))[:MOST_GROUPS]
     if not groups:
         return []
@@ -148,15 +149,15 @@ async def present_first(store: Store, scope: Scope, user_id: str | None, hits: S
     there = await store.scope_facts(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
     if not there.count:
         return list(hits)
-    said = [Utterance.in_memory(hit.doc) for hit in hits]
-    values = await values_behind(FactRepository(store, scope), user_id, said, at)
+    utterances = [Utterance.in_memory(hit.doc) for hit in hits]
+    values = await values_behind(FactRepository(store, scope), user_id, utterances, at)
     if not values:
         return list(hits)
-    pairs = list[tuple[int, int]]()
-    for place, old in enumerate(hits):
-        for value in outdated(old.doc["content"], old.doc["memory_id"], said[place], values, [user_id]):
-            later = range(place + 1, len(hits))
-            present = next((each for each in later if _states(hits[each].doc, value)), None)
+    pairs = list[tuple[int, int]]()  # place of a hit with an earlier value, place of one with the present value
+    for place, hit in enumerate(hits):
+        for value in outdated(hit.doc["content"], hit.doc["memory_id"], utterances[place], values, [user_id]):
+            behind = range(place + 1, len(hits))
+            present = next((later for later in behind if _states(hits[later].doc, value)), None)
             if present is not None:
                 pairs.append((place, present))
     return raised_over(hits, pairs)
@@ -169,20 +170,20 @@ def raised_over(hits: Sequence[Hit], pairs: Iterable[tuple[int, int]]) -> list[H
     for old, new in pairs:
         if old < new:
             over.setdefault(new, set()).add(old)
-    ranked = [_raised(hit, hits[min(over[at])].score) if at in over else hit for at, hit in enumerate(hits)]
-    order = sorted(range(len(hits)), key=lambda at: (-ranked[at].score, -len(over.get(at, ()))))
-    return [ranked[at] for at in order]
+    raised = [_raised(hit, hits[min(over[at])].score) if at in over else hit for at, hit in enumerate(hits)]
+    order = sorted(range(len(hits)), key=lambda at: (-raised[at].score, -len(over.get(at, ()))))
+    return [raised[at] for at in order]
 
 
 def _raised(hit: Hit, score: float) -> Hit:
     """Returns the hit with at least this score. What an explanation adds up to is raised with it."""
     if score <= hit.score:
         return hit
-    why = hit.explanation
-    if why is not None:
+    explanation = hit.explanation
+    if explanation is not None:
         gained = round(_log_odds(score) - _log_odds(hit.score), 4)
-        why = replace(why, contributions={**why.contributions, "present_value": gained})
-    return hit._replace(score=score, explanation=why)
+        explanation = replace(explanation, contributions={**explanation.contributions, "present_value": gained})
+    return hit._replace(score=score, explanation=explanation)
 
 
 def _log_odds(probability: float) -> float:
@@ -192,5 +193,5 @@ def _log_odds(probability: float) -> float:
 
 def _states(memory: Doc, value: ReplacedValue) -> bool:
     """Returns whether a memory states the present value: it has its words, or the value was learned from it."""
-    learned = memory["memory_id"] in (value.present["source"].get("memory_ids") or ())
-    return learned or Letters.of(memory["content"]).place_of(value.present_letters) is not None
+    was_learned = memory["memory_id"] in (value.present["source"].get("memory_ids") or ())
+    return was_learned or Letters.of(memory["content"]).place_of(value.present_letters) is not None

@@ -67,7 +67,7 @@ def replaced_values(facts: Iterable[Doc], as_of: str, known_at: str | None = Non
     for fact in facts:
         if fact["standing"] == "held" and fact["status"] != "retracted":
             groups.setdefault(fact["group_id"], []).append(fact)
-    found = list[ReplacedValue]()
+    replaced = list[ReplacedValue]()
     for rows in groups.values():
         holding = [row for row in rows if _known(row, known_at) and holds(row, as_of)]
         if not holding or any(row["cardinality"] != "one" for row in holding):
@@ -80,8 +80,8 @@ def replaced_values(facts: Iterable[Doc], as_of: str, known_at: str | None = Non
             for row in begun
             if row["object_key"] != present["object_key"]
         }
-        found += [ReplacedValue.of(row, present) for row in earlier.values()]
-    return found
+        replaced += [ReplacedValue.of(row, present) for row in earlier.values()]
+    return replaced
 
 
 def _known(fact: Doc, known_at: str | None) -> bool:

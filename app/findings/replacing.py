@@ -24,18 +24,21 @@ from app.storage.schema import Doc, Or, matches
 from app.storage.search import Scope, Viewpoint
 
 
-class Replaced(NamedTuple):
-    """What a memory says and no longer holds, and the later statement with its words."""
+class ReplacedStatement(NamedTuple):
+    """What a memory says and no longer holds, and the later statement that replaces it."""
 
     memory_id: str
     words: str
-    by: EvidenceRecord
-    quote: str
+    """The sentences of the memory that no longer hold."""
+    later: EvidenceRecord
+    """What replaces them."""
+    later_words: str
+    linked_at: str
 
     def shown(self) -> Doc:
         """Returns the later statement as responses show it."""
-        stated = {"kind": self.by.kind, "id": self.by.id, "quote": self.quote}
-        return {**stated, "replaced": self.words, "said_at": self.by.said_at}
+        stated = {"kind": self.later.kind, "id": self.later.id, "quote": self.later_words}
+        return {**stated, "replaced": self.words, "said_at": self.later.said_at}
 
 
 # --- Making links -----------------------------------------------------------------------------------------------------
@@ -60,55 +63,59 @@ async def linking(memories: MemoryRepository, finding: Doc, now: str) -> list[Ch
 # --- Reading links ----------------------------------------------------------------------------------------------------
 
 
-async def replaced(store: Store, scope: Scope, asked: Viewpoint, memories: Iterable[Doc]) -> list[Replaced]:
+async def replaced(
+    store: Store, scope: Scope, viewpoint: Viewpoint, memories: Iterable[Doc]
+) -> list[ReplacedStatement]:
     """Returns what of the memories was replaced, as far as their links count from this viewpoint."""
     linked = [
         (memory, link)
         for memory in memories
         for link in memory.get(LINKS) or ()
-        if (asked.known_at is None or link["at"] <= asked.known_at)
+        if (viewpoint.known_at is None or link["at"] <= viewpoint.known_at)
         and mark_of(memory["content"]) == link["said"]["mark"]
     ]
     if not linked:
         return []
-    reader, of = EvidenceReader(store, scope, asked.now), Or(tuple(of_pairs(asked.pairs)))
-    records = await reader.read((link["kind"], link["id"]) for _, link in linked)
-    found = []
+    is_visible = Or(tuple(of_pairs(viewpoint.pairs)))
+    records = await EvidenceReader(store, scope, viewpoint.now).read((link["kind"], link["id"]) for _, link in linked)
+    statements = []
     for memory, link in linked:
-        by = records.get((link["kind"], link["id"]))
-        if by is None or by.mark != link["mark"] or by.said_at > asked.as_of or not holds(by.doc, asked.as_of):
+        later = records.get((link["kind"], link["id"]))
+        if later is None or later.mark != link["mark"] or not matches(later.doc, is_visible):
             continue
-        if matches(by.doc, of):
+        if later.said_at <= viewpoint.as_of and holds(later.doc, viewpoint.as_of):
             words = quoted(link["said"], memory["content"])
-            found.append(Replaced(memory["memory_id"], words, by, quoted(link, by.text)))
-    return found
+            statements.append(
+                ReplacedStatement(memory["memory_id"], words, later, quoted(link, later.text), link["at"])
+            )
+    return statements
 
 
-def later_first(hits: Sequence[Hit], found: Sequence[Replaced]) -> list[Hit]:
+def later_first(hits: Sequence[Hit], statements: Sequence[ReplacedStatement]) -> list[Hit]:
     """Returns the hits, those that replace others before these, and each with what replaced it.
 
     "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", so it gets that one's score,
     and so does what replaced it in turn.
     """
-    by_memory: dict[str, list[Replaced]] = {}
-    for each in found:
-        by_memory.setdefault(each.memory_id, []).append(each)
-    direct = {
-        at: {
+    by_memory: dict[str, list[ReplacedStatement]] = {}
+    for statement in statements:
+        by_memory.setdefault(statement.memory_id, []).append(statement)
+    replaced_by = {  # place of a hit → places of the hits that replaced it
+        place: {
             later
-            for each in by_memory.get(hit.doc["memory_id"], ())
+            for statement in by_memory.get(hit.doc["memory_id"], ())
             for later, other in enumerate(hits)
-            if _is(other.doc, each.by)
+            if _is(other.doc, statement.later)
         }
-        for at, hit in enumerate(hits)
+        for place, hit in enumerate(hits)
     }
-    marked = [
-        hit._replace(replaced_by=[each.shown() for each in by_memory[hit.doc["memory_id"]]])
+    shown = [
+        hit._replace(replaced_by=[statement.shown() for statement in by_memory[hit.doc["memory_id"]]])
         if hit.doc["memory_id"] in by_memory
         else hit
         for hit in hits
     ]
-    return raised_over(marked, [(at, later) for at in direct for later in _reached(at, direct)])
+    return raised_over(shown, [(place, later) for place in replaced_by for later in _reached(place, replaced_by)])
 
 
 def _is(memory: Doc, record: EvidenceRecord) -> bool:
@@ -116,19 +123,19 @@ def _is(memory: Doc, record: EvidenceRecord) -> bool:
     return record.kind == "memory" and (memory["memory_id"] == record.id or repeats(memory, record.doc))
 
 
-def _reached(start: int, direct: Mapping[int, set[int]]) -> set[int]:
+def _reached(start: int, replaced_by: Mapping[int, set[int]]) -> set[int]:
     """Returns the places of all that replaced a hit, one after the other."""
     reached, waiting = set[int](), [start]
     while waiting:
-        new = direct[waiting.pop()] - reached
+        new = replaced_by[waiting.pop()] - reached
         reached |= new
         waiting += new
     return reached
 
 
-async def what_holds_first(store: Store, scope: Scope, asked: Viewpoint, hits: Sequence[Hit]) -> list[Hit]:
+async def what_holds_first(store: Store, scope: Scope, viewpoint: Viewpoint, hits: Sequence[Hit]) -> list[Hit]:
     """Returns the hits of a search of memories, those that state what holds before those that state what it replaced:
     by the values of facts, and by the links of a judge."""
-    ordered = await present_first(store, scope, asked.user_id, hits, asked.as_of)
-    found = await replaced(store, scope, asked, (hit.doc for hit in ordered))
-    return later_first(ordered, found) if found else ordered
+    ordered = await present_first(store, scope, viewpoint.user_id, hits, viewpoint.as_of)
+    statements = await replaced(store, scope, viewpoint, (hit.doc for hit in ordered))
+    return later_first(ordered, statements) if statements else ordered

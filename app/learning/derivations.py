@@ -19,8 +19,8 @@ from app.memories.models import AGENTS, MEMORIES, Embeddings
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import restored
 from app.procedures.service import COUNTED, ProcedureRepository
+from app.procedures.trials import restored
 from app.sessions.repository import expected
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update

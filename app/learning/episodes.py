@@ -32,8 +32,8 @@ from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.repository import same_pair
 from app.procedures.schemas import ProcedureCreate
-from app.procedures.search import new_trial
 from app.procedures.service import ended_trial, learned
+from app.procedures.trials import new_trial
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc

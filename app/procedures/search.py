@@ -1,144 +1,14 @@
-"""Searches procedures for a situation: by meaning and words, then ordered by how well they work.
+"""Searches procedures for a situation: by meaning and words, then ordered by how well they work."""
 
-Procedures are judged by their outcomes: which one fails, and which steps of a trial are better. A trial sets revised
-steps beside the current ones. Both are served in turn, and each outcome counts for the steps that were served.
-"""
-
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import sqrt
-from typing import Any, Literal
 
-from app.core.clock import parse_rfc3339
+from app.procedures.track_record import TrackRecord, track_record_of
 from app.retrieval.retriever import Hit
 from app.storage.schema import Doc, Eq, Filter, Has, Or, Range, both
 
-PRIOR = 1.0
-"""The number of successes and of failures assumed in advance: Beta(1, 1), Laplace's rule of succession (1774)."""
-RECENT_HALF_LIFE = 3.0
-"""The number of later outcomes after which an outcome counts half (forgetting factor of Jøsang & Ismail, The Beta
-Reputation System, 2002)."""
-RECENT_SHARE = 0.5
-"""The share of `works` that the recent outcomes decide; all outcomes alike decide the rest."""
-FRESH_HALF_LIFE_DAYS = 90.0
-LEAST_FRESH = 0.8
-"""The smallest factor of freshness, for a procedure that was never used."""
-STALE_DAYS = 180.0
-"""A procedure unused for this many days gets a warning."""
-FAILING_IN_A_ROW = 2
-FAILING_OF_LAST = (3, 5)
-"""A procedure is failing if at least 3 of its last 5 outcomes failed."""
-KEPT_OUTCOMES = 20
-"""The number of recent outcomes that are stored; the oldest of them counts 1/80 of the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How well a procedure works. `success_rate`, `recent`, `works` and `freshness` are 0 to 1; `idle_days` counts days
-    since the last use or change."""
-
-    success_rate: float
-    recent: float
-    works: float
-    freshness: float
-    failed_in_a_row: int
-    failed_of_last: tuple[int, int]
-    """Failures and total of the recent outcomes, five at most."""
-    idle_days: float
-
-    @property
-    def failing(self) -> bool:
-        """True if the recent outcomes mostly failed."""
-        least, _ = FAILING_OF_LAST
-        return self.failed_in_a_row >= FAILING_IN_A_ROW or self.failed_of_last[0] >= least
-
-    @property
-    def stale(self) -> bool:
-        """True if the procedure was not used or changed for `STALE_DAYS`."""
-        return self.idle_days >= STALE_DAYS
-
-
-def smoothed(successes: float, failures: float) -> float:
-    """Returns the mean of the Beta posterior: 0.5 without outcomes, and never 0 or 1."""
-    return (successes + PRIOR) / (successes + failures + 2 * PRIOR)
-
-
-def standing(successes: int, failures: int, recent: Sequence[bool], idle_days: float) -> Standing:
-    """Computes the standing. `recent` are the last outcomes, the oldest first; negative `idle_days` count as 0."""
-    last = recent[-KEPT_OUTCOMES:]
-    weights = [0.5 ** (age / RECENT_HALF_LIFE) for age in range(len(last))]
-    succeeded = sum(weight for weight, success in zip(weights, reversed(last), strict=True) if success)
-    latest = last[-FAILING_OF_LAST[1] :]
-    rate, lately = smoothed(successes, failures), smoothed(succeeded, sum(weights) - succeeded)
-    idle = max(0.0, idle_days)
-    return Standing(
-        success_rate=rate,
-        recent=lately,
-        works=(1 - RECENT_SHARE) * rate + RECENT_SHARE * lately,
-        freshness=LEAST_FRESH + (1 - LEAST_FRESH) * 0.5 ** (idle / FRESH_HALF_LIFE_DAYS),
-        failed_in_a_row=_failed_in_a_row(last),
-        failed_of_last=(latest.count(False), len(latest)),
-        idle_days=idle,
-    )
-
-
-def score(relevance: float, of: Standing) -> float:
-    """Returns the score of a procedure: 0 to 1, like `relevance`, and never more than it."""
-    return relevance * of.works * of.freshness
-
-
-def order(found: Sequence[tuple[Doc, float]]) -> list[int]:
-    """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created
-    later comes first."""
-
-    def place(at: int) -> tuple[float, str, str]:
-        doc, value = found[at]
-        return value, doc["created_at"], doc["procedure_id"]
-
-    return sorted(range(len(found)), key=place, reverse=True)
-
-
-def track_record(successes: int, failures: int, of: Standing) -> str:
-    """Returns a sentence such as `worked 7 of 9 times, failed the last 2`."""
-    tried = successes + failures
-    if not tried:
-        return "not tried yet"
-    summary = f"worked {successes} of {tried} time{'s' if tried > 1 else ''}"
-    return f"{summary}, {_lately(of)}" if of.failing and of.failed_in_a_row < tried else summary
-
-
-def warnings(of: Standing) -> list[Doc]:
-    """Returns the warnings for a caller who wants to use the procedure."""
-    said = []
-    if of.failing:
-        said.append({"code": "failing_lately", "detail": f"It {_lately(of)}."})
-    if of.stale:
-        said.append({"code": "stale", "detail": f"Neither used nor changed for {int(of.idle_days)} days."})
-    return said
-
-
-def _lately(of: Standing) -> str:
-    if of.failed_in_a_row >= FAILING_IN_A_ROW:
-        return f"failed the last {of.failed_in_a_row}"
-    failed, latest = of.failed_of_last
-    return f"failed {failed} of the last {latest}"
-
-
-def _failed_in_a_row(outcomes: Sequence[bool]) -> int:
-    return next((age for age, success in enumerate(reversed(outcomes)) if success), len(outcomes))
-
-
-FAILURES_IN_A_ROW = 2
-"""A procedure that fails so often in a row is failing."""
-FAILING_BELOW = 0.5
-"""A procedure is failing, too, if the 95 % interval of its success rate lies below."""
-TRIAL_OUTCOMES = 5
-"""Outcomes of the old and of the revised steps each, before a trial is decided."""
-TRIAL_MOST = 20
-"""Outcomes of the revised steps after which an undecided trial is dropped."""
 LEAST_CANDIDATES = 64
-DAY_SECONDS = 86_400.0
 
 Find = Callable[[int], Awaitable[list[Hit]]]
 """Returns the best k hits by relevance, best first."""
@@ -146,14 +16,14 @@ Find = Callable[[int], Awaitable[list[Hit]]]
 
 @dataclass(frozen=True, slots=True)
 class ProcedureHit:
-    """A hit with its score and standing."""
+    """A hit with its score and track record."""
 
     hit: Hit
     score: float
-    standing: Standing
+    track_record: TrackRecord
 
 
-def searched(
+def procedure_filter(
     status: str = "active",
     *,
     tags: list[str] | None = None,
@@ -177,157 +47,32 @@ async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
     candidates = max(LEAST_CANDIDATES, 4 * k)
     while True:
         hits = await find(candidates)
-        found = ranked(hits, now)[:k]
-        if len(hits) < candidates or found[-1].score >= hits[-1].score:
-            return found
+        best_hits = ranked(hits, now)[:k]
+        if len(hits) < candidates or best_hits[-1].score >= hits[-1].score:
+            return best_hits
         candidates *= 4
 
 
 def ranked(hits: list[Hit], now: datetime) -> list[ProcedureHit]:
     """Returns the hits with their scores, best first."""
-    found = [ProcedureHit(hit, score(hit.score, of), of) for hit in hits for of in (standing_of(hit.doc, now),)]
-    return [found[at] for at in order([(one.hit.doc, one.score) for one in found])]
+    scored = []
+    for hit in hits:
+        record = track_record_of(hit.doc, now)
+        scored.append(ProcedureHit(hit, score(hit.score, record), record))
+    return [scored[at] for at in order([(found.hit.doc, found.score) for found in scored])]
 
 
-def standing_of(doc: Doc, now: datetime) -> Standing:
-    """Returns the standing of a procedure. A change makes it as fresh as a use."""
-    idle = now - parse_rfc3339(max(doc["last_used"] or "", doc["updated_at"]))
-    recent = [one["success"] for one in doc["recent_outcomes"]]
-    return standing(doc["success_count"], doc["failure_count"], recent, idle.total_seconds() / DAY_SECONDS)
+def score(relevance: float, record: TrackRecord) -> float:
+    """Returns the score of a procedure: 0 to 1, like `relevance`, and never more than it."""
+    return relevance * record.works * record.freshness
 
 
-Variant = Literal["current", "revised"]
-Verdict = Literal["adopt", "drop"]
-Z = 1.96
-"""Standard deviations of a 95 % interval."""
+def order(scored: Sequence[tuple[Doc, float]]) -> list[int]:
+    """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created later comes
+    first."""
 
+    def place(at: int) -> tuple[float, str, str]:
+        procedure, value = scored[at]
+        return value, procedure["created_at"], procedure["procedure_id"]
 
-def interval(successes: int, failures: int) -> tuple[float, float]:
-    """Returns the 95 % Wilson interval of the success rate: 0 to 1 without outcomes."""
-    tried = successes + failures
-    if not tried:
-        return 0.0, 1.0
-    rate, square = successes / tried, Z * Z
-    middle = (rate + square / (2 * tried)) / (1 + square / tried)
-    half = Z / (1 + square / tried) * sqrt(rate * (1 - rate) / tried + square / (4 * tried * tried))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-@dataclass(frozen=True, slots=True)
-class Failing:
-    """Why a procedure is failing. `outcomes` are the failed ones of its current steps, the oldest first."""
-
-    successes: int
-    failures: int
-    in_a_row: int
-    outcomes: tuple[Doc, ...]
-
-    @property
-    def reason(self) -> str:
-        """A sentence for people."""
-        worked = f"It worked {self.successes} of {self.successes + self.failures} times"
-        return f"{worked} and failed the last {self.in_a_row}." if self.in_a_row > 1 else f"{worked}."
-
-
-def failing(doc: Mapping[str, Any]) -> Failing | None:
-    """Returns why a procedure is failing, or None.
-
-    Only outcomes of the current version count, since an earlier one had other steps; outcomes of revised steps on trial
-    do not. The procedure fails if the last `FAILURES_IN_A_ROW` of them failed, or if the upper bound of the interval of
-    its success rate is less than `FAILING_BELOW`: it surely works less often.
-    """
-    counted = [
-        one for one in doc["recent_outcomes"] if one["version"] == doc["version"] and variant_of(one) == "current"
-    ]
-    failed = tuple(one for one in counted if not one["success"])
-    successes = len(counted) - len(failed)
-    in_a_row = next((age for age, one in enumerate(reversed(counted)) if one["success"]), len(counted))
-    _, upper = interval(successes, len(failed))
-    if in_a_row < FAILURES_IN_A_ROW and upper >= FAILING_BELOW:
-        return None
-    return Failing(successes, len(failed), in_a_row, failed)
-
-
-def variant_of(outcome: Mapping[str, Any]) -> Variant:
-    """Returns the steps that an outcome counts for. Those of earlier versions of the service do not say."""
-    return "revised" if outcome.get("variant") == "revised" else "current"
-
-
-def new_trial(trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str) -> Doc:
-    """Returns a trial without outcomes."""
-    counts = {"success_count": 0, "failure_count": 0}
-    origin = {"action_ids": action_ids, "model": model, "prompt_version": prompt_version}
-    return {"trial_id": trial_id, "steps": steps, "current": counts, "revised": counts, **origin, "started_at": now}
-
-
-def served(trial: Doc | None) -> Variant:
-    """Returns the steps to serve: those with fewer outcomes in the trial; of equally many, the revised ones. So they
-    take turns."""
-    if trial is None:
-        return "current"
-    return "revised" if _tried(trial["revised"]) <= _tried(trial["current"]) else "current"
-
-
-def counted(trial: Doc, variant: Variant, *, success: bool) -> Doc:
-    """Returns the trial with one more outcome."""
-    name = "success_count" if success else "failure_count"
-    return {**trial, variant: {**trial[variant], name: trial[variant][name] + 1}}
-
-
-def verdict(trial: Doc) -> Verdict | None:
-    """Returns what becomes of the revised steps, or None as long as the trial goes on.
-
-    With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
-    rate of the current steps, and dropped once their upper bound is less than it. After `TRIAL_MOST` outcomes of the
-    revised steps, or twice as many of both, they are dropped: what is not better in so many tries is worth no change.
-    """
-    current, revised = trial["current"], trial["revised"]
-    if min(_tried(current), _tried(revised)) >= TRIAL_OUTCOMES:
-        rate = smoothed(current["success_count"], current["failure_count"])
-        lower, upper = interval(revised["success_count"], revised["failure_count"])
-        if lower > rate:
-            return "adopt"
-        if upper < rate:
-            return "drop"
-    most = TRIAL_MOST
-    over = _tried(revised) >= most or _tried(revised) + _tried(current) >= 2 * most
-    return "drop" if over else None
-
-
-def as_served(doc: Doc) -> Doc:
-    """Returns a procedure with the steps to serve."""
-    trial = doc.get("trial")
-    return doc if trial is None or served(trial) == "current" else {**doc, "steps": trial["steps"]}
-
-
-def to_review(before: Doc, after: Doc) -> bool:
-    """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
-    often again. A review that came too early for a better way, or found the model away, is so made up for."""
-    trial = after.get("trial")
-    if trial is not None:
-        return verdict(trial) is not None
-    found = failing(after)
-    if found is None:
-        return False
-    again = found.in_a_row > 0 and found.in_a_row % FAILURES_IN_A_ROW == 0
-    return again or failing(before) is None
-
-
-def restored(before: Doc) -> Doc:
-    """Returns the fields that an undo restores. It brings no trial back: an adoption that was undone would be adopted
-    again at the next outcome. What was tried then counts as tried in vain."""
-    trial = before.get("trial")
-    if trial is None:
-        return before
-    return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
-
-
-def trial_record(trial: Doc) -> str:
-    """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
-    revised = trial["revised"]
-    tried = _tried(revised)
-    return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
-
-
-def _tried(counts: Mapping[str, int]) -> int:
-    return counts["success_count"] + counts["failure_count"]
+    return sorted(range(len(scored)), key=place, reverse=True)

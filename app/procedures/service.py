@@ -12,6 +12,7 @@ from app.memories.embedding_backfill import Embeddable
 from app.memories.models import Embeddings, IndexText
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
+from app.procedures.review import to_review
 from app.procedures.schemas import (
     MAX_NOTES,
     PROCEDURE_HISTORY,
@@ -25,20 +26,9 @@ from app.procedures.schemas import (
     render,
     situation,
 )
-from app.procedures.search import (
-    KEPT_OUTCOMES,
-    ProcedureHit,
-    Variant,
-    as_served,
-    best,
-    counted,
-    searched,
-    served,
-    smoothed,
-    to_review,
-    track_record,
-    warnings,
-)
+from app.procedures.search import ProcedureHit, best, procedure_filter
+from app.procedures.track_record import KEPT_OUTCOMES, record_sentence, smoothed, warnings
+from app.procedures.trials import Variant, as_served, counted, served
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
@@ -287,7 +277,9 @@ class ProcedureService:
         outcomes above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         pairs = self._procedures.scope.pairs(body.agent_id, body.user_id, body.include_shared)
-        where = searched(body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust)
+        where = procedure_filter(
+            body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust
+        )
         results: list[RetrievalResult] = []
 
         async def find(k: int) -> list[Hit]:
@@ -304,18 +296,23 @@ class ProcedureService:
 
 
 def _item(found: ProcedureHit, *, explain: bool) -> Doc:
-    doc, of = found.hit.doc, found.standing
+    doc, record = found.hit.doc, found.track_record
     item = {
         "procedure": render(as_served(doc)),
         "variant": served(doc.get("trial")),
         "score": _short(found.score),
-        "recent": {"rate": _short(of.recent), "failed_in_a_row": of.failed_in_a_row},
-        "track_record": track_record(doc["success_count"], doc["failure_count"], of),
-        "warnings": warnings(of),
+        "recent": {"rate": _short(record.recent), "failed_in_a_row": record.failed_in_a_row},
+        "track_record": record_sentence(doc["success_count"], doc["failure_count"], record),
+        "warnings": warnings(record),
     }
     if not explain or found.hit.explanation is None:
         return item
-    parts = {"relevance": found.hit.score, "works": of.works, "recent": of.recent, "freshness": of.freshness}
+    parts = {
+        "relevance": found.hit.score,
+        "works": record.works,
+        "recent": record.recent,
+        "freshness": record.freshness,
+    }
     return {
         **item,
         "scores": {**found.hit.explanation.scores, **{name: _short(value) for name, value in parts.items()}},

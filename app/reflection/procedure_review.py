@@ -18,9 +18,11 @@ from app.learning.derivations import commit_noted, commit_planned, id_of, undo_o
 from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
 from app.llm.base import LLM
 from app.memories.repository import of_pair
+from app.procedures.review import Failing, failing
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import Failing, Verdict, failing, smoothed, verdict
 from app.procedures.service import ProcedureRepository
+from app.procedures.track_record import smoothed
+from app.procedures.trials import Verdict, verdict
 from app.storage.changes import Change
 from app.storage.schema import Doc, Eq, both
 from app.storage.search import Scope

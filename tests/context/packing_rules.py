@@ -7,7 +7,8 @@ from fractions import Fraction
 from random import Random
 
 from app.context.candidates import Candidate, Heading
-from app.context.packing import PackedPrompt, Packer, Section, StopRule
+from app.context.packing import PackedPrompt, Packer, Section
+from app.context.stop_rule import StopRule
 
 FRAME = 5
 TITLE = 2

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.context import packing
+from app.context import rendering
 from app.core import prompt_text
 from tests.conftest import Service
 from tests.support.memories import Json, eventually, problem, remember
@@ -28,7 +28,7 @@ async def ask(api: httpx.AsyncClient, query: str = "What now?", session: str | N
     assert found["errors"] == []
     turns = sum(one["tokens"] for one in found["sections"] if one["name"] == "messages")
     assert found["tokens"] == stable["tokens"] + volatile["tokens"] + turns <= found["budget"]
-    around = packing.MESSAGE_TOKENS if fields.get("format") == "messages" else 0
+    around = rendering.MESSAGE_TOKENS if fields.get("format") == "messages" else 0
     for part in (stable, volatile):
         if part["text"] is not None:
             assert part["tokens"] == prompt_text.count(part["text"]) + (around if part["text"] else 0)

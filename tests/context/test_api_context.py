@@ -6,7 +6,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.context import packing
+from app.context import rendering
 from app.core import prompt_text
 from app.embedding.onnx import OnnxModel
 from app.settings import Settings
@@ -269,7 +269,7 @@ async def test_query_and_system_prompt_are_counted_beside_it(shared: httpx.Async
 async def test_markdown_has_no_messages(shared: httpx.AsyncClient) -> None:
     body = await ask(shared, **BIG)
     assert body["messages"] == []
-    assert body["text"].startswith(packing.OPENING)
+    assert body["text"].startswith(rendering.OPENING)
 
 
 @pytest.mark.parametrize("role", ["user", "developer", "system"])

@@ -1,16 +1,17 @@
 """A part of a context that cannot be had is named, and the rest is served."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from app.context import endpoints
-from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, SectionName
 from app.context.service import ContextService
+from app.context.source import ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable
@@ -25,7 +26,6 @@ from tests.support.tasks import begin
 pytestmark = pytest.mark.anyio
 
 LIVES = "Ada lives in Boston"
-Gather = Callable[[SourceRequest], Awaitable[list[Candidate]]]
 
 
 def source(section: str, gather: Gather) -> ContextSource:
@@ -34,15 +34,15 @@ def source(section: str, gather: Gather) -> ContextSource:
 
 
 def brings(*contents: str, after: float = 0.0, score: float = 0.5) -> Gather:
-    async def gather(asked: SourceRequest) -> list[Candidate]:
+    async def gather(request: SourceRequest) -> SourceResult:
         await asyncio.sleep(after)
-        return [Candidate(f"id_{content}", "fact", content, score) for content in contents]
+        return SourceResult([Candidate(f"id_{content}", "fact", content, score) for content in contents])
 
     return gather
 
 
 def raises(fault: BaseException) -> Gather:
-    async def gather(asked: SourceRequest) -> list[Candidate]:
+    async def gather(request: SourceRequest) -> SourceResult:
         raise fault
 
     return gather
@@ -74,7 +74,7 @@ async def service(
 async def assembled(service: Service, *sources: ContextSource, **fields: object) -> Json:
     """As the endpoint does, with other arms."""
     body = ContextRequest.model_validate({**PAIR, "query": "Where does Ada live?", **fields})
-    return await ContextService(service.resources, Scope("default"), sources=sources).assemble(body)
+    return dict(await ContextService(service.resources, Scope("default"), sources=sources).assemble(body))
 
 
 @pytest.fixture
@@ -114,9 +114,8 @@ async def test_an_arm_that_fails_is_named_and_the_others_serve(service: Service,
 
 
 async def test_an_arm_that_found_something_and_names_a_fault_is_served(service: Service) -> None:
-    async def half(asked: SourceRequest) -> list[Candidate]:
-        asked.faults.append(Unavailable("Half of it."))
-        return [Candidate("id_half", "fact", "half", 0.5)]
+    async def half(request: SourceRequest) -> SourceResult:
+        return SourceResult([Candidate("id_half", "fact", "half", 0.5)], faults=[Unavailable("Half of it.")])
 
     body = await assembled(service, source("half", half))
     assert body["errors"] == [{"section": "half", "code": "unavailable", "detail": "Half of it."}]
@@ -134,9 +133,9 @@ async def test_no_more_than_the_limit_is_served_whatever_an_arm_brings(service: 
     assert {one["reason"] for one in body["dropped"]} == {"limit"}
 
 
-async def test_newest_first_does_not_make_items_turns(service: Service) -> None:
+async def test_an_order_does_not_make_items_turns(service: Service) -> None:
     """A log, say: it is read in the order of time, and stays in the frame."""
-    log = replace(source("log", brings("third", "second", "first")), newest_first=True)
+    log = replace(source("log", brings("third", "second", "first")), order=ReadingOrder.REVERSED)
     other = source("other", brings("else"))
     made = [await assembled(service, log, other, format=form) for form in ("markdown", "messages")]
     for body in made:
@@ -152,9 +151,9 @@ async def test_arms_run_at_the_same_time(service: Service) -> None:
     all_begun = asyncio.Barrier(4)
 
     def meeting(name: str) -> Gather:
-        async def gather(asked: SourceRequest) -> list[Candidate]:
+        async def gather(request: SourceRequest) -> SourceResult:
             await all_begun.wait()  # one after the other, none would pass
-            return [Candidate(f"id_{name}", "fact", name, 0.5)]
+            return SourceResult([Candidate(f"id_{name}", "fact", name, 0.5)])
 
         return gather
 
@@ -167,13 +166,13 @@ async def test_arms_run_at_the_same_time(service: Service) -> None:
 async def test_an_arm_that_hangs_holds_up_no_longer_than_its_deadline(service: Service) -> None:
     events: list[str] = []
 
-    async def hangs(asked: SourceRequest) -> list[Candidate]:
+    async def hangs(request: SourceRequest) -> SourceResult:
         events.append("begun")
         try:
             await asyncio.Event().wait()
         finally:
             events.append("ended")
-        return []
+        return SourceResult()
 
     body = await assembled(service, source("one", hangs), source("two", hangs), source("three", brings("x")))
     assert events == ["begun", "begun", "ended", "ended"], "they share one deadline"
@@ -184,12 +183,12 @@ async def test_an_arm_that_hangs_holds_up_no_longer_than_its_deadline(service: S
 async def test_a_request_that_is_given_up_ends_its_arms(service: Service) -> None:
     ended: list[str] = []
 
-    async def waits(asked: SourceRequest) -> list[Candidate]:
+    async def waits(request: SourceRequest) -> SourceResult:
         try:
             await asyncio.sleep(60)
         finally:
             ended.append("ended")
-        return []
+        return SourceResult()
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(assembled(service, source("one", waits), source("two", waits)), 0.05)
@@ -214,8 +213,9 @@ async def test_over_http(service: Service, put: Callable[[Sequence[ContextSource
 async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> None:
     """It is worth less for each of its tokens, and comes last."""
 
-    async def gather(asked: SourceRequest) -> list[Candidate]:
-        return [Candidate("id_long", "fact", "long " * 5000, 0.9), Candidate("id_short", "fact", "short", 0.1)]
+    async def gather(request: SourceRequest) -> SourceResult:
+        long, short = Candidate("id_long", "fact", "long " * 5000, 0.9), Candidate("id_short", "fact", "short", 0.1)
+        return SourceResult([long, short])
 
     body = await assembled(service, source("one", gather))
     assert [one["id"] for one in body["sections"][0]["items"]] == ["id_short"]

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from app.context.candidates import Candidate, ContextSource, SourceRequest
 from app.context.schemas import ContextRequest
 from app.context.service import ContextService
+from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.search import Scope
 from tests.conftest import Service
@@ -19,9 +19,9 @@ async def intervals(service: Service, query: str, **fields: str) -> list[TimeInt
     """As two sources are handed them."""
     handed: list[TimeInterval | None] = []
 
-    async def gather(asked: SourceRequest) -> list[Candidate]:
-        handed.append(asked.interval)
-        return []
+    async def gather(request: SourceRequest) -> SourceResult:
+        handed.append(request.interval)
+        return SourceResult()
 
     sources = [
         ContextSource("memories", "Memories", gather, default_limit=5),

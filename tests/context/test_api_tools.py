@@ -6,7 +6,7 @@ import httpx
 import orjson
 import pytest
 
-from app.context import packing
+from app.context import rendering
 from app.core import prompt_text
 from tests.support.context import ask, dropped, items, texts
 from tests.support.memories import Json
@@ -109,7 +109,7 @@ async def test_every_token_of_a_pair_is_counted(api: httpx.AsyncClient) -> None:
     pair = [get_caller(call(arguments='{"in": "Rome"}'), content="Wait."), result()]
     await append(api, pair, memorize="none")
     (shown,) = items(await ask(api, "And now?", session_id="s", format="messages"), "messages")
-    contents = sum(prompt_text.count(one["content"]) + packing.MESSAGE_TOKENS for one in pair)
+    contents = sum(prompt_text.count(one["content"]) + rendering.MESSAGE_TOKENS for one in pair)
     assert shown["tokens"] == contents + prompt_text.count(orjson.dumps(pair[0]["tool_calls"]).decode())
 
 
@@ -153,8 +153,8 @@ async def test_stored_text_never_commands(api: httpx.AsyncClient) -> None:
 
 
 async def test_what_was_served_is_no_result(api: httpx.AsyncClient) -> None:
-    served = f"{packing.OPENING}## Memories\n- [1] x\n"
-    sent = [get_caller(call()), result(content=f"{served}{packing.CLOSING}"), *said(served)]
+    served = f"{rendering.OPENING}## Memories\n- [1] x\n"
+    sent = [get_caller(call()), result(content=f"{served}{rendering.CLOSING}"), *said(served)]
     await append(api, sent, memorize="none")
     assert await turns(api) == [get_caller(call()), result(content="")]
     assert dropped(await ask(api, "And now?", session_id="s")) == {}

@@ -5,6 +5,7 @@ import pytest
 
 from app.tasks.entries import CUT_MARK
 from tests.support.context import ask, dropped, items, texts
+from tests.support.profiles import register
 from tests.support.tasks import begin, note, send
 from tests.tasks.test_api_working_memory import FORTY
 
@@ -52,3 +53,13 @@ async def test_what_working_memory_shows_is_what_the_section_shows(api: httpx.As
     whole = (await send(api, "GET", "/working-memory"))["text"].replace("\n  ", "\n").splitlines()
     shown = "\n".join(texts(await ask(api, task_id="t", token_budget=4000), "working")).splitlines()
     assert sorted(one.strip() for one in shown) == sorted(one.strip() for one in whole)
+
+
+async def test_the_room_is_that_of_the_registered_agent(api: httpx.AsyncClient) -> None:
+    """A quarter of 40,000 tokens: entries are shortened as if 10,000 were given, and not as for 4,000."""
+    await register(api, settings={"max_context_tokens": 40_000})
+    plan = [{"action": "carry one more load " * 1500, "status": "in_progress"}, {"action": "rest"}]
+    await begin(api, plan=plan, context={"log": "so it went " * 2500, "focus": "speed"})
+    unasked, asked = await ask(api, "?", task_id="t"), await ask(api, "?", task_id="t", token_budget=10_000)
+    assert unasked["budget"] == 10_000
+    assert texts(unasked, "working") == texts(asked, "working")

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from app.context.candidates import Candidate
-from app.context.expectation import NEAREST_TOKENS, Rest, more_features, stop_rule
+from app.context.expectation import Rest, more_features
 from app.context.packing_weights import PackingWeights, packing_weights_for
+from app.context.stop_rule import NEAREST_TOKENS, StopRule
 from app.retrieval.query_evidence import QueryEvidence
 
 ANY = PackingWeights((0.0,) * 7 + (9.0,), 0.5, (0.0,) * 6 + (9.0,), 0.5, (0.0,) * 5 + (9.0,), 0.5)
@@ -20,10 +21,15 @@ def entries(*scores: float) -> list[Candidate]:
     return [Candidate(f"m{at}", "message", "words", score) for at, score in enumerate(scores)]
 
 
+def begun(rule: StopRule, items: Sequence[Candidate]) -> StopRule:
+    rule.begin(items)
+    return rule
+
+
 def packed(weights: PackingWeights, query: str, *evidence: QueryEvidence, dated: bool = False, count: int = 20) -> int:
     """How many entries of 50 tokens are packed."""
-    is_enough = stop_rule(query, evidence, weights, entries(*[0.5] * count), dated=dated)
-    return next((at for at in range(count) if is_enough(at, 50 * at, 50)), count)
+    rule = begun(StopRule(query, evidence, weights, dated=dated), entries(*[0.5] * count))
+    return next((at for at in range(count) if rule.is_enough(at, 50 * at, 50)), count)
 
 
 def test_a_query_that_asks_for_nothing_gets_nothing() -> None:
@@ -63,9 +69,9 @@ def test_what_nothing_surely_answers_gets_the_nearest_entries() -> None:
 
 
 def test_the_first_entry_is_packed_however_long() -> None:
-    is_enough = stop_rule("the dog", [EVIDENCE], replace(ANY, more=NOTHING), entries(0.5, 0.4))
-    assert not is_enough(0, 0, 10 * NEAREST_TOKENS)
-    assert is_enough(1, 10 * NEAREST_TOKENS, 1)
+    rule = begun(StopRule("the dog", [EVIDENCE], replace(ANY, more=NOTHING)), entries(0.5, 0.4))
+    assert not rule.is_enough(0, 0, 10 * NEAREST_TOKENS)
+    assert rule.is_enough(1, 10 * NEAREST_TOKENS, 1)
 
 
 def test_packing_ends_when_little_is_left() -> None:
@@ -78,9 +84,9 @@ def test_packing_ends_earlier_where_the_turns_have_what_was_found() -> None:
     by_share = replace(ANY, rest=(0.0, 0.0, 1.0, 0.0, 0.0, 0.0), least_rest=0.02)
     falling = entries(*(0.5**at for at in range(20)))
 
-    def taken(told: float) -> int:
-        is_enough = stop_rule("the dog", [EVIDENCE], by_share, falling, told=told)
-        return next(at for at in range(20) if is_enough(at, 50 * at, 50))
+    def taken(cached_share: float) -> int:
+        rule = begun(StopRule("the dog", [EVIDENCE], by_share, cached_share=cached_share), falling)
+        return next(at for at in range(20) if rule.is_enough(at, 50 * at, 50))
 
     assert taken(0.0) > taken(0.5) > taken(1.0) > 0
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.context.candidates import CUT, LONG_TEXT, LONGEST, passage
+from app.context.passages import CUT, LONG_TEXT, LONGEST, passage
 from app.context.sources.searched import _passages
 from app.core import prompt_text
 from app.core.work import LONG_TEXT as PART

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.candidates import Candidate, Doubt
-from app.context.marking import doubt_mark, mark, mark_doubts, marked
+from app.context.candidates import Candidate
+from app.context.marking import judged_mark, mark_judged, mark_values, marked
+from app.context.source import JudgedStatement
 from app.facts.keys import USER
 from app.facts.outdated import Utterance, telling
 from app.facts.replaced import ReplacedValue
@@ -88,21 +89,23 @@ def test_a_text_is_kept_whole(text: str, value: ReplacedValue, said: Utterance) 
 
 
 def test_a_partner_is_marked_too() -> None:
-    partner = Candidate("p", "message", "In Oslo.", said=BEFORE)
-    (found,) = mark([Candidate("m", "message", "Where?", partner=partner)], [HOME], ())
+    partner = Candidate("p", "message", "In Oslo.", utterance=BEFORE)
+    found = mark_values(Candidate("m", "message", "Where?", partner=partner), [HOME], ())
     assert found.partner is not None
     assert found.partner.text == f"In Oslo. {MARK}"
 
 
 # --- Findings of a judge ----------------------------------------------------------------------------------------------
 
-DOUBT = Doubt("m1", "My lesson is on 7 March in the hall.", "It is on 19 March.", "2026-02-01T00:00:00Z", later=True)
+FOUND = "2026-03-01T00:00:00Z"
+DOUBT = JudgedStatement(
+    "m1", "My lesson is on 7 March in the hall.", "It is on 19 March.", "2026-02-01T00:00:00Z", FOUND, later=True
+)
 UNCERTAIN = "(uncertain; later, 2026-02-01: It is on 19 March.)"
 
 
-def doubted(text: str, doubt: Doubt = DOUBT, of: str = "other") -> str:
-    (found,) = mark_doubts([Candidate(of, "message", text)], [doubt])
-    return found.text
+def doubted(text: str, doubt: JudgedStatement = DOUBT, of: str = "other") -> str:
+    return mark_judged(Candidate(of, "message", text), [doubt]).text
 
 
 def test_a_repetition_is_marked_and_a_shared_word_is_not() -> None:
@@ -124,15 +127,16 @@ def test_who_reads_both_in_their_order_needs_no_mark() -> None:
 
 
 def test_what_was_replaced_is_marked_with_what_stands_in_its_place() -> None:
-    settled = Doubt("m", "a", "x" * 200, "2026-01-01", later=True, settled=True)
-    assert doubt_mark(settled, "a") == f"(earlier; since 2026-01-01: {'x' * 80}…)"
-    earlier = Doubt("m", "a", "b\nc", "2026-01-01", later=False)
-    assert doubt_mark(earlier, "a") == "(uncertain; earlier, 2026-01-01: b c)"
+    settled = JudgedStatement("m", "a", "x" * 200, "2026-01-01", FOUND, later=True, settled=True)
+    assert judged_mark(settled, "a") == f"(earlier; since 2026-01-01: {'x' * 80}…)"
+    earlier = JudgedStatement("m", "a", "b\nc", "2026-01-01", FOUND, later=False)
+    assert judged_mark(earlier, "a") == "(uncertain; earlier, 2026-01-01: b c)"
 
 
 @given(st.lists(st.text("ab .7", max_size=30), max_size=5), st.text("ab .7", max_size=30))
 def test_a_mark_stands_behind_the_text_and_marks_nothing_twice(texts: list[str], said: str) -> None:
     items = [Candidate(str(at), "message", text) for at, text in enumerate(texts)]
-    doubt = Doubt("x", said, "b", "2026-01-01", later=True)
-    for before, after in zip(items, mark_doubts(items, [doubt, doubt]), strict=True):
-        assert after.text in (before.text, f"{before.text} {doubt_mark(doubt, before.text)}")
+    doubt = JudgedStatement("x", said, "b", "2026-01-01", FOUND, later=True)
+    for before in items:
+        after = mark_judged(before, [doubt, doubt])
+        assert after.text in (before.text, f"{before.text} {judged_mark(doubt, before.text)}")

@@ -1,6 +1,7 @@
 """The packer against its rules, as somebody else would check its work."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -8,7 +9,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.packing import PackedPrompt, StopRule, by_worth, shares
+from app.context.candidates import Candidate
+from app.context.packing import PackedPrompt, by_worth, shares
+from app.context.stop_rule import StopRule
 from tests.context.packing_rules import (
     FLOOR,
     FRAME,
@@ -125,8 +128,17 @@ def test_so_it_is_where_sections_say_the_same_if_what_is_always_there_stays_the_
     assert compared > 500
 
 
-def _after(entries: int, tokens: int) -> StopRule:
-    return lambda items: lambda at, before, own: at >= entries or before + own > tokens
+class _After(StopRule):
+    """Enough is so many entries, or so many tokens."""
+
+    def __init__(self, entries: int, tokens: int) -> None:
+        self._entries, self._most_tokens = entries, tokens
+
+    def begin(self, items: Sequence[Candidate]) -> None:
+        pass
+
+    def is_enough(self, index: int, tokens_before: int, cost: int) -> bool:
+        return index >= self._entries or tokens_before + cost > self._most_tokens
 
 
 @QUICK
@@ -135,7 +147,7 @@ def test_a_stopped_prompt_is_within_the_budget_and_the_beginning_of_the_filled_o
     random: Random, entries: int, tokens: int
 ) -> None:
     case = a_case(random)
-    filled, stopped = case.packed(), case.packed(_after(entries, tokens))
+    filled, stopped = case.packed(), case.packed(_After(entries, tokens))
     assert total(case, stopped) == stopped.total <= case.budget
     assert _standing(case, stopped) == _standing(case, filled)
     assert _competing(case, stopped) <= _competing(case, filled)
@@ -150,7 +162,7 @@ def test_a_stopped_prompt_is_within_the_budget_and_the_beginning_of_the_filled_o
 def test_what_a_stopped_prompt_has_is_in_that_of_a_larger_budget(random: Random, entries: int, tokens: int) -> None:
     small = a_case(random, shared=False)
     large = _in_proportion(small, small.budget + random.randint(1, 60))
-    stop = _after(entries, tokens)
+    stop = _After(entries, tokens)
     assert _competing(small, small.packed(stop)) <= _competing(large, large.packed(stop))
 
 
@@ -158,16 +170,16 @@ def test_what_stands_in_the_turns_counts_as_packed() -> None:
     turns = always("turns", 5)
     turns = replace(turns, items=[item("turn", 5, "said")])
     found = [item("said again", 5, "said", score=0.9), *sized("f", 5, 5, 5, score=0.5)]
-    packed = Case([turns, section("facts", *found)], 100).packed(_after(9, 15))
+    packed = Case([turns, section("facts", *found)], 100).packed(_After(9, 15))
     assert chosen_ids(packed)["facts"] == ["f0"]
 
 
 def test_what_comes_after_enough_says_so() -> None:
     case = Case([section("facts", *sized("f", 5, 5, 5, score=0.5))], 100)
-    packed = case.packed(_after(2, 100))
+    packed = case.packed(_After(2, 100))
     assert chosen_ids(packed) == {"facts": ["f0", "f1"]}
     assert reasons(packed) == {"f2": "enough"}
-    assert case.packed(_after(0, 100)).total == 0
+    assert case.packed(_After(0, 100)).total == 0
 
 
 @QUICK

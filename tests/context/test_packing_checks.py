@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from app.context.candidates import Candidate
-from app.context.packing import PackedPrompt, Packer, TokenBound, _State
+from app.context.packing import PackedPrompt, Packer, TokenBound, TokenEstimate, _State
 from tests.context.packing_rules import Case, a_case, broken, price
 
 
@@ -23,42 +23,42 @@ class OneTooMany(Packer):
 
 
 class ForgetsTitles(Packer):
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, title_tokens=0)
-        return super().pack(tokens)
+        return super().pack(estimate)
 
 
 class ForgetsHeadings(Packer):
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         for state in self._states.values():
-            state.section = replace(state.section, heading_price=lambda item: 0)
-        return super().pack(tokens)
+            state.section = replace(state.section, heading_tokens=lambda item: 0)
+        return super().pack(estimate)
 
 
 class ForgetsTheFrame(Packer):
     def _frame(self, state: _State) -> int:
         return 0
 
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         self._frame_tokens = 0
-        return super().pack(tokens)
+        return super().pack(estimate)
 
 
 class Endless(Packer):
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, limit=state.section.limit + 1)
-        return super().pack(tokens)
+        return super().pack(estimate)
 
 
 class NoWalls(Packer):
     """A section's own bound is not minded."""
 
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, max_tokens=None)
-        return super().pack(tokens)
+        return super().pack(estimate)
 
 
 class Greedy(Packer):
@@ -70,14 +70,14 @@ class Greedy(Packer):
 
 class SaysAllTwice(Packer):
     def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
-        self._said.clear()
+        self._keys.clear()
         return super()._take(state, item, max_tokens)
 
 
 class NoFloor(Packer):
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         self._floor = 0.0
-        return super().pack(tokens)
+        return super().pack(estimate)
 
 
 class GoesOn(Packer):
@@ -98,7 +98,7 @@ class StopsEarly(Packer):
 class ByScore(Packer):
     """The best score first, however long."""
 
-    def pack(self, tokens: Callable[[Candidate], int]) -> PackedPrompt:
+    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         return super().pack(lambda item: 1)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context import packing
+from app.context import rendering
 from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import readings, strip_served
 from app.profiles import merge
@@ -107,8 +107,8 @@ def test_a_text_without_blocks_of_ours_is_learned_whole(text: str) -> None:
 def context_of(contents: list[str], cited: Callable[[int], str] = str) -> str:
     lines = [entry(f"- [{cited(number)}] ", content) for number, content in enumerate(contents, 1)]
     half = len(lines) // 2
-    first = packing.title("Memories") + packing.heading("2026-05-08", 2) + "".join(lines[:half])
-    return packing.block([first, packing.title("Recent messages") + "".join(lines[half:])])
+    first = rendering.title("Memories") + rendering.heading("2026-05-08", 2) + "".join(lines[:half])
+    return rendering.block([first, rendering.title("Recent messages") + "".join(lines[half:])])
 
 
 def experience_of(contents: list[str]) -> str:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from app.context.candidates import SourceRequest
 from app.context.schemas import ContextRequest
+from app.context.source import SourceRequest
 from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
@@ -179,7 +179,7 @@ async def test_a_context_leaves_time_for_the_words_where_the_model_hangs(
         assert isinstance(embedder, Hanging)
         embedder.hanging = True
         body = ContextRequest.model_validate({**PAIR, "query": "violin"})
-        asked = SourceRequest(body, Scope("default"), service.resources, service.clock.now(), 5)
+        asked = SourceRequest(body, Scope("default"), service.resources, service.clock.now(), budget=4000)
         looked = await search(asked, MEMORIES, EVERYTHING, 5)
         assert [hit.doc["content"] for hit in looked.hits] == ["plays the violin"]
-        assert [warning["code"] for warning in asked.warnings] == ["embedding_unavailable"]
+        assert [warning["code"] for warning in looked.warnings] == ["embedding_unavailable"]

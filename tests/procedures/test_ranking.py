@@ -6,15 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.procedures.search import (
+from app.procedures.search import order, score
+from app.procedures.track_record import (
     LEAST_FRESH,
     RECENT_SHARE,
     STALE_DAYS,
-    Standing,
-    order,
-    score,
+    TrackRecord,
+    record_sentence,
     smoothed,
-    standing,
     track_record,
     warnings,
 )
@@ -24,8 +23,8 @@ IDLE = st.floats(-10, 1e6)
 RELEVANCE = st.floats(0, 1)
 
 
-def of(outcomes: list[bool], idle_days: float = 0.0) -> Standing:
-    return standing(outcomes.count(True), outcomes.count(False), outcomes, idle_days)
+def of(outcomes: list[bool], idle_days: float = 0.0) -> TrackRecord:
+    return track_record(outcomes.count(True), outcomes.count(False), outcomes, idle_days)
 
 
 @settings(max_examples=50)
@@ -71,7 +70,7 @@ def test_what_was_never_tried_stands_in_the_middle() -> None:
     assert (untried.success_rate, untried.recent, untried.works) == (0.5, 0.5, 0.5)
     for many in range(1, 30):
         assert of([False] * many).works < 0.5 < of([True] * many).works
-    assert not untried.failing
+    assert not untried.failing_lately
 
 
 @settings(max_examples=50)
@@ -117,7 +116,7 @@ def test_what_begins_to_fail_ranks_down_at_once_and_under_the_untried_in_the_end
 )
 def test_what_is_said(outcomes: str, idle: float, told: str, codes: list[str]) -> None:
     it = of([one == "s" for one in outcomes], idle)
-    assert track_record(outcomes.count("s"), outcomes.count("f"), it) == told
+    assert record_sentence(outcomes.count("s"), outcomes.count("f"), it) == told
     assert [one["code"] for one in warnings(it)] == codes
 
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.core.clock import rfc3339
-from app.procedures.search import LEAST_CANDIDATES, best, ranked, standing_of
+from app.procedures.search import LEAST_CANDIDATES, best, ranked
+from app.procedures.track_record import track_record_of
 from app.retrieval.retriever import Hit
 from app.storage.schema import Doc
 from app.storage.search import Memo
@@ -60,6 +61,6 @@ async def test_what_cannot_be_the_best_is_not_fetched() -> None:
 
 def test_what_was_just_changed_is_fresh() -> None:
     doc = hit(0, 1, [True], idle_days=300).doc
-    assert standing_of(doc, NOW).stale
-    assert not standing_of(doc | {"updated_at": rfc3339(NOW)}, NOW).stale
-    assert standing_of(doc, NOW - timedelta(days=400)).idle_days == 0
+    assert track_record_of(doc, NOW).stale
+    assert not track_record_of(doc | {"updated_at": rfc3339(NOW)}, NOW).stale
+    assert track_record_of(doc, NOW - timedelta(days=400)).idle_days == 0

@@ -5,19 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.procedures.search import (
-    FAILING_BELOW,
-    TRIAL_MOST,
-    TRIAL_OUTCOMES,
-    Failing,
-    counted,
-    failing,
-    interval,
-    new_trial,
-    served,
-    to_review,
-    verdict,
-)
+from app.procedures.review import FAILING_BELOW, Failing, failing, to_review
+from app.procedures.track_record import interval
+from app.procedures.trials import TRIAL_MOST, TRIAL_OUTCOMES, counted, new_trial, served, verdict
 
 counts = st.integers(0, 200)
 few = st.integers(0, 40)

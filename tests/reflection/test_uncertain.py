@@ -6,6 +6,7 @@ from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect, verdict
 from tests.support.memories import PAIR, Json
 from tests.support.model import Model
+from tests.support.sessions import append, create, said
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +25,22 @@ def two_values(llm: Model) -> None:
         return {"pairs": [verdict(pair, "contradicts" if differ(pair) else "unrelated") for pair in data["pairs"]]}
 
     llm.says["JudgedPairs"] = judge
+
+
+ROME, OSLO = "I live in Rome, near the river.", "I now live in Oslo, on a hill."
+
+
+async def two_homes(service: Service) -> None:
+    await memory(service, ROME, "2026-01-05T00:00:00Z")
+    await memory(service, OSLO, "2026-05-05T00:00:00Z")
+
+
+async def summarised(service: Service, session: str, summary: str) -> None:
+    """A session that ended with this summary."""
+    api = service.client
+    await append(api, said("hello"), session)
+    assert (await api.patch(f"/v1/sessions/{session}", json={"summary": summary})).status_code == 200
+    assert (await api.post(f"/v1/sessions/{session}/end")).status_code in (200, 202)
 
 
 async def context(service: Service, query: str, **more: object) -> Json:
@@ -114,3 +131,46 @@ async def test_a_memory_that_has_no_room_under_uncertain_is_marked_in_its_place(
     shown = [line for line in text.splitlines() if "I now live in" in line]
     assert len(shown) >= 3
     assert all("uncertain" in line for line in shown)
+
+
+async def test_what_a_model_caches_is_marked_by_the_findings_of_its_time(judged: Service) -> None:
+    """A rule and a summary that repeat what is doubted. What was found later marks nothing: the text stays as it is."""
+    await two_homes(judged)
+    await memory(judged, f"Write to me at home. {ROME}", "2026-01-06T00:00:00Z", memory_type="instruction")
+    await create(judged.client, "early")
+    judged.clock.move(hours=24)
+    early = await context(judged, "What now?", layout="cached", session_id="early")
+    assert "uncertain" not in early["stable"]["text"]
+    await reflect(judged)
+    await summarised(judged, "before", f"They talked about the weekend. {ROME}")
+    judged.clock.move(hours=24)
+    await create(judged.client, "late")
+    judged.clock.move(hours=1)
+    mark = f"(uncertain, “{ROME}”; later, 2026-05-05: {OSLO})"
+    late = (await context(judged, "What now?", layout="cached", session_id="late"))["stable"]["text"]
+    assert f"Write to me at home. {ROME} {mark}" in late
+    assert f"They talked about the weekend. {ROME} {mark}" in late
+    assert (await context(judged, "What now?", layout="cached", session_id="early"))["stable"] == early["stable"]
+
+
+async def test_a_summary_that_is_newer_than_the_conversation_is_marked(judged: Service) -> None:
+    await two_homes(judged)
+    await reflect(judged)
+    await create(judged.client, "s")
+    judged.clock.move(hours=1)
+    await summarised(judged, "meanwhile", f"They talked about the weekend. {ROME}")
+    judged.clock.move(hours=1)
+    newer = (await context(judged, "What now?", layout="cached", session_id="s"))["volatile"]["text"]
+    assert f"weekend. {ROME} (uncertain, “{ROME}”; later, 2026-05-05: {OSLO})" in newer
+
+
+async def test_what_is_stored_is_counted_once(judged: Service) -> None:
+    """Of fewer than eight documents nothing is left out, whether a finding is open or not."""
+    for at in range(3):
+        await memory(judged, f"The invoice number {at} was paid by the bank.")
+    await two_homes(judged)
+    before = await context(judged, "thanks!")
+    assert "enough" not in {one["reason"] for one in before["dropped"]}
+    await reflect(judged)
+    after = await context(judged, "thanks!")
+    assert "enough" not in {one["reason"] for one in after["dropped"]}

@@ -5,13 +5,13 @@ from typing import Any
 
 import httpx
 
-from app.context import packing
+from app.context import rendering
 from app.context.sources import SOURCES
 from app.core import prompt_text
 from tests.support.memories import PAIR, Json
 from tests.support.reader import UNSURE, Entry, delimiters, read
 
-FRAME = prompt_text.count(packing.OPENING) + prompt_text.count(packing.CLOSING)
+FRAME = prompt_text.count(rendering.OPENING) + prompt_text.count(rendering.CLOSING)
 TITLES: dict[str, str] = {one.section: one.title for one in SOURCES}
 """In the order in which a prompt shows them."""
 
@@ -40,7 +40,7 @@ def check(body: Json, *, as_messages: bool = False) -> None:
         above = _above(body["text"], section["name"]) if section in shown else 0
         assert section["tokens"] == above + sum(one["tokens"] for one in section["items"])
     turns = sum(one["tokens"] for section in sections if section not in shown for one in section["items"])
-    around = packing.MESSAGE_TOKENS if as_messages and entries else 0
+    around = rendering.MESSAGE_TOKENS if as_messages and entries else 0
     assert body["tokens"] == prompt_text.count(body["text"]) + around + turns
     assert body["tokens"] == sum(one["tokens"] for one in sections) + (_frame(body) + around if entries else 0)
     assert body["tokens"] <= body["budget"]
@@ -53,14 +53,14 @@ def check(body: Json, *, as_messages: bool = False) -> None:
 
 def _above(text: str, name: str) -> int:
     """Tokens of a section's title and headings."""
-    title = packing.title(TITLES[name])
+    title = rendering.title(TITLES[name])
     lines = text[text.index(title) + len(title) :].splitlines()
     own = takewhile(lambda line: not line.startswith("## "), lines)
     return prompt_text.count(title) + sum(prompt_text.count(f"{line}\n") for line in own if line.startswith("### "))
 
 
 def _frame(body: Json) -> int:
-    return FRAME + (prompt_text.count(packing.UNSURE) if is_unsure(body) else 0)
+    return FRAME + (prompt_text.count(rendering.UNSURE) if is_unsure(body) else 0)
 
 
 def is_unsure(body: Json) -> bool:

@@ -1,9 +1,10 @@
 """All sources, in the order of their sections in a prompt. Sections that are always there come first."""
 
-from app.context.candidates import ContextSource
-from app.context.sources.searched import EPISODES, FACTS_SOURCE, MEMORIES_SOURCE, PROCEDURES_SOURCE
+from app.context.source import ContextSource
+from app.context.sources.findings import UNCERTAIN
+from app.context.sources.person_and_agent import EXPERIENCE, INSTRUCTIONS, PROFILE
+from app.context.sources.searched import EPISODES_SOURCE, FACTS_SOURCE, MEMORIES_SOURCE, PROCEDURES_SOURCE
 from app.context.sources.session import MESSAGES_SOURCE, SUMMARY, WORKING
-from app.context.sources.standing import EXPERIENCE, INSTRUCTIONS, PROFILE, UNCERTAIN
 
 SOURCES: tuple[ContextSource, ...] = (
     INSTRUCTIONS,
@@ -16,5 +17,5 @@ SOURCES: tuple[ContextSource, ...] = (
     FACTS_SOURCE,
     PROCEDURES_SOURCE,
     EXPERIENCE,
-    EPISODES,
+    EPISODES_SOURCE,
 )

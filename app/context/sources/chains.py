@@ -125,14 +125,14 @@ def lines_of(chains: Sequence[FactChain], scores: Mapping[str, float]) -> list[F
     nothing, and those whose last fact the search found to answer better by itself.
     """
     better = [chain for chain in chains if chain.score > scores.get(chain.ids[-1], 0.0)]
-    said, lines = set[str](), list[FactChain]()
+    stated, lines = set[str](), list[FactChain]()
     for chain in better:
-        if chain.ids[-1] not in said:
-            longer = (one for one in better if _replaces(one, chain) and one.ids[-1] not in said)
-            longest = max(longer, key=lambda one: len(one.facts), default=chain)
-            first = max([_start(longest), *(at + 1 for at, each in enumerate(longest.ids) if each in said)])
+        if chain.ids[-1] not in stated:
+            longer = (other for other in better if _replaces(other, chain) and other.ids[-1] not in stated)
+            longest = max(longer, key=lambda other: len(other.facts), default=chain)
+            first = max([_start(longest), *(at + 1 for at, fact_id in enumerate(longest.ids) if fact_id in stated)])
             lines.append(FactChain(longest.facts[first:], longest.scores[first:]))
-            said.update(longest.ids[first:])
+            stated.update(longest.ids[first:])
     return sorted(lines, key=lambda line: -line.score)
 
 
@@ -154,11 +154,11 @@ def as_line(facts: Sequence[Doc], spans: Sequence[str]) -> str:
     """
     line = f"{sentence(facts[0])}{spans[0]}"
     for (before, fact), span in zip(pairwise(facts), spans[1:], strict=True):
-        said = f"{spoken(fact['predicate'])} {fact['object']}"
+        statement = f"{spoken(fact['predicate'])} {fact['object']}"
         if fact["subject_key"] == before["object_key"]:
-            line += f" → {said}"
+            line += f" → {statement}"
         elif fact["subject_key"] == before["subject_key"]:
-            line += f", {said}"
+            line += f", {statement}"
         else:
             line += f"; {sentence(fact)}"
         line += span

@@ -4,8 +4,8 @@ caller recorded for all agents: what a user said to another agent is not told.""
 
 from dataclasses import replace
 
-from app.context.candidates import Candidate, SourceRequest
-from app.core.clock import rfc3339
+from app.context.candidates import Candidate
+from app.context.source import SourceRequest
 from app.core.work import off_loop
 from app.facts.keys import USER, USERS
 from app.facts.outdated import Utterance
@@ -29,14 +29,17 @@ async def interactions(request: SourceRequest) -> list[Candidate]:
     if body.user_id is None or body.min_trust is not None:
         return []
     user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
-    until = body.as_of or rfc3339(request.now)
     recorded = [] if user is None else await recorded_interactions(user, request.scope)
-    happened = [one for one in recorded if _is_told(one, body.agent_id) and one["timestamp"] <= until]
-    happened.sort(key=lambda one: one["timestamp"], reverse=True)
-    return [_item(one) for one in happened]
+    happened = [
+        interaction
+        for interaction in recorded
+        if _is_for(interaction, body.agent_id) and interaction["timestamp"] <= request.as_of
+    ]
+    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
+    return [_item(interaction) for interaction in happened]
 
 
-def _is_told(interaction: Doc, agent_id: str) -> bool:
+def _is_for(interaction: Doc, agent_id: str) -> bool:
     """Returns whether an agent may be told of it. Older releases stored no `agent_id` at all, also of what a session
     with another agent left behind: that is told to nobody."""
     return "agent_id" in interaction and interaction["agent_id"] in {None, agent_id}
@@ -46,15 +49,21 @@ def _item(interaction: Doc) -> Candidate:
     """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
     at, summary, outcome = (interaction[name] for name in ("timestamp", "summary", "outcome"))
     text = summary if outcome is None else f"{summary} → {outcome}"
-    said = Utterance(at, USER)
-    prefix = f"{at[:10]} interaction: "
-    name = content_hash(f"{at} {text}")
-    return Candidate(f"interaction:{name}", INTERACTION, text, None, prefix, place=(at, 0), said=said, compared=True)
+    return Candidate(
+        f"interaction:{content_hash(f'{at} {text}')}",
+        INTERACTION,
+        text,
+        prefix=f"{at[:10]} interaction: ",
+        compared=True,
+        utterance=Utterance(at, USER),
+        place=(at, 0),
+    )
 
 
 async def matching_interactions(request: SourceRequest) -> list[Candidate]:
     """Returns the interactions that share words with the query, best first."""
     items = await interactions(request)
-    parts = await off_loop(sum(len(item.text) for item in items), shares, request.body.query, [i.text for i in items])
-    found = [replace(item, score=MOST * part) for item, part in zip(items, parts, strict=True) if part]
-    return sorted(found, key=lambda item: -(item.score or 0.0))
+    texts = [item.text for item in items]
+    parts = await off_loop(sum(map(len, texts)), shares, request.body.query, texts)
+    matching = [replace(item, score=MOST * part) for item, part in zip(items, parts, strict=True) if part]
+    return sorted(matching, key=lambda item: -(item.score or 0.0))

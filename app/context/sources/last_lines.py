@@ -12,7 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.context.candidates import Candidate, SourceRequest, passage
+from app.context.candidates import Candidate
+from app.context.passages import passage
+from app.context.source import SourceRequest
 from app.context.sources.searched import memory_item, visible
 from app.memories.models import MEMORIES
 from app.storage.schema import Doc, Eq, In, Range, both
@@ -38,17 +40,17 @@ async def last_lines(request: SourceRequest, sessions: Sequence[Doc]) -> dict[st
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     named = In("source.session_id", tuple(session["session_id"] for session in sessions))
     where = both(where, named, Eq("memory_type", "message"), known)
-    none = np.empty(0, np.uint32)
+    no_terms = np.empty(0, np.uint32)
     model = resources.embedder.name
     columns = await resources.store.search(
-        MEMORIES, SearchQuery(scope.tenant, pairs, where, None, model, none, vectors=True)
+        MEMORIES, SearchQuery(scope.tenant, pairs, where, None, model, no_terms, vectors=True)
     )
     rows = columns.rows[_best(columns)]
-    found = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
-    docs = [one.doc for one in found if one is not None and scope.sees(one.doc)]
+    fetched = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
+    memories = [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
     lines: dict[str, list[Candidate]] = {}
-    for doc in docs if keep is None else filter(keep, docs):
-        lines.setdefault(doc["source"]["session_id"], []).append(_line(doc))
+    for memory in memories if keep is None else filter(keep, memories):
+        lines.setdefault(memory["source"]["session_id"], []).append(_line(memory))
     return lines
 
 
@@ -57,19 +59,18 @@ def _best(columns: Columns) -> list[int]:
     of_user = np.flatnonzero(columns.matched & (columns.flags & SAID_BY_USER != 0) & (columns.session >= 0))
     best: list[int] = []
     for session in dict.fromkeys(columns.session[of_user].tolist()):
-        said = of_user[columns.session[of_user] == session]
-        nearness = _nearness(columns, said)
-        asks = (columns.flags[said] & IS_QUESTION) != 0
-        order = np.lexsort((columns.rows[said], columns.time[said], -nearness, asks))
-        best += said[order[:LINES]].tolist()
+        spoken = of_user[columns.session[of_user] == session]
+        are_questions = (columns.flags[spoken] & IS_QUESTION) != 0
+        order = np.lexsort((columns.rows[spoken], columns.time[spoken], -_nearness(columns, spoken), are_questions))
+        best += spoken[order[:LINES]].tolist()
     return best
 
 
-def _nearness(columns: Columns, said: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+def _nearness(columns: Columns, spoken: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
     """Returns the cosine of each of these documents with their mean; 0 without a vector."""
     if columns.vectors is None:
-        return np.zeros(len(said), np.float32)
-    vectors = columns.vectors[said].astype(np.float32)
+        return np.zeros(len(spoken), np.float32)
+    vectors = columns.vectors[spoken].astype(np.float32)
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
     return np.asarray(units @ units.mean(axis=0), np.float32)
 

@@ -7,16 +7,17 @@ from functools import cache, partial
 
 from app.actions.schemas import ACTIONS
 from app.api.lookup import retriever_of
-from app.context.candidates import (
-    LONG_TEXT,
-    LONGEST,
-    Candidate,
-    ContextSource,
-    Heading,
-    SourceRequest,
-    of_replaced,
-    passage,
+from app.context.candidates import Candidate, Heading
+from app.context.passages import LONG_TEXT, LONGEST, passage
+from app.context.repetition import (
+    same_content,
+    same_memory,
+    same_message,
+    same_procedure,
+    same_text,
+    same_words_as,
 )
+from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.chains import IsNamed, as_line, chains_from, lines_of
 from app.context.sources.interactions import matching_interactions
 from app.core.clock import rfc3339, to_ms
@@ -36,17 +37,11 @@ from app.memories.records import speaker_of, standing
 from app.memories.search_filters import search_filter
 from app.memories.search_schemas import SearchRequest
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import (
-    LEAST_CANDIDATES,
-    ProcedureHit,
-    as_served,
-    ranked,
-    searched,
-    served,
-    track_record,
-    trial_record,
-)
+from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, procedure_filter, ranked
+from app.procedures.track_record import record_sentence
+from app.procedures.trials import as_served, served, trial_sentence
 from app.profiles.schemas import status_of
+from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
 from app.storage.schema import Collection, Doc, Filter, Range, both
 from app.storage.text import content_hash, terms
@@ -62,17 +57,15 @@ async def search(  # noqa: PLR0913 (what a search depends on)
     keep: Keep | None = None,
     partners: bool = False,
 ) -> RetrievalResult:
-    """Searches a collection for the request's query, within what the agent may see of the user. Adds warnings to
-    `request`.
+    """Searches a collection for the request's query, within what the agent may see of the user.
 
     The query's vector may take half of the source's time, and the second stage a quarter, so that a slow model reduces
     the quality and does not make the source fail.
     """
     body, resources = request.body, request.resources
-    pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
-    wanted = RetrievalQuery(
+    query = RetrievalQuery(
         body.query,
-        pairs,
+        request.pairs,
         where,
         to_ms(request.now),
         k,
@@ -86,11 +79,12 @@ async def search(  # noqa: PLR0913 (what a search depends on)
         evidence=True,
         merge_repetitions="each day",
     )
-    retrieved = await retriever_of(resources, request.scope, collection).find(wanted)
-    request.warnings += retrieved.warnings
-    if retrieved.evidence is not None:
-        request.evidence.append(retrieved.evidence)
-    return retrieved
+    return await retriever_of(resources, request.scope, collection).find(query)
+
+
+def evidence_of(retrieved: RetrievalResult) -> tuple[QueryEvidence, ...]:
+    """Returns what a searched collection has of the query, if it has documents."""
+    return () if retrieved.evidence is None else (retrieved.evidence,)
 
 
 MOST_MEMORIES = 100
@@ -100,49 +94,54 @@ PARTNER_WORTH = 0.5
 """Score of a partner as a share of its hit's score."""
 
 
-async def gather_memories(request: SourceRequest) -> list[Candidate]:
+async def gather_memories(request: SourceRequest) -> SourceResult:
     """Returns memories, best first. It leaves out those below the minimum importance."""
     decays = Decays(request.resources.store, request.scope.tenant)
     where, keep = visible(request)
     retrieved = await search(request, MEMORIES, where, request.limit + SPARE_MEMORIES, decays, keep=keep, partners=True)
-    least, asked, kept = await _least_importance(request, decays), content_hash(request.body.query), list[Hit]()
-    for hit in await _later_first(request, retrieved.hits):
-        if _is_query(hit.doc, asked, request):
+    hits: Sequence[Hit] = retrieved.hits
+    memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
+    statements = await replaced(request.resources.store, request.scope, request.viewpoint, memories)
+    if statements and request.interval is None:  # who names a time is answered by what held then
+        hits = later_first(hits, statements)
+    least = request.body.min_importance
+    if least is None:
+        least = await decays.least_importance(request.body.agent_id)
+    query_hash = content_hash(request.body.query)
+    shown, hidden = list[Hit](), list[str]()
+    for hit in hits:
+        if _is_query(hit.doc, query_hash, request):
             continue
         exempt = least == 0 or standing(hit.doc) is not None
         if not exempt and await decays.importance(hit.doc, to_ms(request.now)) < least:
-            request.hidden.append(hit.doc["memory_id"])
-            continue
-        if hit.partner is not None and _is_query(hit.partner, asked, request):
-            kept.append(hit._replace(partner=None))
+            hidden.append(hit.doc["memory_id"])
+        elif hit.partner is not None and _is_query(hit.partner, query_hash, request):
+            shown.append(hit._replace(partner=None))
         else:
-            kept.append(hit)
-    shown = await _passages(kept, retrieved.weights, request.budget)
-    return newest_of_equal([item for hit in kept for item in _memory_items(hit, shown)])
-
-
-async def _later_first(request: SourceRequest, hits: Sequence[Hit]) -> Sequence[Hit]:
-    """Returns the hits, those behind that a judge found to be replaced, unless the query names a time. What they say is
-    noted, to be marked."""
-    said = [doc for hit in hits for doc in (hit.doc, hit.partner) if doc is not None]
-    found = await replaced(request.resources.store, request.scope, request.viewpoint, said)
-    request.doubts += [of_replaced(each) for each in found]
-    return later_first(hits, found) if found and request.interval is None else hits
+            shown.append(hit)
+    passages = await _passages(shown, retrieved.weights, request.budget)
+    return SourceResult(
+        newest_of_equal([item for hit in shown for item in _memory_items(hit, passages)]),
+        warnings=retrieved.warnings,
+        judged=[JudgedStatement.of_replaced(statement) for statement in statements],
+        evidence=evidence_of(retrieved),
+        hidden=hidden,
+    )
 
 
 def newest_of_equal(items: Sequence[Candidate]) -> list[Candidate]:
     """Returns the items, best first, where of those with the same text of one speaker the newest has the best score and
     place, so that the others repeat it."""
-    found, equal = list(items), dict[tuple[object, str | None], list[int]]()
+    ordered, equal = list(items), dict[tuple[object, str | None], list[int]]()
     for at, item in enumerate(items):
-        if item.content is not None and item.said is not None and not item.dated:
-            equal.setdefault((item.content, item.said.by), []).append(at)
+        if item.content is not None and item.utterance is not None and not item.dated:
+            equal.setdefault((item.content, item.utterance.by), []).append(at)
     for best, *others in equal.values():
         newest = max((best, *others), key=lambda at: items[at].day)
         if newest != best:
-            found[best] = replace(items[newest], score=items[best].score)
-            found[newest] = replace(items[best], score=items[newest].score)
-    return found
+            ordered[best] = replace(items[newest], score=items[best].score)
+            ordered[newest] = replace(items[best], score=items[newest].score)
+    return ordered
 
 
 async def _passages(hits: Sequence[Hit], weights: Mapping[int, float], budget: int) -> dict[str, str]:
@@ -151,17 +150,17 @@ async def _passages(hits: Sequence[Hit], weights: Mapping[int, float], budget: i
     As many long texts are searched for their best passage as have room in the budget, best first. The others show their
     beginning: 130 messages of 32,000 characters are 4 MB, and 4,000 tokens have room for 33 passages.
     """
-    found = (doc for hit in hits for doc in (hit.doc, hit.partner, *hit.others))
-    docs = {doc["memory_id"]: _content(doc) for doc in found if doc is not None}
+    memories = (memory for hit in hits for memory in (hit.doc, hit.partner, *hit.others) if memory is not None)
+    texts = {memory["memory_id"]: _content(memory) for memory in memories}
     left, work = budget // LONGEST + 1, list[tuple[str, Mapping[int, float]]]()
-    for text in docs.values():
+    for text in texts.values():
         is_long = len(text) > LONG_TEXT
         work.append((text, {} if is_long and left <= 0 else weights))
         left -= is_long
     passages = await in_parts(
         work, lambda pair: passage(*pair), lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), LONG_TEXT)
     )
-    return dict(zip(docs, passages, strict=True))
+    return dict(zip(texts, passages, strict=True))
 
 
 def _content(memory: Doc) -> str:
@@ -193,29 +192,24 @@ def visible(request: SourceRequest) -> SplitFilter:
     return SplitFilter(both(where, NO_SMALL_TALK), keep)
 
 
-async def _least_importance(request: SourceRequest, decays: Decays) -> float:
-    """Returns the minimum importance of the request, or else of the agent."""
-    given = request.body.min_importance
-    return await decays.least_importance(request.body.agent_id) if given is None else given
+def _is_query(memory: Doc, query_hash: int, request: SourceRequest) -> bool:
+    """Returns whether the memory is the query itself, as a message of this session."""
+    in_session = request.body.session_id is not None and memory["source"]["session_id"] == request.body.session_id
+    return in_session and bool(memory["content_hash"] == query_hash)
 
 
-def _is_query(doc: Doc, asked: int, request: SourceRequest) -> bool:
-    """Returns whether the memory is the query itself, as a message of this session. `asked`: the query's hash."""
-    in_session = request.body.session_id is not None and doc["source"]["session_id"] == request.body.session_id
-    return in_session and bool(doc["content_hash"] == asked)
-
-
-def _memory_items(hit: Hit, shown: Mapping[str, str]) -> list[Candidate]:
+def _memory_items(hit: Hit, passages: Mapping[str, str]) -> list[Candidate]:
     """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
-    beside = None
-    if (partner := hit.partner) is not None:
-        beside = memory_item(partner, shown[partner["memory_id"]], hit.score * PARTNER_WORTH)
-    item = memory_item(hit.doc, shown[hit.doc["memory_id"]], hit.score, beside)
+
+    def item_of(memory: Doc, score: float, partner: Candidate | None = None) -> Candidate:
+        return memory_item(memory, passages[memory["memory_id"]], score, partner)
+
+    partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
+    item = item_of(hit.doc, hit.score, partner)
     if not hit.others:
         return [item]
-    others = [memory_item(doc, shown[doc["memory_id"]], hit.score * PARTNER_WORTH) for doc in hit.others]
-    said = frozenset((f"said:{item.id}",))
-    return [replace(one, same=one.same | said) for one in (item, *others)]
+    equal = [item, *(item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others)]
+    return [replace(each, same=each.same | {same_words_as(item.id)}) for each in equal]
 
 
 def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
@@ -228,22 +222,22 @@ def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | N
     context = f" ({doc['context']})" if doc["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
     spoken = session is not None and seq is not None and source["speaker"] is not None
-    dated = f":{happened[:10]}" if doc["event_at"] else ""  # the same event may happen again on another day
-    origin = f"message:{session}:{seq}" if spoken else f"text:{doc['content_hash']}{dated}"
+    day = happened[:10] if doc["event_at"] else ""
+    origin = same_message(session, seq) if spoken else same_content(doc["content_hash"], day)
     return Candidate(
         doc["memory_id"],
         doc["memory_type"],
         f"{text}{context}",
         score,
         prefix=f"{issue}{speaker}",
-        same=frozenset((f"memory:{doc['memory_id']}", origin)),
+        same=frozenset((same_memory(doc["memory_id"]), origin)),
         memory_id=doc["memory_id"],
         heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
         place=(happened, seq or 0),
-        said=Utterance.in_memory(doc),
+        utterance=Utterance.in_memory(doc),
         partner=partner,
         content=(doc["content_hash"], doc["context"]),
-        dated=bool(dated) and not spoken,
+        dated=bool(day) and not spoken,
     )
 
 
@@ -256,44 +250,48 @@ MAX_CHARACTERS = 1_000
 """Maximum characters of a query that are read for names of entities."""
 
 
-async def gather_facts(request: SourceRequest) -> list[Candidate]:
+async def gather_facts(request: SourceRequest) -> SourceResult:
     """Returns facts and chains of facts, best first. A fact that a chain has does not stand by itself."""
-    body = request.body
-    view = request.view
+    body, store = request.body, request.resources.store
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
-    pairs = request.scope.pairs(body.agent_id, body.user_id, include_shared=True)
     retrieved, aliases = await asyncio.gather(
-        search(request, FACTS, both(view.believed(), trusted), max(request.limit, SCORED_FACTS)),
-        AliasRepository(request.resources.store, request.scope).of_pairs(pairs, body.known_at),
+        search(request, FACTS, both(request.view.believed(), trusted), max(request.limit, SCORED_FACTS)),
+        AliasRepository(store, request.scope).of_pairs(request.pairs, body.known_at),
     )
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
-    graph = Graph(FactRepository(request.resources.store, request.scope), pairs, view, trusted, aliases)
+    graph = Graph(FactRepository(store, request.scope), request.pairs, request.view, trusted, aliases)
     seconds = request.resources.tuning.section_seconds / 4
     chains = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
-    chained = {fact["fact_id"] for chain in chains for fact in chain.facts}
-    alone = [fact for fact in facts[: request.limit] if fact["fact_id"] not in chained]
-    request.facts += [*alone, *(fact for chain in chains for fact in chain.facts)]
+    chained = [fact for chain in chains for fact in chain.facts]
+    chained_ids = {fact["fact_id"] for fact in chained}
+    alone = [fact for fact in facts[: request.limit] if fact["fact_id"] not in chained_ids]
     items = [fact_item([fact], scores[fact["fact_id"]]) for fact in alone]
     items += [fact_item(chain.facts, chain.score) for chain in chains]
-    return sorted(items, key=lambda item: -(item.score or 0.0))
+    return SourceResult(
+        sorted(items, key=lambda item: -(item.score or 0.0)),
+        warnings=retrieved.warnings,
+        facts=[*alone, *chained],
+        evidence=evidence_of(retrieved),
+    )
 
 
 def _named_in(request: SourceRequest, aliases: AliasMap) -> IsNamed:
     """Returns what says whether the query names an entity by half of the words of one of its names, or it is the
     user."""
-    asked, user = set(terms(request.body.query[:MAX_CHARACTERS])), {USER, key_of(request.body.user_id or USER)}
+    query_terms = set(terms(request.body.query[:MAX_CHARACTERS]))
+    user = {USER, key_of(request.body.user_id or USER)}
 
     @cache
     def named(key: str) -> bool:
         names = aliases.keys(key)
-        return not user.isdisjoint(names) or any(_half(asked, set(terms(name))) for name in names)
+        return not user.isdisjoint(names) or any(_half(query_terms, set(terms(name))) for name in names)
 
     return named
 
 
-def _half(asked: set[str], name: set[str]) -> bool:
-    return 2 * len(asked & name) >= len(name) > 0
+def _half(query_terms: set[str], name: set[str]) -> bool:
+    return 2 * len(query_terms & name) >= len(name) > 0
 
 
 def fact_item(facts: Sequence[Doc], score: float | None) -> Candidate:
@@ -301,11 +299,18 @@ def fact_item(facts: Sequence[Doc], score: float | None) -> Candidate:
     spans = [_span(fact) for fact in facts]
     shown = as_line(facts, spans)
     text = as_line(facts, [""] * len(facts)) if any(spans) else shown
-    same = frozenset({f"text:{content_hash(text)}"})
     links = tuple(fact["fact_id"] for fact in facts)
-    states = tuple(map(sentence, facts))
-    part = partial(_part, tuple(facts), score) if len(facts) > 1 else None
-    return Candidate(links[-1], "fact", shown, score, same=same, plain=text, links=links, states=states, part=part)
+    return Candidate(
+        links[-1],
+        "fact",
+        shown,
+        score,
+        same=frozenset({same_text(text)}),
+        compared_text=text,
+        statements=tuple(map(sentence, facts)),
+        links=links,
+        part=partial(_part, tuple(facts), score) if len(facts) > 1 else None,
+    )
 
 
 def _part(facts: Sequence[Doc], score: float | None, first: int, end: int) -> Candidate:
@@ -335,17 +340,19 @@ SHOWN_NOTES = 3
 """Number of notes that are shown, the latest ones."""
 
 
-async def gather_procedures(request: SourceRequest) -> list[Candidate]:
+async def gather_procedures(request: SourceRequest) -> SourceResult:
     """Returns procedures, best first."""
-    where = searched(min_trust=request.body.min_trust, until=request.body.as_of)
+    where = procedure_filter(min_trust=request.body.min_trust, until=request.body.as_of)
     k = max(LEAST_CANDIDATES, SPARE_PROCEDURES * request.limit)
     retrieved = await search(request, PROCEDURES, where, k)
-    return [_procedure_item(one) for one in ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]]
+    found = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
+    items = [_procedure_item(procedure) for procedure in found]
+    return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
 
 
 def _procedure_item(found: ProcedureHit) -> Candidate:
     doc = as_served(found.hit.doc)
-    same = frozenset({f"procedure:{content_hash(' '.join([doc['name'], *doc['steps']]))}"})
+    same = frozenset({same_procedure(doc["name"], doc["steps"])})
     return Candidate(doc["procedure_id"], "procedure", _procedure_text(found), found.score, same=same)
 
 
@@ -354,15 +361,15 @@ def _procedure_text(found: ProcedureHit) -> str:
 
     Each part is one line, so that none passes for another step or record.
     """
-    doc, of = as_served(found.hit.doc), found.standing
-    record = track_record(doc["success_count"], doc["failure_count"], of)
+    doc, record = as_served(found.hit.doc), found.track_record
+    tried = record_sentence(doc["success_count"], doc["failure_count"], record)
     lines = [_step_line(doc["name"]), f"when: {_step_line(doc['trigger'])}"]
-    lines += [f"needs: {_step_line(one)}" for one in doc["preconditions"]]
+    lines += [f"needs: {_step_line(need)}" for need in doc["preconditions"]]
     lines += [f"{number}. {_step_line(step)}" for number, step in enumerate(doc["steps"], 1)]
-    lines.append(f"record: {record}{f', unused for {int(of.idle_days)} days' if of.stale else ''}")
+    lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
     if served(doc.get("trial")) == "revised":
-        lines.append(f"trial: these steps are new, {trial_record(doc['trial'])}")
-    lines += [f"note: {_step_line(one)}" for one in doc["notes"][-SHOWN_NOTES:]]
+        lines.append(f"trial: these steps are new, {trial_sentence(doc['trial'])}")
+    lines += [f"note: {_step_line(note)}" for note in doc["notes"][-SHOWN_NOTES:]]
     return "\n".join(lines)
 
 
@@ -373,19 +380,20 @@ def _step_line(text: str) -> str:
 PROCEDURES_SOURCE = ContextSource("procedures", "Procedures", gather_procedures, default_limit=5)
 
 
-async def gather_episodes(request: SourceRequest) -> list[Candidate]:
+async def gather_episodes(request: SourceRequest) -> SourceResult:
     """Returns actions of the agent and its interactions with the user, up to the time of the request, best first."""
-    until = Range("timestamp", le=request.body.as_of or rfc3339(request.now))
+    until = Range("timestamp", le=request.as_of)
     retrieved, recorded = await asyncio.gather(
         search(request, ACTIONS, until, request.limit), matching_interactions(request)
     )
-    found = [*map(_episode_item, retrieved.hits), *recorded[: request.limit]]
-    return sorted(found, key=lambda item: -(item.score or 0.0))
+    items = [*map(_episode_item, retrieved.hits), *recorded[: request.limit]]
+    items.sort(key=lambda item: -(item.score or 0.0))
+    return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
 
 
 def _episode_item(hit: Hit) -> Candidate:
     doc, feedback = hit.doc, hit.doc["feedback"]
-    same = frozenset({f"text:{content_hash(doc['content'])}"})
+    same = frozenset({same_text(doc["content"])})
     known = ", ".join([*([doc["outcome"]] if doc["outcome"] else []), *_judged(feedback)])
     named = "" if _begins_with(doc["content"], doc["action_type"]) else f" {doc['action_type']}"
     prefix = f"{str(doc['timestamp'])[:10]}{named}{f' ({known})' if known else ''}: "
@@ -409,8 +417,8 @@ def _episode_line(text: str) -> str:
 def _judged(feedback: Doc) -> list[str]:
     """Returns the user's feedback in words: `rated 2 of 5`, `not helpful`."""
     rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
-    said = [] if helpful is None else ["helpful" if helpful else "not helpful"]
-    return said if rating is None else [f"rated {rating} of 5", *said]
+    judgement = [] if helpful is None else ["helpful" if helpful else "not helpful"]
+    return judgement if rating is None else [f"rated {rating} of 5", *judgement]
 
 
-EPISODES = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20)
+EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20)

@@ -6,7 +6,10 @@ from functools import partial
 
 import orjson
 
-from app.context.candidates import Candidate, ContextSource, SourceRequest
+from app.context.candidates import Candidate
+from app.context.rendering import MESSAGE_TOKENS
+from app.context.repetition import same_memory, same_message, same_text
+from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources.interactions import INTERACTION, interactions
 from app.context.sources.last_lines import LINES, last_lines, placed
 from app.core import prompt_text
@@ -31,13 +34,14 @@ WORKING_PART = 0.15
 
 The section may take more (`WORKING`), because each line has a citation beside its text.
 """
-USUAL_BUDGET = 4000
 
 
-async def gather_working(request: SourceRequest) -> list[Candidate]:
+async def gather_working(request: SourceRequest) -> SourceResult:
     """Returns the entries of the task. Raises NotFound if the named task does not exist or belongs to others."""
     task = await _task(request)
-    return [] if task is None else await off_loop(characters(task), _items, task, _room(request))
+    if task is None:
+        return SourceResult()
+    return SourceResult(await off_loop(characters(task), _task_items, task, _room(request)))
 
 
 async def _task(request: SourceRequest) -> Doc | None:
@@ -63,28 +67,28 @@ def _room(request: SourceRequest) -> int:
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
     share = WORKING_PART if bounds is None or bounds.share is None else bounds.share
-    return int(share * (request.body.token_budget or USUAL_BUDGET))
+    return int(share * request.budget)
 
 
-def _items(task: Doc, room: int) -> list[Candidate]:
+def _task_items(task: Doc, room: int) -> list[Candidate]:
     """Returns the entries that `/working-memory` would choose for `room` tokens, then all others, to be packed if there
     is room."""
-    found = entries(task)
-    chosen = [line.entry for line in select(found, room)]
-    first = {(one.kind, one.index) for one in chosen}
-    others = [shorten(one, room) for one in found if (one.kind, one.index) not in first]
-    return [_entry_item(task["task_id"], one) for one in (*chosen, *others)]
+    all_entries = entries(task)
+    chosen = [line.entry for line in select(all_entries, room)]
+    first = {(entry.kind, entry.index) for entry in chosen}
+    others = [shorten(entry, room) for entry in all_entries if (entry.kind, entry.index) not in first]
+    return [_entry_item(task["task_id"], entry) for entry in (*chosen, *others)]
 
 
 def _entry_item(task_id: str, entry: Entry) -> Candidate:
-    place = "" if entry.index is None else f"/{entry.index}"
-    return Candidate(f"{task_id}:{entry.kind}{place}", entry.kind, entry.text)
+    number = "" if entry.index is None else f"/{entry.index}"
+    return Candidate(f"{task_id}:{entry.kind}{number}", entry.kind, entry.text)
 
 
 WORKING = ContextSource("working", "Task in hand", gather_working, default_limit=100, share=0.3)
 
 
-LAST_SESSIONS = 3
+BEGUN_MESSAGES = 3
 """A session with fewer messages has just begun."""
 LAST_TOLD = 3
 """So many of the last sessions are told at a session's start, and as many of the last interactions."""
@@ -92,26 +96,26 @@ CONSIDERED_SUMMARIES = 20
 """Number of newest sessions among which summaries are looked for."""
 
 
-async def gather_summary(request: SourceRequest) -> list[Candidate]:
+async def gather_summary(request: SourceRequest) -> SourceResult:
     """Returns the session's own summary. If it has just begun, returns what the last sessions came to, by their
     summaries or their own lines, and the last interactions, newest first."""
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
-    if session is not None and session["message_count"] >= LAST_SESSIONS:
-        return await _so_far(request, session)
+    if session is not None and session["message_count"] >= BEGUN_MESSAGES:
+        return SourceResult(await _so_far(request, session))
     bounds = request.body.sections.get("summary")
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
-    told = await _last_times(request, sessions, most)
+    items = await _last_times(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        summaries = without_lines(told)
-        last = [item for item in await interactions(request) if not any(_tells(one, item) for one in summaries)]
-        told += last[:most]
-    return sorted(told, key=lambda item: item.place, reverse=True)
+        summaries = without_lines(items)
+        last = [item for item in await interactions(request) if not any(_begins(item, each) for each in summaries)]
+        items += last[:most]
+    return SourceResult(sorted(items, key=lambda item: item.place, reverse=True))
 
 
-def _tells(summary: Candidate, interaction: Candidate) -> bool:
+def _begins(interaction: Candidate, summary: Candidate) -> bool:
     """Returns whether an interaction is the beginning of a summary, as the end of a session records it."""
-    return " ".join(summary.unmarked.split()).startswith(interaction.unmarked)
+    return " ".join(summary.as_compared.split()).startswith(interaction.as_compared)
 
 
 def without_lines(items: Sequence[Candidate]) -> list[Candidate]:
@@ -119,7 +123,7 @@ def without_lines(items: Sequence[Candidate]) -> list[Candidate]:
     return [item for item in items if not item.recalls]
 
 
-def told_by_lines(items: Sequence[Candidate]) -> list[Candidate]:
+def lines_for_interactions(items: Sequence[Candidate]) -> list[Candidate]:
     """Returns what tells the last sessions. The lines of one stand for the interaction that its end recorded, with the
     time of its last message."""
     ended = {item.place[0] for item in items if item.recalls}
@@ -170,47 +174,47 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
         return []
     other = None if body.session_id is None else Not(Eq(SESSIONS.id_field, body.session_id))
     where = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), unexpired(now))
-    found = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
+    last = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
     memories = MemoryRepository(request.resources.store, request.scope)
-    summaries = await memories.get_many([doc["summary_id"] for doc in found if doc.get("summary_id")])
-    told = [doc for doc in summaries.values() if not doc["content"].startswith(EXTRACT)]
-    visible = [doc for doc in told if is_told(doc, now, body.min_trust)]
-    by_time: list[tuple[str, list[Candidate]]] = [(said_last(doc), [told_summary(doc)]) for doc in visible]
-    summarised = {doc["memory_id"] for doc in visible}
-    untold = [session for session in found if session.get("summary_id") not in summarised]
-    by_time += await _lines(request, untold, now, most)
-    by_time.sort(key=lambda one: one[0], reverse=True)
+    by_id = await memories.get_many([session["summary_id"] for session in last if session.get("summary_id")])
+    summaries = [
+        memory
+        for memory in by_id.values()
+        if not memory["content"].startswith(EXTRACT) and is_shown(memory, now, body.min_trust)
+    ]
+    by_time: list[tuple[str, list[Candidate]]] = [(said_last(memory), [summary_item(memory)]) for memory in summaries]
+    if body.session_id is not None:  # without one, nobody knows whether a conversation begins
+        summarised = {memory["memory_id"] for memory in summaries}
+        others = [session for session in last if session.get("summary_id") not in summarised]
+        ended = last_ended(others, now)[:most]
+        lines = await last_lines(request, ended)
+        by_time += [
+            (str(session["last_message_at"]), placed(lines, session))
+            for session in ended
+            if session["session_id"] in lines
+        ]
+    by_time.sort(key=lambda pair: pair[0], reverse=True)
     return [item for _, items in by_time[:most] for item in items]
-
-
-async def _lines(
-    request: SourceRequest, untold: Sequence[Doc], now: str, most: int
-) -> list[tuple[str, list[Candidate]]]:
-    """Returns the lines of the last `most` sessions that have ended, each with the time of its last message. Without a
-    session of its own, nobody knows whether a conversation begins."""
-    if request.body.session_id is None:
-        return []
-    ended = last_ended(untold, now)[:most]
-    lines = await last_lines(request, ended)
-    return [(str(doc["last_message_at"]), placed(lines, doc)) for doc in ended if doc["session_id"] in lines]
 
 
 def last_ended(sessions: Sequence[Doc], until: str) -> list[Doc]:
     """Returns the sessions that have ended after messages, all up to that time, the latest first."""
     ended = [
-        doc for doc in sessions if doc["status"] == "ended" and doc["last_message_at"] and doc["memorize"] != "none"
+        session
+        for session in sessions
+        if session["status"] == "ended" and session["last_message_at"] and session["memorize"] != "none"
     ]
-    by_then = [doc for doc in ended if doc["last_message_at"] <= until]
-    return sorted(by_then, key=lambda doc: (doc["last_message_at"], doc["session_id"]), reverse=True)
+    by_then = [session for session in ended if session["last_message_at"] <= until]
+    return sorted(by_then, key=lambda session: (session["last_message_at"], session["session_id"]), reverse=True)
 
 
-def told_summary(memory: Doc) -> Candidate:
+def summary_item(memory: Doc) -> Candidate:
     """Returns the summary of another session, with the day of its last message."""
     item = _summary_item(memory["content"], memory, f"session of {said_last(memory)[:10]}: ")
     return replace(item, place=(said_last(memory), 0))
 
 
-def is_told(memory: Doc, now: str, min_trust: float | None) -> bool:
+def is_shown(memory: Doc, now: str, min_trust: float | None) -> bool:
     """Returns whether the summary may be shown: it is active, not expired, not later than `now`, and trusted enough."""
     if memory["status"] != "active" or expired(memory, now) or said_last(memory) > now:
         return False
@@ -223,22 +227,28 @@ def said_last(memory: Doc) -> str:
 
 
 def _summary_item(text: str, memory: Doc | None, prefix: str) -> Candidate:
-    same = {f"text:{content_hash(text)}"}
+    """Returns a summary. `memory`: the one that has it; None: it stands in the session alone."""
     if memory is None:
-        return Candidate("summary", "summary", text, None, prefix, frozenset(same))
+        return Candidate("summary", "summary", text, prefix=prefix, same=frozenset({same_text(text)}))
     memory_id = memory["memory_id"]
-    same.add(f"memory:{memory_id}")
-    said = Utterance.in_memory(memory)
-    return Candidate(memory_id, "summary", text, None, prefix, frozenset(same), memory_id=memory_id, said=said)
+    return Candidate(
+        memory_id,
+        "summary",
+        text,
+        prefix=prefix,
+        same=frozenset({same_text(text), same_memory(memory_id)}),
+        memory_id=memory_id,
+        utterance=Utterance.in_memory(memory),
+    )
 
 
-SUMMARY = ContextSource("summary", "Summary", gather_summary, (LINES + 1) * LAST_TOLD, share=0.1, latest_first=True)
+SUMMARY = ContextSource(
+    "summary", "Summary", gather_summary, (LINES + 1) * LAST_TOLD, share=0.1, order=ReadingOrder.LATEST_FIRST
+)
 
 
 SPARE_MESSAGES = 3
 """Added to the limit, for messages that are the query itself, are empty or do not fit."""
-TEMPLATE_TOKENS = 4
-"""Tokens that a chat model's template adds to each message."""
 LATER_AT_ONCE = 500
 WINDOW_SHARE = 0.5
 CALLS = "assistant, calling tools"
@@ -248,7 +258,7 @@ They are shown as data, because models reject a call without its results.
 """
 
 
-async def gather_messages(request: SourceRequest) -> list[Candidate]:
+async def gather_messages(request: SourceRequest) -> SourceResult:
     """Returns the last messages, newest first, without the query itself if the caller has appended it already.
 
     A session that has not begun, or that belongs to another agent or user, has no messages here.
@@ -256,21 +266,26 @@ async def gather_messages(request: SourceRequest) -> list[Candidate]:
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is None:
-        return []
+        return SourceResult()
     until = None if request.body.now is None else Range("timestamp", le=request.body.now)
     where = both(sessions.said_in(session), until)
-    found = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
-    if found and found[0]["role"] == "user" and await _is_asked(found[0], request.body.query):
-        del found[0]
-    items = await off_loop(sum(len(doc["text"]) for doc in found), turn_items, session, found[::-1])
-    return items[::-1]
+    messages = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
+    return SourceResult(await _turns_before_query(request, session, messages))
+
+
+async def _turns_before_query(request: SourceRequest, session: Doc, newest_first: list[Doc]) -> list[Candidate]:
+    """Returns the messages as turns, newest first, without the last one if it is the query itself."""
+    if newest_first and newest_first[0]["role"] == "user" and await _is_query(newest_first[0], request.body.query):
+        newest_first = newest_first[1:]
+    characters = sum(len(message["text"]) for message in newest_first)
+    return (await off_loop(characters, turn_items, session, newest_first[::-1]))[::-1]
 
 
 WINDOW = 80
 """Most messages of a prompt that a model caches. As long as no message leaves its beginning, it costs little."""
 
 
-async def gather_window(request: SourceRequest) -> list[Candidate]:
+async def gather_window(request: SourceRequest) -> SourceResult:
     """Returns the last messages, newest first, beginning at one that moves seldom: by half a window at a time, as soon
     as more messages or tokens than the window holds were said since. Between two moves messages are only added, so
     that what a model has cached of them stays good.
@@ -281,44 +296,41 @@ async def gather_window(request: SourceRequest) -> list[Candidate]:
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is None:
-        return []
-    most = request.limit
+        return SourceResult()
     where = sessions.said_in(session)
     until = None if request.body.now is None else Range("timestamp", le=request.body.now)
-    found = await sessions.messages.find(both(where, until), order="desc", limit=most + SPARE_MESSAGES)
-    said = session["token_count"] + TEMPLATE_TOKENS * session["message_count"]
+    messages = await sessions.messages.find(both(where, until), order="desc", limit=request.limit + SPARE_MESSAGES)
+    tokens = session["token_count"] + MESSAGE_TOKENS * session["message_count"]
     if request.body.now is not None:  # what was said since is no part of the prompt
         later = both(where, Range("timestamp", gt=request.body.now))
-        async for docs in pages(partial(sessions.messages.find, later), MESSAGES, LATER_AT_ONCE):
-            said -= sum(map(_size, docs))
-    kept = _window(found, said, most, room=window_tokens(request))
-    if kept and kept[0]["role"] == "user" and await _is_asked(kept[0], request.body.query):
-        del kept[0]
-    items = await off_loop(sum(len(doc["text"]) for doc in kept), turn_items, session, kept[::-1])
-    return items[::-1]
+        async for page in pages(partial(sessions.messages.find, later), MESSAGES, LATER_AT_ONCE):
+            tokens -= sum(map(_size, page))
+    window = _window(messages, tokens, request.limit, room=window_tokens(request))
+    return SourceResult(await _turns_before_query(request, session, window))
 
 
-def _window(newest_first: Sequence[Doc], said: int, most: int, room: int) -> list[Doc]:
-    """Returns the messages of the window. `said`: tokens of all messages; `room`: tokens of the window."""
+def _window(newest_first: Sequence[Doc], tokens: int, most: int, room: int) -> list[Doc]:
+    """Returns the messages of the window, newest first: `most` messages and `room` tokens at most. `tokens`: of all
+    messages of the session."""
     if not newest_first or most <= 0 or room <= 0:
         return []
-    step, part = max(1, most // 2), max(1, room // 2)
-    first_seq = step * max(0, -(-(newest_first[0]["seq"] - most) // step)) + 1
-    first_token = part * max(0, -(-(said - room) // part))
-    kept = []
-    for doc in newest_first:
-        said -= _size(doc)
-        if doc["seq"] < first_seq or said < first_token:
+    half_messages, half_tokens = max(1, most // 2), max(1, room // 2)
+    first_seq = half_messages * max(0, -(-(newest_first[0]["seq"] - most) // half_messages)) + 1
+    first_token = half_tokens * max(0, -(-(tokens - room) // half_tokens))
+    window, tokens_before = [], tokens
+    for message in newest_first:
+        tokens_before -= _size(message)
+        if message["seq"] < first_seq or tokens_before < first_token:
             break
-        kept.append(doc)
-    while kept and kept[-1]["role"] == "tool":  # the call that it answers stands before the window
-        kept.pop()
-    return kept
+        window.append(message)
+    while window and window[-1]["role"] == "tool":  # the call that it answers stands before the window
+        window.pop()
+    return window
 
 
 def _size(message: Doc) -> int:
     tokens: int = message["tokens"]
-    return tokens + TEMPLATE_TOKENS
+    return tokens + MESSAGE_TOKENS
 
 
 def window_tokens(request: SourceRequest) -> int:
@@ -330,13 +342,15 @@ def window_tokens(request: SourceRequest) -> int:
     return int(share * request.budget)
 
 
-async def _is_asked(message: Doc, query: str) -> bool:
+async def _is_query(message: Doc, query: str) -> bool:
+    """Returns whether a message has the text of the query, as `content_hash` compares them."""
     text: str = message["text"]
     return await off_loop(len(text) + len(query), lambda: content_hash(text) == content_hash(query))
 
 
 def turn_items(session: Doc, oldest_first: Sequence[Doc]) -> list[Candidate]:
-    items = (_turn_item(session, docs) for docs in with_results(oldest_first))
+    """Returns the messages as turns."""
+    items = (_turn_item(session, messages) for messages in with_results(oldest_first))
     return [item for item in items if item is not None]
 
 
@@ -350,16 +364,18 @@ def with_results(oldest_first: Sequence[Doc]) -> list[Sequence[Doc]]:
     return groups
 
 
-def _results(docs: Sequence[Doc], at: int) -> int:
+def _results(messages: Sequence[Doc], at: int) -> int:
     """Returns how many messages after `at` are the results of its calls; 0 if one is missing or two ids are alike."""
-    called = [call["id"] for call in docs[at]["tool_calls"] or ()]
-    answered = [doc["tool_call_id"] for doc in docs[at + 1 : at + 1 + len(called)] if doc["role"] == "tool"]
+    called = [call["id"] for call in messages[at]["tool_calls"] or ()]
+    following = messages[at + 1 : at + 1 + len(called)]
+    answered = [message["tool_call_id"] for message in following if message["role"] == "tool"]
     return len(called) if len(set(called)) == len(called) and set(called) == set(answered) else 0
 
 
-def _turn_item(session: Doc, docs: Sequence[Doc]) -> Candidate | None:
-    """Returns None for a message that contains nothing but text that this service rendered."""
-    first, *results = docs
+def _turn_item(session: Doc, messages: Sequence[Doc]) -> Candidate | None:
+    """Returns a message, or a call with its results, as one turn. Returns None for a message that contains nothing but
+    text that this service rendered."""
+    first, *results = messages
     role, speaker = first["role"], prompt_text.speaker(first["role"], first["name"])
     if results:
         speaker, text = f"{speaker} with tools", _with_tools(first, results)
@@ -368,7 +384,7 @@ def _turn_item(session: Doc, docs: Sequence[Doc]) -> Candidate | None:
         role = CALLS if first["tool_calls"] and not first["text"] else role
     if not text:
         return None
-    same = frozenset(f"message:{session['session_id']}:{doc['seq']}" for doc in docs)
+    same = frozenset(same_message(session["session_id"], message["seq"]) for message in messages)
     turns = _as_chat(first, results) if results else ()
     return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", same, role, turns=turns)
 
@@ -395,7 +411,8 @@ def _as_chat(first: Doc, results: Sequence[Doc]) -> tuple[Doc, ...]:
     """Returns the messages as OpenAI clients send them: the call, then one message for each result."""
     call = {"role": "assistant", "content": _quoted(first["text"]) or None, "tool_calls": first["tool_calls"]}
     answers = (
-        {"role": "tool", "tool_call_id": doc["tool_call_id"], "content": _quoted(content(doc))} for doc in results
+        {"role": "tool", "tool_call_id": result["tool_call_id"], "content": _quoted(content(result))}
+        for result in results
     )
     return call, *answers
 
@@ -406,8 +423,12 @@ def _quoted(text: str) -> str:
 
 
 MESSAGES_SOURCE = ContextSource(
-    "messages", "Recent messages", gather_messages, default_limit=10, share=0.35, newest_first=True, turns=True
+    "messages",
+    "Recent messages",
+    gather_messages,
+    default_limit=10,
+    share=0.35,
+    order=ReadingOrder.REVERSED,
+    holds_turns=True,
 )
-WINDOW_SOURCE = ContextSource(
-    "messages", MESSAGES_SOURCE.title, gather_window, WINDOW, share=WINDOW_SHARE, newest_first=True, turns=True
-)
+WINDOW_SOURCE = replace(MESSAGES_SOURCE, gather=gather_window, default_limit=WINDOW, share=WINDOW_SHARE)

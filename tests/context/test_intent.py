@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
+from app.context.intent import ANSWERS, boosts, infer
 from app.context.schemas import Intent
-from app.context.service import ANSWERS, boosts, infer
 
 HIGH, LOW = ANSWERS * 2, ANSWERS / 2
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.candidates import CUT, LONGEST, passage
+from app.context.passages import CUT, LONGEST, passage
 from app.core import prompt_text
 from app.storage.text import term_ids, terms
 

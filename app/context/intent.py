@@ -1,0 +1,68 @@
+"""What the query wants, as far as what was found tells it. The words of the query are not read, so it is the same in
+every language."""
+
+from collections.abc import Mapping, Sequence
+
+from app.context.expectation import Asked, asks
+from app.context.gathering import Gathered
+from app.context.packing_weights import PackingWeights
+from app.context.schemas import Intent
+from app.retrieval.query_evidence import QueryEvidence
+
+ANSWERS = 0.2
+"""Minimum score, a probability, of a section that answers a query."""
+_BOOSTS: Mapping[Intent, Mapping[str, float]] = {
+    "general": {},
+    "recall": {"memories": 1.25, "facts": 1.25},
+    "execute": {"procedures": 1.5, "experience": 1.25, "episodes": 1.25},
+}
+
+
+def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
+    """Returns the intent. `best`: the highest score of each section.
+
+    It is execute if a procedure answers best or a task is named, recall if another kind of memory answers, else
+    general.
+    """
+    answering = {name: score for name, score in best.items() if score >= ANSWERS}
+    if has_task or (answering and max(answering, key=lambda name: answering[name]) == "procedures"):
+        return "execute"
+    return "recall" if answering else "general"
+
+
+def boosts(intent: Intent) -> dict[str, float]:
+    """Returns the factors of an intent by section."""
+    return dict(_BOOSTS[intent])
+
+
+def best_scores(sections: Sequence[Gathered]) -> dict[str, float]:
+    """Returns the highest score of each section, 0 of one without scores."""
+    return {section.section: max((item.score or 0.0 for item in section.items), default=0.0) for section in sections}
+
+
+def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: float) -> bool:
+    """Returns whether no entry surely answers: all sections that compete were read, and none has a score that is not
+    below the limit."""
+    competing = [section for section in sections if section.source.competes]
+    if any(section.error is not None for section in competing):
+        return False
+    return max((best[section.section] for section in competing), default=1.0) < below
+
+
+def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
+    """Returns what each searched collection has of the query."""
+    return [evidence for section in sections for evidence in section.result.evidence]
+
+
+def names_time(sections: Sequence[Gathered]) -> bool:
+    """Returns whether the query names a time."""
+    return any(section.request.interval is not None for section in sections)
+
+
+def asks_for_something(query: str, sections: Sequence[Gathered], weights: PackingWeights | None) -> bool:
+    """Returns whether the query asks for anything, as far as anybody knows: "thanks!" does not."""
+    evidence = evidence_in(sections)
+    if weights is None or not evidence:
+        return True
+    scores = [item.score or 0.0 for section in sections if section.source.competes for item in section.items]
+    return asks(Asked(query, evidence, scores, names_time(sections)), weights)

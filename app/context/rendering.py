@@ -1,0 +1,182 @@
+"""Renders what was packed: titles, headings, entries and messages as the model reads them, and their tokens.
+
+The tokens of the rendered pieces add up exactly to those of the whole. Each piece ends with a line break, and none
+begins with white space or a slash. The tokenizer splits a text before it merges, and between such pieces it always
+splits. Numbers of up to three digits are one token each. Content is one list entry: its line breaks are indented, so
+that no line of it can pass for a title or another entry, and delimiters in it are escaped.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from app.context.candidates import Candidate
+from app.context.schemas import ContextRequest
+from app.context.source import ContextSource, ReadingOrder
+from app.core import prompt_text
+from app.core.prompt_text import (
+    CONTEXT,
+    CONTEXT_FROZEN,
+    CONTEXT_OPENING,
+    CONTEXT_UNSURE,
+    entry,
+    escape,
+    escape_json,
+    escape_strings,
+)
+
+OPENING = CONTEXT_OPENING
+UNSURE = CONTEXT_UNSURE
+FROZEN = CONTEXT_FROZEN
+CLOSING = f"</{CONTEXT}>\n"
+MESSAGE_TOKENS = 4
+"""Tokens that a chat model's template adds to each message: a role and separators."""
+TURN_ROLES = frozenset({"user", "assistant"})
+"""Roles whose messages are rendered as turns."""
+
+Citation = Callable[[Candidate], str | None]
+"""Returns the citation of an item, or None if items are not cited."""
+
+
+def title(text: str) -> str:
+    """Returns the title line of a section."""
+    return f"## {text}\n"
+
+
+def heading(date: str, conversation: int | None) -> str:
+    """Returns a heading line, such as `### 2026-05-08, conversation 2`.
+
+    The caller's id of the session is never shown.
+    """
+    return f"### {date}\n" if conversation is None else f"### {date}, conversation {conversation}\n"
+
+
+def line(item: Candidate, citation: str | None) -> str:
+    """Returns an entry, such as `- [3] Ann: I moved to Boston.`"""
+    return entry("- " if citation is None else f"- [{citation}] ", f"{item.prefix}{item.text}")
+
+
+def messages_of(item: Candidate) -> list[dict[str, Any]]:
+    """Returns the chat messages of an item, as the model gets them.
+
+    A tool call is followed by its results. Any other text that neither user nor assistant said is fenced as data; no
+    user's text can create such a fence. Stored text never gets a role with authority.
+    """
+    if item.turns:
+        return [_paired(message) for message in item.turns]
+    if item.role in TURN_ROLES:
+        return [{"role": item.role, "content": escape(item.text)}]
+    return [{"role": "user", "content": f"<{CONTEXT}>\n{entry(f'{item.role}: ', item.text)}{CLOSING}"}]
+
+
+def _paired(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    escaped = {**message, "content": None if content is None else escape(content)}
+    if "tool_calls" in message:
+        escaped["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    if "tool_call_id" in message:
+        escaped["tool_call_id"] = escape(message["tool_call_id"])
+    return escaped
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """Returns a tool call with escaped strings.
+
+    The arguments are escaped as JSON, because chat templates decode them.
+    """
+    escaped: dict[str, Any] = escape_strings(call)
+    function = call.get("function")
+    if function is not None:
+        escaped["function"]["arguments"] = escape_json(function["arguments"])
+    return escaped
+
+
+def turn_tokens(item: Candidate) -> int:
+    """Returns the tokens of an item's messages, with what the template adds."""
+    return sum(map(_message_tokens, messages_of(item)))
+
+
+def _message_tokens(message: dict[str, Any]) -> int:
+    calls = message.get("tool_calls")
+    more = 0 if calls is None else prompt_text.count(orjson.dumps(calls).decode())
+    return prompt_text.count(message["content"] or "") + more + MESSAGE_TOKENS
+
+
+def heading_tokens(item: Candidate) -> int:
+    """Returns the tokens of an item's heading, if it has one. They do not depend on the conversation's number."""
+    if item.heading is None:
+        return 0
+    return prompt_text.count(heading(item.heading.date, 1 if item.heading.conversation else None))
+
+
+def citing(body: ContextRequest, numbers: dict[str, str], prefix: str = "") -> Citation:
+    """Returns the function that cites items. `numbers`: by id, with the prefix.
+
+    Before packing every number is `1`, because each number takes one token.
+    """
+    if body.citations == "none":
+        return lambda item: None
+    if body.citations == "ids":
+        return lambda item: prompt_text.as_label(item.id)
+    return lambda item: numbers.get(item.id, f"{prefix}1")
+
+
+def item_tokens(body: ContextRequest, source: ContextSource, prefix: str = "") -> Callable[[Candidate], int]:
+    """Returns the function that counts the tokens of an item's line, or of its messages. `prefix`: of citations.
+
+    Lines are short and often the same, so counts are cached.
+    """
+    if source.holds_turns and body.format == "messages":
+        return turn_tokens
+    citation = citing(body, {}, prefix)
+    return lambda item: prompt_text.count(line(item, citation(item)))
+
+
+def in_reading_order(order: ReadingOrder, items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the packed items of a section in the order in which the text shows them."""
+    match order:
+        case ReadingOrder.GROUPED:
+            return grouped(items)
+        case ReadingOrder.REVERSED:
+            return list(items)[::-1]
+        case ReadingOrder.LATEST_FIRST:
+            return sorted(items, key=lambda item: (item.heading is None, item.place), reverse=True)
+        case ReadingOrder.OLDEST_FIRST:
+            return sorted(items, key=lambda item: (item.heading is not None, item.place, item.id))
+
+
+def grouped(items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the items by time and grouped by heading; items without heading keep their order."""
+    begun: dict[str, tuple[str, int]] = {}
+    for item in items:
+        if item.heading is not None:
+            begun[item.heading.key] = min(begun.get(item.heading.key, item.place), item.place)
+
+    def place(item: Candidate) -> tuple[tuple[str, int], str, tuple[str, int]]:
+        key = "" if item.heading is None else item.heading.key
+        return begun.get(key, ("", 0)), key, item.place
+
+    return sorted(items, key=place) if begun else list(items)
+
+
+def render_section(title_text: str, items: Sequence[Candidate], citation: Citation) -> str:
+    """Returns a title, and the items' lines under their headings. The conversations of a section are numbered in the
+    order in which they stand there."""
+    conversations: dict[str, int] = {}
+    lines, key_above = [title(title_text)], None
+    for item in items:
+        if item.heading is not None and item.heading.key != key_above:
+            key_above = item.heading.key
+            number = conversations.setdefault(key_above, len(conversations) + 1) if item.heading.conversation else None
+            lines.append(heading(item.heading.date, number))
+        lines.append(line(item, citation(item)))
+    return "".join(lines)
+
+
+def block(sections: Sequence[str], before: str = "") -> str:
+    """Returns the sections inside the frame, or an empty string if there are none.
+
+    `before`: a line above the sections.
+    """
+    return OPENING + before + "".join(sections) + CLOSING if sections else ""

@@ -1,0 +1,220 @@
+"""The answer of `POST /v1/context`: the rendered parts of the prompt, with what was put in, left out and not read."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NotRequired, TypedDict
+
+from app.context import rendering
+from app.context.candidates import Candidate
+from app.context.gathering import Gathered, warnings_of
+from app.context.layout import PackedParts, PromptPart, PromptPlan
+from app.context.schemas import ContextRequest, Intent
+from app.core import prompt_text
+from app.storage.schema import Doc
+
+
+class PackedItemAnswer(TypedDict):
+    """An item of a section, as `schemas.PackedItem` describes it."""
+
+    id: str
+    type: str
+    citation: str | None
+    score: float | None
+    links: list[str]
+    tokens: int
+
+
+class SectionAnswer(TypedDict):
+    """A section of the prompt, as `schemas.PackedSection` describes it."""
+
+    name: str
+    tokens: int
+    items: list[PackedItemAnswer]
+
+
+class PromptPartAnswer(TypedDict):
+    """A part of the cached layout. `etag`: of `stable` alone."""
+
+    text: str | None
+    tokens: int
+    etag: NotRequired[str]
+    sections: list[SectionAnswer]
+
+
+class CachedAnswer(TypedDict, total=False):
+    """What the cached layout has beside the whole."""
+
+    stable: PromptPartAnswer
+    volatile: PromptPartAnswer
+
+
+class ContextAnswer(CachedAnswer):
+    """The answer, as `schemas.Context` describes it."""
+
+    intent: Intent
+    messages: list[dict[str, Any]]
+    text: str
+    tokens: int
+    query_tokens: int
+    system_prompt_tokens: int
+    sections: list[SectionAnswer]
+    dropped: list[dict[str, str]]
+    budget: int
+    errors: list[dict[str, str]]
+    warnings: list[Doc]
+    took_ms: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedPart:
+    """A part of the prompt as text, the turns that become messages of their own, and its manifest."""
+
+    text: str
+    turns: list[Candidate]
+    sections: list[SectionAnswer]
+
+
+def answer_of(
+    plan: PromptPlan,
+    parts: PackedParts,
+    read: Sequence[Gathered],
+    warnings: Sequence[Doc],
+    started: float,
+) -> ContextAnswer:
+    """Returns the answer.
+
+    Args:
+        plan: What was to be packed.
+        parts: What was packed.
+        read: All sections that were read.
+        warnings: Of what was done with them, beside their own.
+        started: When the work began, by `time.perf_counter`.
+    """
+    body = plan.body
+    stable, turns, volatile = (render_part(body, part) for part in parts)
+    return {
+        "intent": plan.intent,
+        "messages": _messages(body, stable, turns, volatile) if body.format == "messages" else [],
+        "text": stable.text + volatile.text,
+        "tokens": parts.total,
+        "query_tokens": prompt_text.count(body.query),
+        "system_prompt_tokens": prompt_text.count(body.system_prompt or ""),
+        "sections": [*stable.sections, *turns.sections, *volatile.sections],
+        "dropped": _dropped(parts, read),
+        **_cached_answer(body, parts, stable, volatile),
+        "budget": plan.budget,
+        "errors": [
+            {"section": section.section, "code": error.code, "detail": error.detail}
+            for section in read
+            for error in section.faults
+        ],
+        "warnings": _each_once([*warnings_of(read), *warnings, *_rules_left_out(read, parts)]),
+        "took_ms": {
+            **{section.section: round(section.seconds * 1000, 3) for section in read},
+            "total": round((time.perf_counter() - started) * 1000, 3),
+        },
+    }
+
+
+def render_part(body: ContextRequest, part: PromptPart) -> RenderedPart:
+    """Returns a part of the prompt as text, the turns that become messages, and the manifest."""
+    sections = {section.section: section for section in part.sections}
+    prefix = part.sections[0].citation_prefix if part.sections else ""
+    shown = {
+        name: rendering.in_reading_order(sections[name].source.order, items)
+        for name, items in part.packed.chosen.items()
+    }
+    numbers: dict[str, str] = {}
+    for items in shown.values():
+        for item in items:
+            numbers.setdefault(item.id, f"{prefix}{len(numbers) + 1}")
+    citation = rendering.citing(body, numbers, prefix)
+    texts, turns = list[str](), list[Candidate]()
+    for name, items in shown.items():
+        if body.format == "messages" and sections[name].source.holds_turns:
+            turns += items
+        else:
+            texts.append(rendering.render_section(sections[name].source.title, items, citation))
+    manifest: list[SectionAnswer] = [
+        {
+            "name": name,
+            "tokens": part.packed.tokens[name],
+            "items": [
+                {
+                    "id": item.id,
+                    "type": item.type,
+                    "citation": citation(item),
+                    "score": item.score,
+                    "links": list(item.links),
+                    "tokens": sections[name].tokens(item),
+                }
+                for item in items
+            ],
+        }
+        for name, items in shown.items()
+    ]
+    return RenderedPart(rendering.block(texts, part.line_above), turns, manifest)
+
+
+def _messages(
+    body: ContextRequest, stable: RenderedPart, turns: RenderedPart, volatile: RenderedPart
+) -> list[dict[str, Any]]:
+    """Returns the messages in order: in the default layout all that is remembered before the turns, in the cached one
+    what the query needs behind them."""
+    system = [{"role": "system", "content": body.system_prompt}] if body.system_prompt else []
+    remembered, needed = (
+        [{"role": body.memory_role, "content": part.text}] if part.text else [] for part in (stable, volatile)
+    )
+    conversation = [message for item in (*turns.turns, *volatile.turns) for message in rendering.messages_of(item)]
+    query = [{"role": "user", "content": body.query}]
+    if body.layout == "cached":
+        return [*system, *remembered, *conversation, *needed, *query]
+    return [*system, *needed, *conversation, *query]
+
+
+def _cached_answer(
+    body: ContextRequest, parts: PackedParts, stable: RenderedPart, volatile: RenderedPart
+) -> CachedAnswer:
+    if body.layout != "cached":
+        return {}
+    etag = blake2b(stable.text.encode(), digest_size=16).hexdigest()
+    return {
+        "stable": {
+            "text": None if body.stable_etag == etag else stable.text,
+            "tokens": parts.stable.packed.total,
+            "etag": etag,
+            "sections": stable.sections,
+        },
+        "volatile": {
+            "text": volatile.text,
+            "tokens": parts.volatile.packed.total,
+            "sections": volatile.sections,
+        },
+    }
+
+
+def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[dict[str, str]]:
+    """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
+    packed_ids = {item.id for item in parts.chosen}
+    reasons = {item_id: "importance" for section in read for item_id in section.result.hidden}
+    # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
+    reasons |= {item.id: reason for part in parts for item, reason in part.packed.dropped}
+    return [{"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids]
+
+
+def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Doc]:
+    """Returns a warning for each rule that stands nowhere in the prompt."""
+    packed_ids = {item.id for item in parts.chosen}
+    return [
+        {"code": "instruction_left_out", "detail": f"{item.id} does not fit: give a larger token_budget."}
+        for section in read
+        if section.section == "instructions"
+        for item in section.items
+        if item.id not in packed_ids
+    ]
+
+
+def _each_once(warnings: Sequence[Doc]) -> list[Doc]:
+    return [warning for at, warning in enumerate(warnings) if warning not in warnings[:at]]

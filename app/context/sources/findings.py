@@ -1,0 +1,186 @@
+"""Context source of what is uncertain: open findings say what two records state differently until somebody settles it.
+
+Findings that the query does not touch are read, too: texts of other sections that repeat what they name are marked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.context.candidates import Candidate
+from app.context.repetition import same_memory, same_text
+from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
+from app.context.sources.searched import search, visible
+from app.core.clock import rfc3339
+from app.errors import RecalldError
+from app.facts.repository import of_pairs
+from app.findings.replacing import replaced
+from app.findings.schemas import evidence_names, is_doubt
+from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, Name, mark_of, quoted, whole
+from app.memories.models import MEMORIES, STANDING
+from app.memories.repository import MemoryRepository
+from app.storage.schema import Doc, In, Or, both
+from app.storage.text import text_ids
+
+MOST_OPEN = 100
+"""The number of findings that are looked at, the latest ones."""
+NEAR = 10
+"""The number of memories nearest to the query whose findings are shown."""
+SHOWN_CHARACTERS = 200
+"""Longer texts are cut, and their memories may stand in their own section, too."""
+
+
+async def gather_uncertain(request: SourceRequest) -> SourceResult:
+    """Returns the open findings of a judge, and those about facts in conflict, that touch the query: by a word of their
+    evidence, or because a memory of theirs is among the nearest ones. Without open findings nothing is searched. A
+    finding whose link counts (`app/findings/replacing.py`) is not uncertain: its earlier statement is marked."""
+    findings = await _read_findings(request)
+    if not findings.uncertain:
+        return SourceResult(judged=findings.judged)
+    where, keep = visible(request)
+    try:
+        # the section of memories searches, too: what they have of the query is counted there
+        retrieved = await search(request, MEMORIES, where, NEAR, keep=keep)
+        nearest, warnings, faults = {hit.doc["memory_id"] for hit in retrieved.hits}, retrieved.warnings, []
+    except RecalldError as error:
+        nearest, warnings, faults = set(), [], [error]
+    query_terms = set(text_ids(request.body.query).tolist())
+    found = list[tuple[int, Candidate]]()
+    for finding in findings.uncertain:
+        records = [findings.records[name] for name in evidence_names(finding)]
+        shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in records)
+        if shared or any(record.id in nearest for record in records):
+            found.append((-shared, _item(finding, records)))
+    items = [item for _, item in sorted(found, key=lambda pair: pair[0])]
+    return SourceResult(items, warnings=warnings, judged=findings.judged, faults=faults)
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """Findings within the scope of a request, with what they say."""
+
+    uncertain: Sequence[Doc] = ()
+    """The open ones whose statements both count still."""
+    records: dict[Name, EvidenceRecord] = field(default_factory=dict)
+    judged: Sequence[JudgedStatement] = ()
+
+
+async def _read_findings(request: SourceRequest) -> _Findings:
+    body, store = request.body, request.resources.store
+    if not request.pairs:
+        return _Findings()
+    where = both(
+        In("status", ("open", "accepted")),
+        In("kind", ("contradiction", "stale")),
+        Or(tuple(of_pairs(request.pairs))),
+    )
+    latest = await FindingRepository(store, request.scope).find(where, limit=MOST_OPEN)
+    doubts = [finding for finding in latest if is_doubt(finding)]
+    if not doubts:
+        return _Findings()
+    records = await EvidenceReader(store, request.scope, rfc3339(request.now)).read(
+        name for finding in doubts for name in evidence_names(finding)
+    )
+    opened = [
+        finding
+        for finding in doubts
+        if finding["status"] == "open"
+        and whole(finding, records)
+        and finding["trust"] >= (body.min_trust or 0)
+        and all(records[name].said_at <= request.as_of for name in evidence_names(finding))
+    ]
+    # of an open finding whose earlier memory is linked with the later statement, nothing is uncertain
+    earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
+    memories = [records[name].doc for name in earlier if name[0] == "memory"]
+    linked = await replaced(store, request.scope, request.viewpoint, memories)
+    linked_pairs = {(statement.memory_id, statement.later.name) for statement in linked}
+    uncertain = [finding for finding in opened if _pair_of(finding) not in linked_pairs]
+    accepted = [finding for finding in doubts if finding["status"] == "accepted"]
+    judged = [JudgedStatement.of_replaced(statement) for statement in linked]
+    judged += [statement for finding in uncertain for statement in _uncertain_statements(finding, records)]
+    judged += await _accepted_statements(request, accepted)
+    return _Findings(uncertain, records, judged)
+
+
+def _pair_of(finding: Doc) -> tuple[str, Name]:
+    """Returns the id of the earlier statement of a finding, and the name of the later one."""
+    (_, earlier_id), later = evidence_names(finding)
+    return earlier_id, later
+
+
+def _uncertain_statements(finding: Doc, records: Mapping[Name, EvidenceRecord]) -> list[JudgedStatement]:
+    """Returns each sentence of an open finding with the other one."""
+    earlier, later = (records[name] for name in evidence_names(finding))
+    before, after = (
+        quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
+    )
+    found_at = finding["created_at"]
+    return [
+        JudgedStatement(earlier.id, before, after, later.said_at, found_at, later=True),
+        JudgedStatement(later.id, after, before, earlier.said_at, found_at, later=False),
+    ]
+
+
+async def _accepted_statements(request: SourceRequest, accepted: Sequence[Doc]) -> list[JudgedStatement]:
+    """Returns the sentences that accepted findings replaced. Memories that say more, and summaries, may still have
+    them.
+
+    The evidence of a finding names its memories, each with a fingerprint of its text; `proposal` says which of them is
+    kept and which are retired: `{"action": "supersede", "keep": {"id": "mem_2", …}, "retire": [{"id": "mem_1", …}]}`.
+    """
+    replacements = [
+        finding
+        for finding in accepted
+        if finding["proposal"]["action"] == "supersede"
+        and {named["kind"] for named in finding["evidence"]} == {"memory"}
+    ]
+    if not replacements:
+        return []
+    memories = await MemoryRepository(request.resources.store, request.scope).get_many(
+        [named["id"] for finding in replacements for named in finding["evidence"]]
+    )
+
+    def as_judged(named: Doc) -> Doc | None:
+        """Returns the memory that a finding names, if its text is still the one that was judged."""
+        memory = memories.get(named["id"])
+        return memory if memory is not None and mark_of(memory["content"]) == named["mark"] else None
+
+    statements = []
+    for finding in replacements:
+        evidence = {named["id"]: named for named in finding["evidence"]}
+        named_kept = evidence[finding["proposal"]["keep"]["id"]]
+        kept = as_judged(named_kept)
+        if kept is None or (said_at := str(kept["event_at"] or kept["created_at"])) > request.as_of:
+            continue
+        later_words = quoted(named_kept, kept["content"])
+        for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
+            if (memory := as_judged(named)) is not None:
+                words, found_at = quoted(named, memory["content"]), finding["created_at"]
+                statements.append(
+                    JudgedStatement(named["id"], words, later_words, said_at, found_at, later=True, settled=True)
+                )
+    return statements
+
+
+def _item(finding: Doc, records: Sequence[EvidenceRecord]) -> Candidate:
+    """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
+    quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
+    statements = list(zip(quotes, records, strict=True))
+    text = " or, later: ".join(f"{_short(quote)} ({record.said_at[:10]})" for quote, record in statements)
+    same = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
+    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", same=same)
+
+
+def _keys(record: EvidenceRecord) -> tuple[str, ...]:
+    """Returns the keys by which a memory or fact that is shown here is not shown again. Rules and long texts keep their
+    own place."""
+    if record.kind == "memory" and len(record.text) <= SHOWN_CHARACTERS and record.doc.get("standing") != STANDING:
+        return (same_memory(record.id),)
+    return (same_text(record.text),) if record.kind == "fact" else ()
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
+
+
+UNCERTAIN = ContextSource("uncertain", "Uncertain", gather_uncertain, default_limit=10, share=0.1)

@@ -1,0 +1,176 @@
+"""Context sources that are about the user and the agent: instructions and the profile, which are always there, and the
+agent's experience, which competes."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import orjson
+
+from app.context.candidates import Candidate
+from app.context.repetition import same_memory, same_profile_entry, same_rule, same_text
+from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
+from app.context.sources.searched import visible
+from app.core.clock import to_ms
+from app.core.work import off_loop
+from app.facts.keys import sentence
+from app.facts.outdated import Utterance
+from app.memories.access_log import Decays
+from app.memories.models import AGENTS, MEMORIES, STANDING
+from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
+from app.profiles.merge import LESSONS, ProfileReader
+from app.storage.repository import Repository
+from app.storage.schema import Doc, Eq, Or, both
+from app.storage.search import SearchQuery
+from app.storage.text import text_ids
+
+MOST_INSTRUCTIONS = 50
+
+
+async def gather_instructions(request: SourceRequest) -> SourceResult:
+    """Returns the rules: pinned ones first, then by trust and importance."""
+    memories = await rules(request)
+    decays, now = Decays(request.resources.store, request.scope.tenant), to_ms(request.now)
+    importance = {memory["memory_id"]: await decays.importance(memory, now) for memory in memories}
+
+    def rank(memory: Doc) -> tuple[bool, float, float, str]:
+        memory_id = memory["memory_id"]
+        return not memory["pinned"], -memory["trust"], -importance[memory_id], memory_id
+
+    return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
+
+
+async def rules(request: SourceRequest) -> list[Doc]:
+    """Returns the memories that are rules."""
+    scope, resources = request.scope, request.resources
+    is_rule = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))  # older stores have no field `standing`
+    where, keep = visible(request)
+    no_terms = np.empty(0, np.uint32)
+    query = SearchQuery(scope.tenant, request.pairs, both(is_rule, where), None, resources.embedder.name, no_terms)
+    columns = await resources.store.search(MEMORIES, query)
+    rows = columns.rows[columns.matched]
+    fetched = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
+    memories = [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
+    return memories if keep is None else list(filter(keep, memories))
+
+
+def instruction_item(memory: Doc) -> Candidate:
+    """Returns a rule as a candidate."""
+    memory_id, content, condition = memory["memory_id"], memory["content"], memory["context"]
+    text = f"{content} ({condition})" if condition else content
+    return Candidate(
+        memory_id,
+        memory["memory_type"],
+        text,
+        same=frozenset({same_memory(memory_id), same_rule(text)}),
+        memory_id=memory_id,
+        utterance=Utterance.in_memory(memory),
+    )
+
+
+INSTRUCTIONS = ContextSource(
+    "instructions", "Rules set by the user or the operator", gather_instructions, MOST_INSTRUCTIONS, share=0.25
+)
+
+
+async def gather_profile(request: SourceRequest) -> SourceResult:
+    """Returns the entries of the profile; none if there is no user."""
+    body, resources = request.body, request.resources
+    if body.user_id is None:
+        return SourceResult()
+    user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, request.view)
+    if user is None:
+        return SourceResult()
+    items = _by_shared_terms(profile_items(user.profile, user.facts), body.query)
+    return SourceResult(items, names=names_in(user.profile))
+
+
+def names_in(profile: Doc) -> list[str]:
+    """Returns the name of the user, if the profile has it."""
+    return [profile["name"]] if profile["name"] else []
+
+
+def profile_items(profile: Doc, facts: Mapping[str, Doc]) -> list[Candidate]:
+    """Returns the entries of a profile, in fixed order. `facts`: the facts that state fields, by field. Such a fact is
+    not shown again."""
+    items = []
+    for name, text in _entries(profile):
+        same = {same_profile_entry(text)}
+        if (fact := facts.get(name)) is not None:
+            same.add(same_text(sentence(fact)))
+        items.append(Candidate(f"profile:{name}", "profile", text, same=frozenset(same)))
+    return items
+
+
+def _by_shared_terms(items: list[Candidate], query: str) -> list[Candidate]:
+    """Sorts the entries.
+
+    Single values (name, home, …) come first, since they are few, then entries of lists by the words that they share
+    with the query. Rare words weigh more.
+    """
+    query_terms = set(text_ids(query).tolist())
+    shared_terms = [query_terms.intersection(text_ids(item.text).tolist()) for item in items]
+    entries_with = Counter(term for shared in shared_terms for term in shared)
+    weights = [sum(1 / entries_with[term] for term in shared) for shared in shared_terms]
+    order = sorted(range(len(items)), key=lambda at: ("/" in items[at].id, -weights[at], at))
+    return [items[at] for at in order]
+
+
+def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
+    """Yields (id, text) of each entry, so that a long list does not displace the rest.
+
+    Ids contain no keys of callers.
+    """
+    for name, value in profile.items():
+        if isinstance(value, list):
+            for index, element in enumerate(value):
+                yield f"{name}/{index}", f"{name}: {element}"
+        elif isinstance(value, dict):
+            for index, (key, element) in enumerate(value.items()):
+                shown = element if isinstance(element, str) else orjson.dumps(element).decode()
+                yield f"{name}/{index}", f"{name}: {key}: {shown}"
+        elif value is not None:
+            yield name, f"{name}: {value}"
+
+
+PROFILE = ContextSource("profile", "Profile", gather_profile, default_limit=40, share=0.12)
+
+
+LABELS = {
+    KNOWLEDGE: "knowledge",
+    "common_scenarios": "scenario",
+    "effective_strategies": "strategy",
+    "known_pitfalls": "pitfall",
+    "tool_patterns": "tool pattern",
+    "heuristics": "heuristic",
+    "user_feedback": "feedback",
+    "improvement_areas": "to improve",
+}
+
+
+async def gather_experience(request: SourceRequest) -> SourceResult:
+    """Returns the agent's lessons that answer best, and of equal ones the newest.
+
+    No more than have room are offered: a short old lesson would take the place of a new one. An agent that is not
+    registered or not visible to the key has none.
+    """
+    agent = await Repository(request.resources.store, request.scope, AGENTS).find_one(request.body.agent_id)
+    if agent is None:
+        return SourceResult()
+    experience = agent["experience"]
+    texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
+    lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience)
+    return SourceResult([_lesson_item(lesson) for lesson in lessons[: request.limit]])
+
+
+def _lesson_item(lesson: RankedLesson) -> Candidate:
+    same = frozenset({same_text(lesson.text)})
+    item_id = f"experience:{lesson.name}/{lesson.index}"
+    day, label = (lesson.learned_at or "")[:10], f"{LABELS[lesson.name]}: "
+    prefix = f"{day} {label}" if day else label
+    return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, same, place=(day, 0))
+
+
+EXPERIENCE = ContextSource(
+    "experience", "Experience", gather_experience, default_limit=10, order=ReadingOrder.LATEST_FIRST
+)
