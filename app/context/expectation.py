@@ -54,8 +54,8 @@ def _has_all(evidence: QueryEvidence) -> bool:
 
 
 def asks_features(asked: Asked, evidence: QueryEvidence) -> list[float]:
-    """Returns the features of `asks`: a greeting is short, is no question, names no time, has few rare words that memory
-    has, and lies as near to one entry as to the next. "That's all for today" names a time and asks for nothing."""
+    """Returns the features of `asks`: a greeting is short, is no question, has few rare words that memory has, and lies
+    as near to one entry as to the next. "That's all for today" names a time and asks for nothing."""
     best = max(asked.scores, default=0.0)
     size = log1p(len(asked.query.encode("utf-8", "surrogatepass")))
     return [
