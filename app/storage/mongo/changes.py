@@ -55,9 +55,10 @@ WRITES = f"{OWN}.writes"
 """Makes every update a write, so that two that only check expectations exclude each other."""
 
 
-def competing(changes: Sequence[Change], slot: int) -> set[str]:
-    """Returns the keys of what the list cannot share with another writer; `slot` is that of the usage it changes."""
-    keys: set[str] = set()
+def competing(changes: Sequence[Change], slot: int) -> tuple[set[str], set[str]]:
+    """Returns the keys of what the list cannot share with another writer, and those of the partitions of its inserts.
+    `slot` is that of the usage it changes."""
+    keys, pairs = set[str](), set[str]()
     for change in changes:
         match change:
             case Allocate():
@@ -65,10 +66,10 @@ def competing(changes: Sequence[Change], slot: int) -> set[str]:
             case Update() | Delete():
                 keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
             case Insert() if change.collection.searched and (change.entry or change.like):
-                keys.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
+                pairs.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
         if not isinstance(change, Allocate | WithinQuota) and change.collection.counted:
             keys.add(f"usage {slot}")
-    return keys
+    return keys, pairs
 
 
 def _refusal(collection: Collection, stored_id: str, reply: Mapping[str, Any]) -> CommitConflict | Retry | None:
@@ -108,9 +109,11 @@ class Assignment:
 
 
 class ChangeAttempt:
-    """One attempt to make a list of changes, and to log them."""
+    """One attempt to make a list of changes, and to log them. It adds the partitions that it writes to `pairs`."""
 
-    def __init__(self, writes: TransactionWrites, now_ms: int, usage: UsageWriting, notes: ChangeNotes) -> None:
+    def __init__(
+        self, writes: TransactionWrites, pairs: set[str], now_ms: int, usage: UsageWriting, notes: ChangeNotes
+    ) -> None:
         self._database, self._session = writes.database, writes.session
         self._begun = self._session.operation_time
         self._writes, self._named = writes, set[tuple[str, str]]()
@@ -118,7 +121,7 @@ class ChangeAttempt:
         self._deleted = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
         self._likes: dict[tuple[str, str], Stored | None] = {}
-        self._pairs = PairWriting(writes.database, writes.session, now_ms)
+        self._pairs = PairWriting(writes.database, writes.session, pairs, now_ms)
         self._usage = usage
         self._notes = notes
 

@@ -152,8 +152,9 @@ def counter_key(tenant: str, name: str) -> str:
 class PairWriting:
     """Updates partitions for the documents that one transaction writes."""
 
-    def __init__(self, database: Database, session: MongoSession, now_ms: int) -> None:
-        self._database, self._session, self._now_ms = database, session, now_ms
+    def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
+        """Adds the keys of the partitions to `keys`."""
+        self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
         self._open: dict[str, MongoPartition] = {}
         self._known: dict[str, MongoPartition] = {}
         self._new: set[str] = set()
@@ -275,6 +276,7 @@ class PairWriting:
         key = pair_key(collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)
         if state is None:
+            self._keys.add(key)
             found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
             if found is None:
                 found = MongoPartition(

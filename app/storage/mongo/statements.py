@@ -286,7 +286,7 @@ async def load(
     for part in parts(keys):
         found = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
         there.update([stored["_id"] async for stored in found])
-    pairs = PairWriting(database, session, now_ms)
+    pairs = PairWriting(database, session, set(), now_ms)
     usage = UsageWriting(database, session, slot_at_random())
     writes, loaded = TransactionWrites(database, session, support), 0
     for stored_id, record in zip(keys, records, strict=True):

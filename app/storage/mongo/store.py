@@ -218,13 +218,14 @@ class MongoStore(Shielded):
             return Committed({}, 0)
         started = time.perf_counter()
         now_ms, slot, at = to_ms(self._clock.now()), slot_at_random(), self._options.log.stamp(changes)
+        keys, pairs = competing(changes, slot)
 
         async def attempt(session: MongoSession) -> Committed:
             usage = UsageWriting(self._database, session, slot)
             writes = TransactionWrites(self._database, session, self._bulk)
-            return await ChangeAttempt(writes, now_ms, usage, ChangeNotes(at)).run(changes)
+            return await ChangeAttempt(writes, pairs, now_ms, usage, ChangeNotes(at)).run(changes)
 
-        committed = await self._runner.in_transaction(attempt, competing(changes, slot))
+        committed = await self._runner.in_transaction(attempt, keys, pairs)
         self._options.observe_commit(1, time.perf_counter() - started)
         self._listeners.notify(changes)
         self.change_log.watch.committed(changes)

@@ -178,29 +178,48 @@ class TransactionRunner:
         """Stops ending abandoned transactions."""
         await self._abandoned.close()
 
-    async def in_transaction(self, work: Callable[[AsyncClientSession], Awaitable[T]], keys: Iterable[str] = ()) -> T:
+    async def in_transaction(
+        self,
+        work: Callable[[AsyncClientSession], Awaitable[T]],
+        keys: Iterable[str] = (),
+        partitions: set[str] | None = None,
+    ) -> T:
         """Runs `work` in a transaction and returns its result, once it is durable on a majority.
 
         `work` runs again after a conflict, or if it raises `Retry`. If it raises anything else, the transaction has no
-        effect. `keys` name what it competes for with others of this process. Raises StoreUnavailable after the
-        deadline.
+        effect. `keys` name what it competes for with others of this process; to `partitions` it may add what it finds
+        out on its way, for its next attempt. Raises StoreUnavailable after the deadline.
         """
         ends = time.monotonic() + protocol.left(self._deadline)
-        async with AsyncExitStack() as locks:
-            try:
-                async with asyncio.timeout(ends - time.monotonic()):
-                    await locks.enter_async_context(self._keyed_locks.of(keys))
-            except TimeoutError as error:
-                raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
+        async with AsyncExitStack() as locks, AsyncExitStack() as more_locks:
+            await self._take(locks, keys, ends)
             with guarded(), pymongo.timeout(max(0.001, ends - time.monotonic())):
-                return await self._run(work)
+                return await self._run(work, ends, more_locks, set() if partitions is None else partitions)
 
-    async def _run(self, work: Callable[[AsyncClientSession], Awaitable[T]]) -> T:
-        session, attempts = self._client.start_session(), 0
+    async def _take(self, locks: AsyncExitStack, keys: Iterable[str], ends: float) -> None:
+        try:
+            async with asyncio.timeout(ends - time.monotonic()):
+                await locks.enter_async_context(self._keyed_locks.of(keys))
+        except TimeoutError as error:
+            raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
+
+    async def _run(
+        self,
+        work: Callable[[AsyncClientSession], Awaitable[T]],
+        ends: float,
+        locks: AsyncExitStack,
+        partitions: set[str],
+    ) -> T:
+        session, attempts, held = self._client.start_session(), 0, set[str]()
 
         async def attempt(session: AsyncClientSession) -> T:
-            nonlocal attempts
+            nonlocal attempts, held
             attempts += 1
+            if partitions != held:
+                # all at once and after the other keys, so that nobody who has one waits for another
+                await locks.aclose()
+                held = set(partitions)
+                await self._take(locks, held, ends)
             return await work(session)
 
         try:
