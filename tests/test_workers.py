@@ -89,6 +89,8 @@ class Load:
         self._server, self._clients = server, clients
         self.answers: Counter[Any] = Counter()
         self.made: set[str] = set()
+        self.told: set[int] = set()
+        """Clients that had an answer which ends its connection."""
         self._over = threading.Event()
 
     def __enter__(self) -> "Load":
@@ -113,7 +115,10 @@ class Load:
                     self.answers[made.status_code] += 1
                     if made.status_code == 201:
                         self.made.add(made.json()["memory_id"])
-                    self.answers[client.get(f"/v1/memories?user_id=u{number}&limit=1").status_code] += 1
+                    read = client.get(f"/v1/memories?user_id=u{number}&limit=1")
+                    self.answers[read.status_code] += 1
+                    if "close" in (made.headers.get("connection"), read.headers.get("connection")):
+                        self.told.add(number)
                 except httpx.TransportError as error:
                     self.answers[type(error).__name__] += 1
 
@@ -268,6 +273,7 @@ def test_a_restart_refuses_and_loses_no_request(tmp_path: Path, settings: Settin
             done = load.answers[201]
             until(lambda: load.answers[201] > done + 10)
         assert set(load.answers) == {200, 201}, load.answers
+        assert load.told == set(range(16)), "each client is told that its connection ends"
         assert load.made <= stored(server)
         ready = 0
         for line in server.log():  # a new one is ready before an old one ends

@@ -40,8 +40,8 @@ LOOK_SECONDS = 0.5
 """Between two looks at the workers, as uvicorn has it."""
 FAILED_STARTS = 5
 """After so many in a row the service ends."""
-LIVED_SECONDS, LONGEST_PAUSE = 10.0, 30.0
-"""A worker that lived for so long is started again at once; else after half a second, doubled each time up to that."""
+LIVED_SECONDS, PAUSE_SECONDS = 10.0, 2.0
+"""A worker that died is started again at once if it had lived for so long, else after a pause."""
 KILL_SECONDS = 3.0
 """What a worker gets beyond the time to drain."""
 
@@ -82,6 +82,9 @@ class Worker(Process):
             self._fail([error.detail])
         except (ValidationError, SettingsError) as error:
             self._fail(explain(error))
+        except Exception:
+            log.exception("a worker failed")
+            sys.exit(1)
 
     def _fail(self, sentences: list[str]) -> None:
         """Ends the child and says why: to who starts the service, later in the log."""
@@ -139,9 +142,10 @@ class Supervisor(Multiprocess):
         self._old: list[Worker] = []
         """Workers that are still to be replaced."""
         self._leaving: list[Worker] = []
-        self._failed = self._deaths = 0
-        """Starts that failed, and deaths of young workers, in a row."""
+        self._failed = 0
+        """Starts that failed in a row."""
         self._not_before = 0.0
+        """When the next worker may be started."""
         self._refused: StartRefused | None = None
         self._has_terminal = sys.stdin is not None and sys.stdin.isatty()
 
@@ -157,6 +161,7 @@ class Supervisor(Multiprocess):
             finally:
                 for worker in [*self.processes, *self._leaving]:
                     worker.process.kill()
+                    worker.process.join()
         if self._refused is not None:
             raise self._refused
 
@@ -209,19 +214,18 @@ class Supervisor(Multiprocess):
             log.info("a worker has ended", extra=described)
             return
         self.processes.remove(worker)
+        if not self.served and code > 0:
+            sys.exit(code)  # it has said why
+        if not self.served:
+            raise StartRefused(f"The first worker was ended by signal {-code} before it was ready.")
         if self._old and not worker.ready:
             self._old = []
             log.error("the restart is given up: the new worker could not start; the others go on", extra=described)
             return
         self._old = [old for old in self._old if old is not worker]
-        if not self.served and code > 0:
-            sys.exit(code)  # it has said why
-        if not self.served:
-            raise StartRefused(f"The first worker was ended by signal {-code} before it was ready.")
         log.error("a worker died" if worker.ready else "a worker could not start", extra=described)
-        self._deaths = self._deaths + 1 if time.monotonic() - worker.started_at < LIVED_SECONDS else 0
-        pause = min(LONGEST_PAUSE, 2 ** (self._deaths - 2)) if self._deaths else 0
-        self._not_before = time.monotonic() + pause
+        now = time.monotonic()
+        self._not_before = now + (PAUSE_SECONDS if now - worker.started_at < LIVED_SECONDS else 0)
         self._failed += not worker.ready
         if self._failed >= FAILED_STARTS:
             self._refused = StartRefused(
