@@ -8,10 +8,10 @@ the sum of all. A gauge says how its values become one (`multiprocess_mode`): `l
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -190,17 +190,21 @@ def tell_build(version: str, engine: str, model: str) -> None:
     BUILD_INFO.labels(*build).set(1)
 
 
+LivingWorkers: TypeAlias = Callable[[], list[tuple[int, int, bool]]]
+"""Returns number and process id of each worker, and whether it accepts connections."""
+
+
 class _Workers:
     """What there is of each worker: whether it accepts connections, and the figures of its process."""
 
-    def __init__(self, board: "LivingWorkers") -> None:
-        self._board = board
+    def __init__(self, living: LivingWorkers) -> None:
+        self._living = living
 
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics. A worker that ends in the meantime has none."""
         up = GaugeMetricFamily("recalld_worker_ready", "Whether a worker accepts connections", labels=["worker"])
         figures: dict[str, Metric] = {}
-        for number, pid, ready in self._board.processes():
+        for number, pid, ready in self._living():
             up.add_metric([str(number)], float(ready))
             for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
                 family = figures.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
@@ -210,18 +214,10 @@ class _Workers:
         yield from figures.values()
 
 
-class LivingWorkers(Protocol):
-    """Tells which workers there are."""
-
-    def processes(self) -> list[tuple[int, int, bool]]:
-        """Returns number and process id of each worker, and whether it accepts connections."""
-        ...
-
-
 _registry: CollectorRegistry = REGISTRY
 
 
-def share(directory: Path, number: int, board: LivingWorkers) -> None:
+def share(directory: Path, number: int, living: LivingWorkers) -> None:
     """Makes the metrics of this process a part of those of a service with several workers. `directory`: of their files.
     `number`: of this worker; the one that takes its place later goes on with its counts."""
     global _registry  # noqa: PLW0603 (the library's registry is as global)
@@ -229,13 +225,7 @@ def share(directory: Path, number: int, board: LivingWorkers) -> None:
     _Value.share(number)
     _registry = CollectorRegistry()
     MultiProcessCollector(_registry, str(directory))  # type: ignore[no-untyped-call]
-    _registry.register(_Workers(board))
-
-
-def worker_ended(directory: Path, number: int) -> None:
-    """Removes the gauges of a worker that has ended. Its counts stay."""
-    for file in directory.glob(f"gauge_live*_{number}.db"):
-        file.unlink(missing_ok=True)
+    _registry.register(_Workers(living))
 
 
 class _OfAllTenants:

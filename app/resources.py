@@ -114,9 +114,15 @@ class KeylessCheck(Protocol):
 
 @dataclass(slots=True)
 class Lifecycle:
-    """The state of the process. `draining` is true while it shuts down; of several workers others may go on."""
+    """The state of the process. `draining`: the service ends. `replaced`: this worker ends, and another goes on."""
 
     draining: bool = False
+    replaced: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """Whether the process ends."""
+        return self.draining or self.replaced
 
 
 @dataclass(frozen=True, slots=True)

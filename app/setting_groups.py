@@ -70,21 +70,22 @@ class LimitSettings(SettingGroup):
     requests_per_second: float = Field(
         2_000,
         ge=0,
-        description="Requests a second for each key and service, with bursts of twice that, unless the key has a limit "
-        "of its own; 0: no limit.",
+        description="Requests a second for each key, with bursts of twice that, unless the key has a limit of its own; "
+        "each worker process counts for itself. 0: no limit.",
     )
     cost_per_second: float = Field(
         4_000,
         ge=0,
-        description="Units of work a second for each key and service: a unit is about a millisecond of one core, such "
-        "as embedding 32 characters. 30 seconds' worth may be used at once. Beyond it requests are 429; "
-        "0: no limit.",
+        description="Units of work a second for each key: a unit is about a millisecond of one core, such as embedding "
+        "32 characters. 30 seconds' worth may be used at once. Beyond it requests are 429. Each worker process counts "
+        "for itself. 0: no limit.",
     )
     wrong_keys: int = Field(
         20,
         ge=0,
         description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within a "
-        "minute; further ones are 429. Right keys are served all the same. 0: no limit.",
+        "minute; further ones are 429. Right keys are served all the same. Each worker process counts for itself. "
+        "0: no limit.",
     )
 
 
@@ -113,7 +114,9 @@ class ChangeSettings(SettingGroup):
 
 class ConnectionSettings(SettingGroup):
     by_address: int = Field(
-        512, ge=4, description="Most open connections of one address, such as that of a reverse proxy."
+        512,
+        ge=4,
+        description="Most open connections of one address, such as that of a reverse proxy, to each worker process.",
     )
 
 

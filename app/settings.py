@@ -84,7 +84,8 @@ class Settings(BaseSettings):
     )
     workers: str = Field(
         "1",
-        description="Processes that serve the address, 1 to 64, or `auto`: one for each core that the service may use.",
+        description="Processes that serve the address, 1 to 64, or `auto`: one for each core that the service may use. "
+        "Each has the limits of `RECALLD_LIMITS_…` and `RECALLD_CONNECTIONS_…` for itself.",
     )
     store: SecretStr = Field(
         SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."

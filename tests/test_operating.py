@@ -19,7 +19,9 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from app.api.connections import ConnectionLimits, guarded
 from app.cli.server import DrainingServer
+from app.core.tuning import Tuning
 from app.embedding.embedder import Embedder
 from app.main import create_app
 from app.settings import Settings
@@ -348,7 +350,9 @@ def test_a_second_sigterm_does_not_wait(tmp_path: Path) -> None:
 @pytest.mark.anyio
 async def test_the_first_sigterm_drains_and_the_second_stops() -> None:
     lifecycle = SimpleNamespace(draining=False)
-    server = DrainingServer(uvicorn.Config(FastAPI()), delay=3600)
+    config = uvicorn.Config(FastAPI(), http=guarded(ConnectionLimits(by_address=8)))
+    config.load()
+    server = DrainingServer(config, Tuning(drain_delay_seconds=3600))
     server.lifespan = SimpleNamespace(state={"resources": SimpleNamespace(lifecycle=lifecycle)})
     server.handle_exit(signal.SIGTERM, None)
     assert (lifecycle.draining, server.should_exit) == (True, False)

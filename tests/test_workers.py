@@ -85,10 +85,12 @@ def job_runs(server: Server, kind: str) -> float:
 class Load:
     """Clients that write and read all the time, each on a connection that it keeps."""
 
-    def __init__(self, server: Server, clients: int = 6) -> None:
+    def __init__(self, server: Server, clients: int = 16) -> None:
         self._server, self._clients = server, clients
         self.answers: Counter[Any] = Counter()
         self.made: set[str] = set()
+        self.told: set[int] = set()
+        """Clients that had an answer which ends its connection."""
         self._over = threading.Event()
 
     def __enter__(self) -> "Load":
@@ -113,7 +115,10 @@ class Load:
                     self.answers[made.status_code] += 1
                     if made.status_code == 201:
                         self.made.add(made.json()["memory_id"])
-                    self.answers[client.get(f"/v1/memories?user_id=u{number}&limit=1").status_code] += 1
+                    read = client.get(f"/v1/memories?user_id=u{number}&limit=1")
+                    self.answers[read.status_code] += 1
+                    if "close" in (made.headers.get("connection"), read.headers.get("connection")):
+                        self.told.add(number)
                 except httpx.TransportError as error:
                     self.answers[type(error).__name__] += 1
 
@@ -154,6 +159,23 @@ def test_all_serve_one_store_and_what_one_counts_each_tells(tmp_path: Path, sett
         assert server.printed().count("Recalld serves") == 1
 
 
+def test_clients_that_keep_their_connections_are_spread(tmp_path: Path) -> None:
+    """Each of 16 clients connects while the others already ask."""
+
+    def client_of(number: int) -> set[int]:
+        with httpx.Client(base_url=server.client.base_url, timeout=60) as client:
+            body = {**OWNER, "query": f"what is known of {number}"}
+            return {client.post("/v1/memories/search", json=body).status_code for _ in range(20)}
+
+    with served(tmp_path / "data") as server:
+        with ThreadPoolExecutor(16) as pool:
+            assert set.union(*pool.map(client_of, range(16))) == {200}
+        by_worker = Counter(line["worker"] for line in server.log() if line.get("route") == "/v1/memories/search")
+        assert by_worker.total() == 16 * 20
+        assert min(by_worker[1], by_worker[2]) >= 16 * 20 / 3, by_worker
+        assert server.stop() == 0
+
+
 def test_a_worker_that_is_killed_comes_back_and_the_others_serve(tmp_path: Path) -> None:
     with served(tmp_path / "data") as server:
         for _ in range(4):
@@ -192,6 +214,32 @@ def test_a_worker_that_stands_still_is_killed_and_replaced(tmp_path: Path) -> No
         assert server.stop() == 0
 
 
+def test_a_worker_whose_event_loop_hangs_is_killed_and_replaced(tmp_path: Path) -> None:
+    with served(tmp_path / "data", command=tuned("tests.support.hanging", silent_seconds=10)) as server:
+        assert ask(server, "POST", "/v1/memories", json={**OWNER, "content": "Ada climbs."}).status_code == 201
+        before = running(server)
+        with pytest.raises(httpx.RemoteProtocolError):
+            ask(server, "POST", "/v1/memories/search", json={**OWNER, "query": "hang"})
+        until(lambda: all_ready(server, 2))
+        assert len(running(server)) == 2
+        assert len(running(server).keys() & before.keys()) == 1
+        assert server.stop() == 0
+
+
+def test_a_body_of_great_depth_is_refused_and_ends_no_worker(tmp_path: Path) -> None:
+    with served(tmp_path / "data") as server:
+        before = running(server)
+        for opening, closing in ((b"[", b"]"), (b'{"a":', b"}")):
+            deep = opening * 100_000 + b"1" + closing * 100_000
+            for body in (deep, b'{"agent_id":"a","content":"x","metadata":' + deep + b"}", opening * 500_000):
+                headers = {"content-type": "application/json"}
+                answer = ask(server, "POST", "/v1/memories", content=body, headers=headers)
+                assert 400 <= answer.status_code < 500, answer.text
+                assert answer.json()["code"] == "invalid", answer.text
+        assert running(server) == before
+        assert server.stop() == 0
+
+
 def test_each_job_runs_once_in_one_of_the_workers(tmp_path: Path, settings: Settings) -> None:
     users = [f"u{number}" for number in range(12)]
     given = {**store_of(settings), "RECALLD_JOBS_ENABLED": "true"}
@@ -225,6 +273,7 @@ def test_a_restart_refuses_and_loses_no_request(tmp_path: Path, settings: Settin
             done = load.answers[201]
             until(lambda: load.answers[201] > done + 10)
         assert set(load.answers) == {200, 201}, load.answers
+        assert load.told == set(range(16)), "each client is told that its connection ends"
         assert load.made <= stored(server)
         ready = 0
         for line in server.log():  # a new one is ready before an old one ends
@@ -340,26 +389,25 @@ def test_workers_that_fail_again_and_again_end_the_service(tmp_path: Path) -> No
 # --- Limits -----------------------------------------------------------------------------------------------------------
 
 
-def test_limits_hold_for_all_workers_together(tmp_path: Path, run: Run) -> None:
+def test_each_worker_counts_requests_and_wrong_keys_for_itself(tmp_path: Path, run: Run) -> None:
     key = run("keys", "create", "--no-admin", "--tenant", "t", "--name", "first").stdout.strip()
-    limits = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "2", "RECALLD_LIMITS_WRONG_KEYS": "3"}
-    with served(tmp_path / "data", 4, tuned(wrong_keys_seconds=3600), **limits) as server:
-        wrong = [ask(server, path="/v1/memories", headers={"x-api-key": f"rk_x_{n}"}).status_code for n in range(16)]
-        assert wrong == [401] * 3 + [429] * 13
-        began = time.monotonic()
-        right = [ask(server, path="/v1/memories", headers={"x-api-key": key}).status_code for _ in range(60)]
-        most = 4 + 2 * (time.monotonic() - began) + 1
-        assert 4 <= right.count(200) <= most
-        assert set(right) <= {200, 429}
+    limits = {"RECALLD_LIMITS_REQUESTS_PER_SECOND": "0.01", "RECALLD_LIMITS_WRONG_KEYS": "3"}
+    with served(tmp_path / "data", 2, tuned(wrong_keys_seconds=3600), **limits) as server, ExitStack() as stack:
+        clients = [stack.enter_context(httpx.Client(base_url=server.client.base_url, timeout=60)) for _ in range(8)]
+        asked = [client.get("/v1/memories", headers={"x-api-key": "rk_x"}).status_code for client in 3 * clients]
+        assert asked.count(401) == 2 * 3, "eight connections reach both workers"
+        assert asked.count(429) == 24 - 2 * 3
+        asked = [client.get("/v1/memories", headers={"x-api-key": key}).status_code for client in clients]
+        assert (asked.count(200), asked.count(429)) == (2, 6), "a burst of one request in each worker"
 
 
-def test_the_connections_of_one_address_are_counted_in_all_workers(tmp_path: Path) -> None:
-    with served(tmp_path / "data", 4, RECALLD_CONNECTIONS_BY_ADDRESS="8") as server:
+def test_each_worker_counts_the_connections_of_an_address_for_itself(tmp_path: Path) -> None:
+    with served(tmp_path / "data", 2, RECALLD_CONNECTIONS_BY_ADDRESS="8") as server:
         server.client.close()
         at = server.client.base_url.host, server.client.base_url.port or 80
         with ExitStack() as stack:
-            held = [stack.enter_context(socket.create_connection(at)) for _ in range(24)]
-            until(lambda: sum(map(is_open, held)) <= 8)
+            held = [stack.enter_context(socket.create_connection(at)) for _ in range(32)]
+            until(lambda: sum(map(is_open, held)) <= 2 * 8)
             answered = [one for one in held if is_open(one) and is_answered(one)]
             assert answered, "there is room for as many as may be"
 

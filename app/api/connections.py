@@ -22,7 +22,6 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.errors import problem_response
-from app.core import workers
 from app.core.clock import new_id
 from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout
 
@@ -70,7 +69,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """All open connections of the server, and the limits that they share, those of other workers included."""
+    """All open connections of this process, and the limits that they share."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
@@ -81,21 +80,20 @@ class Connections:
         self._by_address: dict[Address, OrderedDict[GuardedProtocol, None]] = {}
         """The same connections by address, in the same order, so that a flood of them is turned away cheaply."""
         self._sweep: asyncio.TimerHandle | None = None
-        self._board = workers.board()
-        self._counts = workers.pairs("addresses", self.total)
         self.leaving = False
-        """Whether each answer closes its connection, because the worker ends and others take over."""
+        """Whether each answer closes its connection, because the process ends."""
+        self.is_replaced = False
+        """Whether another process takes over, so that idle connections may end as they would anyway."""
 
     def admit(self, one: "GuardedProtocol") -> bool:
         """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
         beside = self._by_address.get(one.address, OrderedDict())
-        if len(beside) + self._elsewhere(one.address) >= self.limits.by_address and not self._make_room(beside):
+        if len(beside) >= self.limits.by_address and not self._make_room(beside):
             return False
-        if self._is_full() and not self._make_room(self._open):
+        if len(self._open) >= self.total and not self._make_room(self._open):
             return False
         self._open[one] = None
         self._by_address.setdefault(one.address, OrderedDict())[one] = None
-        self._tell(one.address)
         if self._sweep is None:
             self._sweep = one.loop.call_later(SWEEP_SECONDS, self._close_late, one.loop)
         return True
@@ -107,7 +105,6 @@ class Connections:
             del self._by_address[one.address][one]
             if not self._by_address[one.address]:
                 del self._by_address[one.address]
-            self._tell(one.address)
 
     def waits(self, one: "GuardedProtocol") -> None:
         """Notes that a connection begins to wait for a head."""
@@ -117,8 +114,6 @@ class Connections:
 
     def relieve(self, one: "GuardedProtocol", now: float) -> None:
         """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
-        if self._board is not None:
-            self._board.write(workers.number(), workers.BODY_BYTES, self.body_bytes)
         if one.received <= SMALL_BODY or not self.is_out_of_memory:
             return
         large = [other for other in self._open if other.in_body and other.received > SMALL_BODY]
@@ -131,30 +126,7 @@ class Connections:
     @property
     def is_out_of_memory(self) -> bool:
         """Whether all bodies, and what waits behind requests in work, have more bytes than they may."""
-        held = self.body_bytes if self._board is None else self._board.total(workers.BODY_BYTES)
-        return held > self.limits.body_bytes
-
-    def _is_full(self) -> bool:
-        if self._board is not None and self._board.total(workers.CONNECTIONS) >= self.limits.total:
-            return True
-        return len(self._open) >= self.total
-
-    def _elsewhere(self, address: Address) -> int:
-        """Returns how many connections of an address other workers have."""
-        if self._board is None:
-            return 0
-        own, board = workers.number(), self._board
-        living = board.numbers(workers.STARTING, workers.READY, workers.LEAVING)
-        counts = (self._counts.get(_of_worker(board, number, address)) for number in living if number != own)
-        return int(sum(count[0] for count in counts if count))
-
-    def _tell(self, address: Address) -> None:
-        """Tells the other workers how many connections there are here."""
-        if self._board is None:
-            return
-        own, count = workers.number(), len(self._by_address.get(address, ()))
-        self._board.write(own, workers.CONNECTIONS, len(self._open))
-        self._counts.change(_of_worker(self._board, own, address), lambda _: (count, 0))
+        return self.body_bytes > self.limits.body_bytes
 
     def _make_room(self, among: Iterable["GuardedProtocol"]) -> bool:
         """Closes the first of these connections that waits for a head."""
@@ -358,6 +330,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._writing_paused = None
         super().resume_writing()
 
+    def shutdown(self) -> None:
+        """Ends the connection: with the answer to the request in work, at once if there is none. Where another process
+        takes over, an idle connection answers once more, or ends after its pause as it would anyway."""
+        request = self._request()
+        if not self.guard.is_replaced or (request is not None and not request.response_started):
+            super().shutdown()
+
     def close_if_late(self, now: float) -> None:
         """Closes the connection if it has passed the deadline of what it waits for."""
         limits = self.guard.limits
@@ -452,10 +431,6 @@ class GuardedProtocol(HttpToolsProtocol):
 def guarded(limits: ConnectionLimits) -> type[GuardedProtocol]:
     """Returns the protocol class of a server with these limits. Its connections share one guard."""
     return cast(type[GuardedProtocol], type("Protocol", (GuardedProtocol,), {"guard": Connections(limits)}))
-
-
-def _of_worker(board: workers.Board, number: int, address: Address) -> str:
-    return f"{board.read(number, workers.GENERATION):.0f} {address}"
 
 
 def _file_limit() -> int:

@@ -218,8 +218,8 @@ class _StandardError(logging.StreamHandler[TextIO]):
 
 def _with_worker(record: logging.LogRecord) -> bool:
     """Adds the number of this worker, if it is one, to a record. Keeps every record."""
-    if workers.number():
-        record.worker = workers.number()
+    if (service := workers.current()) is not None:
+        record.worker = service.number
     return True
 
 

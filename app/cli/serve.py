@@ -19,7 +19,7 @@ import typer
 
 from app import VERSION
 from app.cli._common import AGENT, USER, UrlOption, configure, load_model
-from app.cli.server import curl, serve_alone
+from app.cli.server import serve_alone
 from app.cli.supervisor import Supervisor
 from app.core import tracing, work
 from app.errors import invalid
@@ -53,7 +53,7 @@ def serve_with(openers: Openers) -> None:
     work.use_one_arena()
     work.switch_threads_often()
     if settings.worker_count > 1:
-        Supervisor(settings.worker_count, settings, openers, lambda address: print(curl(address), flush=True)).run()
+        Supervisor(settings, openers).run()
     else:
         serve_alone(settings, openers)
 

@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
@@ -19,11 +18,11 @@ from uvicorn._types import ASGIApplication
 from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
 from app.cli._common import load_model
-from app.core import workers
 from app.core.tuning import Tuning
-from app.core.workers import BEAT, CONNECTIONS, LEAVING, READY, STATE, Board
+from app.core.workers import Workers
 from app.errors import RecalldError
 from app.lifespan import Openers, StartRefused
+from app.resources import Lifecycle
 from app.settings import Settings
 
 BACKLOG = 2048
@@ -31,9 +30,6 @@ PASSED_ON_SECONDS = 0.002
 """How long a worker that has more connections than another leaves a new one to the others."""
 FULL_SECONDS = 0.5
 """Pause before the next connection is accepted when there are no more file descriptors."""
-IDLE_SECONDS = 6.0
-"""How long a worker that is replaced keeps idle connections: longer than an idle one is kept anyway."""
-BEAT_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +56,16 @@ def serve_alone(settings: Settings, openers: Openers) -> None:
     """
     if sys.stdin is None or not sys.stdin.isatty():
         signal.signal(signal.SIGHUP, _no_reload)
-    _loaded(settings, openers, lambda config: DrainingServer(config, openers.tuning.drain_delay_seconds)).run()
+    DrainingServer(_loaded(settings, openers), openers.tuning).run()
 
 
 def _no_reload(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the shape of a handler)
     log.warning("SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS")
 
 
-def serve_as_worker(settings: Settings, openers: Openers, sockets: Sequence[socket.socket], lifeline: int) -> None:
-    """Serves as a worker until it is told to end. `lifeline`: a pipe that closes when the supervisor dies. Raises the
-    error that kept the worker from starting."""
-    _loaded(settings, openers, lambda config: WorkerServer(config, openers.tuning, sockets, lifeline)).run()
+def serve_as_worker(settings: Settings, openers: Openers, sockets: list[socket.socket], service: Workers) -> None:
+    """Serves as a worker until it is told to end. Raises the error that kept the worker from starting."""
+    WorkerServer(_loaded(settings, openers), openers.tuning, service).run(sockets)
 
 
 def _application(openers: Openers) -> ASGIApplication:
@@ -78,9 +73,7 @@ def _application(openers: Openers) -> ASGIApplication:
     return application
 
 
-def _loaded(
-    settings: Settings, openers: Openers, server: "Callable[[uvicorn.Config], DrainingServer]"
-) -> "DrainingServer":
+def _loaded(settings: Settings, openers: Openers) -> uvicorn.Config:
     load_model(settings, openers.tuning)
     config = uvicorn.Config(
         partial(_application, openers),  # imports the routes once the model's thread has begun to read its file
@@ -99,7 +92,7 @@ def _loaded(
     config.load()
     config.loaded_app = SaysWhy(config.loaded_app)
     logging.getLogger("uvicorn.error").addFilter(_gives_reason)
-    return server(config)
+    return config
 
 
 def _gives_reason(record: logging.LogRecord) -> bool:
@@ -108,28 +101,28 @@ def _gives_reason(record: logging.LogRecord) -> bool:
 
 
 class DrainingServer(uvicorn.Server):
-    """Drains on SIGTERM: readiness turns off, load balancers get a moment to notice, then no new connection is accepted
-    and requests under way finish. SIGINT and a second SIGTERM skip the moment."""
+    """Drains on SIGTERM: readiness turns off and each answer closes its connection, load balancers get a moment to
+    notice, then no new connection is accepted and requests under way finish. SIGINT and a second SIGTERM skip the
+    moment."""
 
-    def __init__(self, config: uvicorn.Config, delay: float) -> None:
+    def __init__(self, config: uvicorn.Config, tuning: Tuning) -> None:
         super().__init__(config)
-        self._delay = delay
+        self._delay = tuning.drain_delay_seconds
+        self._guard: Connections = vars(config.http_protocol_class)["guard"]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Starts the server. Raises the error that kept the service from starting."""
         try:
-            await self._start(sockets)
+            await super().startup(sockets)
         except SystemExit as end:
             raise self._why() from end
         # a hundred thousand objects that stay: scanning them would make each full collection a pause of 0.1 s
         gc.freeze()
         gc.enable()
-        self._started()
+        self.open()
 
-    async def _start(self, sockets: list[socket.socket] | None) -> None:
-        await super().startup(sockets)
-
-    def _started(self) -> None:
+    def open(self) -> None:
+        """Says where the service is."""
         print(curl(self.servers[0].sockets[0]), flush=True)
 
     def _why(self) -> RecalldError:
@@ -140,11 +133,17 @@ class DrainingServer(uvicorn.Server):
             return StartRefused("The service could not start; the log says why.")
         return cannot_listen(self.config.host, self.config.port)
 
+    @property
+    def _lifecycle(self) -> Lifecycle | None:
+        """None before the service has started."""
+        resources = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")
+        return None if resources is None else resources.lifecycle
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's shape)
         """Starts draining, or stops at once."""
-        state = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")  # unset before startup
-        if sig == signal.SIGTERM and state is not None and not state.lifecycle.draining:
-            state.lifecycle.draining = True
+        self._guard.leaving = True
+        if sig == signal.SIGTERM and (lifecycle := self._lifecycle) is not None and not lifecycle.draining:
+            lifecycle.draining = True
             loop = asyncio.get_running_loop()
             loop.call_soon_threadsafe(loop.call_later, self._delay, self._stop)  # also wakes the loop
         else:
@@ -152,6 +151,46 @@ class DrainingServer(uvicorn.Server):
 
     def _stop(self) -> None:
         self.should_exit = True
+
+
+class WorkerServer(DrainingServer):
+    """One of several servers on the same sockets. SIGHUP: another takes over, and the service is not seen to end."""
+
+    def __init__(self, config: uvicorn.Config, tuning: Tuning, service: Workers) -> None:
+        super().__init__(config, tuning)
+        self._service, self._parent = service, service.supervisor
+        self._sockets: list[socket.socket] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Starts the worker, which accepts connections of these sockets."""
+        self._sockets = sockets or []
+        await super().startup([])  # the base class would accept all that wait, whatever the others have
+
+    def open(self) -> None:
+        """Begins to accept connections."""
+        loop = asyncio.get_running_loop()
+        kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        make = partial(kind, self.config, self.server_state, self.lifespan.state, loop)
+        loop.add_signal_handler(signal.SIGHUP, self._hand_over)
+        self.servers = [Door(self._sockets, self._service, make)]  # type: ignore[list-item]  # close, wait_closed
+
+    def _hand_over(self) -> None:
+        self._guard.leaving = self._guard.is_replaced = True
+        if (lifecycle := self._lifecycle) is not None:
+            lifecycle.replaced = True
+        self._stop()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tells the supervisor that the event loop turns, and the other workers how many connections there are. Returns
+        whether to end; the worker drains when its supervisor has died."""
+        own = self._service.own
+        own.beats += 1
+        own.connections = len(self.server_state.connections)
+        if os.getppid() != self._parent:
+            self._parent = os.getppid()
+            log.error("the supervisor has died: this worker ends")
+            self.handle_exit(signal.SIGTERM, None)
+        return await super().on_tick(counter)
 
 
 def cannot_listen(host: str, port: int) -> StartRefused:
@@ -185,70 +224,61 @@ def listening(host: str, port: int) -> list[socket.socket]:
 
 
 class Door:
-    """Accepts connections of sockets that several workers listen on.
+    """Accepts connections of sockets that several workers listen on, one in a turn of the event loop.
 
     Whoever comes first gets a connection, so that none waits while a worker is free. But a worker with more connections
     than another leaves it to the others for a moment: otherwise the one that wakes first would take most of them.
     """
 
-    def __init__(self, sockets: Sequence[socket.socket], board: Board, make: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(
+        self, sockets: Sequence[socket.socket], service: Workers, make: Callable[[], asyncio.Protocol]
+    ) -> None:
         """`make` returns the protocol of a new connection."""
-        self.sockets, self._board, self._make = sockets, board, make
+        self._sockets, self._service, self._make = sockets, service, make
         self._loop = asyncio.get_running_loop()
-        self._own = workers.number()
         self._coming: set[asyncio.Task[object]] = set()
-        self._open = True
-        for one in sockets:
-            self._listen(one)
+        service.own.accepts = True
+        for listener in sockets:
+            self._listen(listener)
 
     def close(self) -> None:
         """Stops accepting. What waits in the sockets is for the other workers; if none has them open, it is refused."""
-        if not self._open:
-            return
-        self._open = False
-        for one in self.sockets:
-            self._loop.remove_reader(one.fileno())
-            one.close()
+        self._service.own.accepts = False
+        for listener in self._sockets:
+            self._loop.remove_reader(listener.fileno())
+            listener.close()
+        self._sockets = ()
 
     async def wait_closed(self) -> None:
-        """Waits for the connections that were accepted last."""
-        if self._coming:
-            await asyncio.wait(self._coming)
+        """Returns: a connection that was accepted last is among those of the server by now."""
 
-    def _listen(self, one: socket.socket) -> None:
-        if self._open:
-            self._loop.add_reader(one.fileno(), self._answer, one)
+    def _listen(self, listener: socket.socket) -> None:
+        if listener in self._sockets:
+            self._loop.add_reader(listener.fileno(), self._answer, listener)
 
-    def _answer(self, one: socket.socket) -> None:
-        if self._has_more_than_others():
-            self._loop.remove_reader(one.fileno())
-            self._loop.call_later(PASSED_ON_SECONDS, self._take_after_all, one)
+    def _answer(self, listener: socket.socket) -> None:
+        if self._service.own.connections > self._service.fewest_connections():
+            self._loop.remove_reader(listener.fileno())
+            self._loop.call_later(PASSED_ON_SECONDS, self._accept, listener)
         else:
-            self._accept(one)
+            self._accept(listener)
 
-    def _take_after_all(self, one: socket.socket) -> None:
-        if self._open:
-            self._accept(one)
-            self._listen(one)
-
-    def _has_more_than_others(self) -> bool:
-        others = (number for number in self._board.numbers(READY) if number != self._own)
-        fewest = min((self._board.read(number, CONNECTIONS) for number in others), default=float("inf"))
-        return self._board.read(self._own, CONNECTIONS) + len(self._coming) > fewest
-
-    def _accept(self, one: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        if listener not in self._sockets:
+            return
+        self._listen(listener)
         try:
-            connection, _ = one.accept()
+            connection, _ = listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):  # another worker took it, or it is gone
             return
         except OSError as error:
             log.error("no connection can be accepted", extra={"error": error.strerror})  # noqa: TRY400 (no stack)
-            self._loop.remove_reader(one.fileno())
-            self._loop.call_later(FULL_SECONDS, self._listen, one)
+            self._loop.remove_reader(listener.fileno())
+            self._loop.call_later(FULL_SECONDS, self._listen, listener)
             return
+        self._service.own.connections += 1
         connection.setblocking(False)
-        if connection.family in (socket.AF_INET, socket.AF_INET6):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         task: asyncio.Task[object] = asyncio.ensure_future(self._loop.connect_accepted_socket(self._make, connection))
         self._coming.add(task)
         task.add_done_callback(self._came)
@@ -257,83 +287,3 @@ class Door:
         self._coming.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.warning("a connection was lost while it was accepted", exc_info=task.exception())
-
-
-class WorkerServer(DrainingServer):
-    """One of several servers on the same sockets.
-
-    SIGHUP: others take over. It accepts no more, each further answer closes its connection, and idle connections end as
-    they would anyway. SIGTERM: the service ends, and idle connections are closed after the moment that load balancers
-    get. When the supervisor has died it acts as at SIGTERM.
-    """
-
-    def __init__(self, config: uvicorn.Config, tuning: Tuning, sockets: Sequence[socket.socket], lifeline: int) -> None:
-        super().__init__(config, delay=0)
-        board = workers.board()
-        assert board is not None
-        self._board, self._tuning, self._sockets, self._lifeline = board, tuning, sockets, lifeline
-
-    async def _start(self, sockets: list[socket.socket] | None) -> None:  # noqa: ARG002 (the base class's shape)
-        await self.lifespan.startup()
-        if self.lifespan.should_exit:
-            raise SystemExit(1)
-        loop = asyncio.get_running_loop()
-        config = self.config
-        kind: Callable[..., asyncio.Protocol] = config.http_protocol_class
-        make = partial(kind, config, self.server_state, self.lifespan.state, loop)
-        loop.add_signal_handler(signal.SIGHUP, self.handle_exit, signal.SIGTERM, None)
-        loop.add_reader(self._lifeline, self._orphaned)
-        self.servers = [Door(self._sockets, self._board, make)]  # type: ignore[list-item]  # close, wait_closed
-        self.started = True
-
-    def _started(self) -> None:
-        self._tell(READY)
-
-    async def main_loop(self) -> None:
-        """Serves until it is told to end."""
-        beat = asyncio.create_task(self._beat())
-        try:
-            await super().main_loop()
-        finally:
-            beat.cancel()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Lets requests under way finish, and clients change to other connections."""
-        self._tell(LEAVING)
-        for server in self.servers:
-            server.close()
-        guard: Connections = vars(self.config.http_protocol_class)["guard"]
-        guard.leaving = True
-        ends_at, now = self._board.ends_at, time.monotonic()
-        if ends_at:
-            self.config.timeout_graceful_shutdown = max(1, int(ends_at - now))
-            grace = self._tuning.drain_delay_seconds
-        else:
-            grace = min(IDLE_SECONDS, self._tuning.drain_seconds)
-        for one in [*self.server_state.connections]:
-            if self._is_busy(one):
-                one.shutdown()
-        # the base class's connections tell nobody when they end
-        while self.server_state.connections and time.monotonic() < now + grace and not self.force_exit:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-        await super().shutdown(sockets)
-
-    @staticmethod
-    def _is_busy(one: object) -> bool:
-        cycle = getattr(one, "cycle", None)
-        return cycle is not None and not cycle.response_complete
-
-    def _tell(self, state: int) -> None:
-        self._board.write(workers.number(), BEAT, time.monotonic())
-        self._board.write(workers.number(), STATE, state)
-
-    async def _beat(self) -> None:
-        while True:
-            self._board.write(workers.number(), BEAT, time.monotonic())
-            await asyncio.sleep(BEAT_SECONDS)
-
-    def _orphaned(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._lifeline)
-        log.error("the supervisor has died: this worker ends")
-        self._board.ends_at = self._board.ends_at or time.monotonic() + self._tuning.drain_seconds
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -166,7 +166,7 @@ async def list_changes(
         raise Busy("Too many streams of changes are open.", retry_after=5)
     await feed.page(position, wanted, 1)  # a lost position is a problem, not a stream
     admitted = still_admitted(request)
-    stream = feed.events(position, wanted, ending=lambda: resources.lifecycle.draining, allowed=admitted)
+    stream = feed.events(position, wanted, ending=lambda: resources.lifecycle.ends, allowed=admitted)
     return StreamingResponse(
         stream, media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )

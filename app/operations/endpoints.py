@@ -144,8 +144,7 @@ async def livez() -> Response:
 async def readyz(resources: InResources) -> Response:
     """Tell whether requests can be served: the store can be read and written and the model is loaded. 503 with the
     reason otherwise, and while the service drains. `/health` and `/healthz` answer the same."""
-    board = workers.board()
-    if resources.lifecycle.draining if board is None else board.ends_at:  # a worker may end, and others go on
+    if resources.lifecycle.draining:
         raise Draining()
     findings = await resources.store.check()
     for finding in findings:
@@ -159,8 +158,8 @@ async def readyz(resources: InResources) -> Response:
         checks["reranker"] = resources.second_stage.state
     if better := better_model(resources.settings.embedding.model, resources.embedder.name):
         checks["model"] = better
-    if board is not None:
-        checks["workers"] = f"{board.ready()} of {board.wanted} are ready"
+    if (service := workers.current()) is not None:
+        checks["workers"] = f"{service.ready()} of {service.wanted} are ready"
     body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
     return Response(orjson.dumps(body), media_type="application/json")
 

@@ -7,7 +7,6 @@ import pytest
 
 from app.auth.limits import MAX_KEYS, CostLimiter
 from app.core.work import BODY_BYTES_PER_UNIT, CHARACTERS_PER_UNIT, SEARCH_UNITS
-from app.core.workers import OwnPairs
 from app.embedding.onnx import OnnxModel
 from app.errors import RateLimited
 from app.setting_groups import LimitSettings
@@ -63,7 +62,6 @@ def test_no_limit_and_no_more_keys_than_stated() -> None:
     limiter = CostLimiter(1, 1, Seconds())
     for number in range(MAX_KEYS + 5):
         spend(limiter, str(number), 1)
-    assert isinstance(limiter._buckets, OwnPairs)
     assert len(limiter._buckets) == MAX_KEYS
 
 
@@ -99,10 +97,9 @@ async def test_a_request_is_charged_for_its_body_its_search_and_its_embedding(li
     assert (await limited.client.post("/v1/memories", json=memory, headers=first)).status_code == 201
     costs = limited.resources.costs
     assert isinstance(costs, CostLimiter)
-    assert isinstance(costs._buckets, OwnPairs)
     search = {"query": "What does Ada like to drink?", "agent_id": "a", "user_id": "ada"}
     answer = await limited.client.post("/v1/memories/search", json=search, headers=key)
     assert answer.status_code == 200
-    _, (left, _) = costs._buckets._pairs.values()
+    _, (left, _) = costs._buckets._held.values()
     body, query = len(answer.request.content) / BODY_BYTES_PER_UNIT, len(search["query"]) / CHARACTERS_PER_UNIT
     assert 86.4 - left == pytest.approx(1 + SEARCH_UNITS + body + query, abs=0.1)

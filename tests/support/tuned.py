@@ -18,9 +18,9 @@ def tuned(module: str = "tests.support.tuned", **values: Any) -> tuple[str, ...]
     return ("-m", module, json.dumps(values))
 
 
-def serve_tuned() -> None:
+def serve_tuned(parts: RealParts | None = None) -> None:
     """Serves with the tuning of the command line."""
-    parts = RealParts()
+    parts = parts or RealParts()
     parts.tuning = Tuning(**json.loads(sys.argv[1]))
     try:
         serve_with(parts)
