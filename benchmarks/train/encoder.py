@@ -29,7 +29,7 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.train.cross import precision
 from benchmarks.train.distil import TeacherVectors
-from benchmarks.train.measure import Encode
+from benchmarks.train.measure import Encode, encoders, kept
 from benchmarks.train.worlds import LIVES, TAUGHT, World, lives, sets, without_speakers
 
 MOST_CHARACTERS = 320
@@ -169,12 +169,21 @@ def vectors_of(model: SentenceTransformer, texts: Sequence[str]) -> Any:
     order = sorted(range(len(texts)), key=lambda place: len(texts[place].encode()))
     made = []
     for begin in range(0, len(order), PIECE):
-        tokens = model.tokenize([texts[place] for place in order[begin : begin + PIECE]])
+        tokens = model.preprocess([texts[place] for place in order[begin : begin + PIECE]])
         with precision():
             made.append(model(tokens)["sentence_embedding"].float())
     back = torch.empty(len(order), dtype=torch.long)
     back[order] = torch.arange(len(order))
     return torch.nn.functional.normalize(torch.cat(made)[back], dim=-1)
+
+
+def teacher_of(model: str, found: Sequence[Example], batches: Sequence[Sequence[Example]]) -> TeacherVectors:
+    """The teacher's vectors of all examples; the scale of its cosines is fitted on the batches."""
+    teacher = TeacherVectors.of(model, [example.query for example in found], told_of(found))
+    told = [(batch, told_of(batch)) for batch in batches]
+    teacher.fit([([one.query for one in batch], texts, blocked_of(batch, texts)) for batch, texts in told])
+    print(f"scale of the teacher's cosines: {teacher.scale}", flush=True)
+    return teacher
 
 
 def shortened(model: SentenceTransformer, layers: int) -> None:
@@ -242,6 +251,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--average", type=float, default=0.0, help="share of the base's weights in the result")
     parser.add_argument("--language", help="of the lives that are taught; default: each")
     parser.add_argument("--examples", type=int, help="at most so many; default: all")
+    parser.add_argument("--near", help="MODEL of benchmarks.train.measure that finds near misses; default: the base")
+    parser.add_argument("--near-vectors", type=Path, help="file for its vectors (.npz), which another run can use")
     parser.add_argument(
         "--teacher", help="what it learns from beside the answers: any MODEL of benchmarks.train.measure"
     )
@@ -269,19 +280,17 @@ def main() -> None:
     def encode(texts: Sequence[str]) -> Any:
         return model.encode(list(texts), batch_size=64, normalize_embeddings=True)
 
-    found = examples(encode, worlds, given.hard, chance)
+    near = encoders(given.near)[1] if given.near else encode
+    if given.near_vectors:
+        near = kept(near, given.near_vectors)
+    found = examples(near, worlds, given.hard, chance)
     if not given.absolute:
         found = [example for example in found if example.answer is not None]
     if given.examples:
         found = sampled(found, worlds, given.examples, random.Random(given.sample_seed))
     batches = plan(found, given.batch, given.by_world, given.epochs, chance)
     print(f"{len(worlds)} worlds, {len(found)} examples, {len(batches)} batches", flush=True)
-    teacher = None
-    if given.teacher:
-        teacher = TeacherVectors.of(given.teacher, [example.query for example in found], told_of(found))
-        first = [(batch, told_of(batch)) for batch in batches[:20]]
-        teacher.fit([([one.query for one in batch], told, blocked_of(batch, told)) for batch, told in first])
-        print(f"scale of the teacher's cosines: {teacher.scale}", flush=True)
+    teacher = teacher_of(given.teacher, found, batches[:20]) if given.teacher else None
     teach(
         Learner(model, given.scale, given.absolute, teacher, given.distil), batches, given.out, given.rate, given.save
     )

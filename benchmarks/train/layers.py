@@ -15,6 +15,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.train.encoder import MOST_CHARACTERS, MOST_TOKENS, shortened, teach, vectors_of
+from benchmarks.train.measure import encoders
 from benchmarks.train.worlds import LIVES, World, lives, without_speakers
 
 
@@ -55,7 +56,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--base", required=True, help="folder of sentence-transformers: the whole encoder")
+    parser.add_argument(
+        "--like", help="what gives the vectors: any MODEL of benchmarks.train.measure; default: the base"
+    )
     parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--texts", type=int, help="no more of them, taken by chance; default: all")
     parser.add_argument("--passes", type=int, default=3, help="over all texts")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--rate", type=float, default=2e-4)
@@ -64,13 +69,16 @@ def main() -> None:
     given = parser.parse_args()
     torch.manual_seed(given.seed)
     torch.set_num_threads(given.threads)
-    student, whole = (SentenceTransformer(given.base, device="cpu") for _ in range(2))
-    student.max_seq_length = whole.max_seq_length = MOST_TOKENS
+    student = SentenceTransformer(given.base, device="cpu")
+    student.max_seq_length = MOST_TOKENS
     shortened(student, given.layers)
+    chance = random.Random(given.seed)
     texts = texts_of(lives(LIVES / "train"))
-    with torch.no_grad():
-        wanted = dict(zip(texts, vectors_of(whole.eval(), texts), strict=True))
-    batches = batches_of(texts, given.batch, given.passes, random.Random(given.seed))
+    if given.texts:
+        texts = sorted(chance.sample(texts, given.texts))
+    _, whole = encoders(given.like or given.base)
+    wanted = dict(zip(texts, torch.tensor(whole(texts)), strict=True))
+    batches = batches_of(texts, given.batch, given.passes, chance)
     print(f"{len(texts)} texts, {len(batches)} batches", flush=True)
     teach(Copy(student, wanted), batches, given.out, given.rate, 50)
     student.save(str(given.out))

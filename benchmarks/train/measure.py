@@ -7,7 +7,7 @@ cosine of questions that are answered against those whose answer was never said,
 
 `--sets locomo realtalk --most 3`: only these sets, the first three conversations of each. `--json FILE`: the figures of
 every question, which `benchmarks.train.variants` compares. `--time`: milliseconds of processor time for a text, by its
-tokens.
+tokens, on one thread.
 """
 
 import argparse
@@ -83,13 +83,13 @@ def measure(
     return figures
 
 
-def encoders(model: str) -> tuple[Encode, Encode]:
+def encoders(model: str, threads: int = 2) -> tuple[Encode, Encode]:
     """Of queries and of texts, with the model's prompts. `model`: a folder of sentence-transformers, or what the
     service loads."""
     if not (Path(model) / "modules.json").exists():
         from app.embedding.factory import load_model  # noqa: PLC0415 (what is measured needs one of the two)
 
-        served = load_model(model, threads=2)
+        served = load_model(model, threads=threads)
 
         def prompted(prompt: str) -> Encode:
             return lambda texts: _in_batches(served.encode, [prompt + text for text in texts])
@@ -106,6 +106,25 @@ def encoders(model: str) -> tuple[Encode, Encode]:
         return vectors
 
     return encode, encode
+
+
+def kept(encode: Encode, file: Path) -> Encode:
+    """Makes no vector twice: `file` (….npz) holds those of all texts so far."""
+    known: dict[str, Vectors] = {}
+    if file.exists():
+        with np.load(file) as stored:
+            known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
+
+    def known_or_made(texts: Sequence[str]) -> Vectors:
+        if fresh := sorted(set(texts) - known.keys()):
+            known.update(zip(fresh, encode(fresh), strict=True))
+            names = np.array(list(known))
+            unfinished = file.with_name(f"unfinished-{file.name}")
+            np.savez(unfinished, texts=names, vectors=np.stack(list(known.values())))
+            unfinished.replace(file)
+        return np.stack([known[text] for text in texts])
+
+    return known_or_made
 
 
 def first(worlds: Iterable[tuple[str, World]], most: int | None) -> list[tuple[str, World]]:
@@ -159,7 +178,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures of every question")
     parser.add_argument("--time", action="store_true", help="only the time of texts of 12, 60 and 128 tokens")
     given = parser.parse_args()
-    of_queries, of_texts = encoders(given.model)
+    of_queries, of_texts = encoders(given.model, threads=1 if given.time else 2)
     if given.time:
         print("  ".join(f"{tokens} tokens {milliseconds(of_texts, tokens):.2f} ms" for tokens in (12, 60, 128)))
         return

@@ -38,7 +38,7 @@ class Given:
         self.angles = torch.nn.Parameter(torch.tensor(list(angles.values())))
         self.places = {text: place for place, text in enumerate(angles)}
 
-    def tokenize(self, texts: list[str]) -> list[int]:
+    def preprocess(self, texts: list[str]) -> list[int]:
         return [self.places[text] for text in texts]
 
     def __call__(self, places: list[int]) -> dict[str, Any]:
