@@ -235,7 +235,7 @@ def averaged(taught: SentenceTransformer, base: SentenceTransformer, share: floa
             weights.copy_((1 - share) * weights + share * before[name])
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--base", required=True, help="folder of sentence-transformers with the official weights")
@@ -261,11 +261,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sample-seed", type=int, default=1, help="of the examples that --examples takes")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save", type=int, default=100)
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
-def main() -> None:
-    given = _arguments()
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = _arguments(arguments)
     chance = random.Random(given.seed)
     torch.manual_seed(given.seed)
     torch.set_num_threads(given.threads)

@@ -6,7 +6,7 @@ the model's. Prints the sha256, which `app/embedding/onnx.py` and `app/embedding
 
 import argparse
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +19,11 @@ def layers_of(names: Iterable[str]) -> int:
     return 1 + max(int(name.split(".")[2]) for name in names if name.startswith("encoder.layer."))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("file", type=Path)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     weights = read_weights((given.out / "model.safetensors").read_bytes())
     made = build(replace(ENCODER, name=given.file.stem, layers=layers_of(weights)), weights)
     given.file.write_bytes(made)

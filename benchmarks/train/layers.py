@@ -52,7 +52,7 @@ class Copy(torch.nn.Module):  # type: ignore[misc]
         return (1 - (vectors_of(self.model, batch) * wanted).sum(1)).mean()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--base", required=True, help="folder of sentence-transformers: the whole encoder")
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=2e-4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     torch.manual_seed(given.seed)
     torch.set_num_threads(given.threads)
     student = SentenceTransformer(given.base, device="cpu")

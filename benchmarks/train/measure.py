@@ -166,7 +166,7 @@ def _area(higher: Sequence[float], lower: Sequence[float]) -> float:
     return float(np.mean((above > 0) + 0.5 * (above == 0)))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--data", type=Path, help="folder of the sets that are not in this repository")
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--kinds", action="store_true", help="the lives by kind of question, too")
     parser.add_argument("--json", type=Path, help="file for the figures of every question")
     parser.add_argument("--time", action="store_true", help="only the time of texts of 12, 60 and 128 tokens")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     of_queries, of_texts = encoders(given.model, threads=1 if given.time else 2)
     if given.time:
         print("  ".join(f"{tokens} tokens {milliseconds(of_texts, tokens):.2f} ms" for tokens in (12, 60, 128)))

@@ -8,12 +8,11 @@ paired bootstrap). What chance in teaching gives is the difference of the refere
 
 import argparse
 import json
-import resource
 import shlex
 import shutil
-import subprocess
-import sys
+import time
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,16 +65,15 @@ def slug(name: str) -> str:
 
 
 def command(name: str, out: Path, places: dict[str, str]) -> list[str]:
-    """The arguments of Python that teach a row."""
+    """The module that teaches a row, and its arguments."""
     known = {slug(row): str(out / slug(row)) for row in VARIANTS} | places | {"out": str(out / slug(name))}
-    module, *arguments = (part.format_map(known) for part in shlex.split(VARIANTS[name]))
-    return ["-m", f"benchmarks.train.{module}", *arguments]
+    return [part.format_map(known) for part in shlex.split(VARIANTS[name])]
 
 
 def teach(name: str, given: argparse.Namespace) -> None:
     """Teaches a row and makes it int8; begins OUT/row.json."""
     folder = given.out / slug(name)
-    served, before = folder / "served", spent()
+    served, before = folder / "served", time.process_time()
     places = {
         "base": given.base,
         "teacher": given.teacher or "",
@@ -83,11 +81,11 @@ def teach(name: str, given: argparse.Namespace) -> None:
         "minilm": str(SERVED / "all-MiniLM-L6-v2.onnx"),
         "shipped": str(SERVED / "recalld-minilm-1.onnx"),
     }
-    python(command(name, given.out, places))
-    seconds = spent() - before
+    run(*command(name, given.out, places))
+    seconds = time.process_time() - before
     served.mkdir(parents=True, exist_ok=True)
     shutil.copy(SERVED / "tokenizer.json", served)
-    python(["-m", "benchmarks.train.export", str(folder), str(served / "model.onnx")])
+    run("export", str(folder), str(served / "model.onnx"))
     write(given.out, {"name": name, "flags": VARIANTS[name], "seconds": seconds, "figures": {}})
 
 
@@ -99,9 +97,7 @@ def measure(row: dict[str, Any], given: argparse.Namespace) -> None:
     if lives or sets:
         file = folder / "figures.json"
         data = ["--data", str(given.data), "--most", str(MOST), "--sets", *sets] if sets else []
-        python(
-            ["-m", "benchmarks.train.measure", str(folder / "served"), "--lives", *lives, *data, "--json", str(file)]
-        )
+        run("measure", str(folder / "served"), "--lives", *lives, *data, "--json", str(file))
         known.update(json.loads(file.read_text(encoding="utf-8")))
         write(given.out, row)
 
@@ -115,15 +111,10 @@ def write(out: Path, row: dict[str, Any]) -> None:
     (out / f"{slug(row['name'])}.json").write_text(json.dumps(row), encoding="utf-8")
 
 
-def python(arguments: Sequence[str]) -> None:
-    print("python", *arguments, flush=True)
-    subprocess.run([sys.executable, *arguments], check=True, cwd=ROOT)
-
-
-def spent() -> float:
-    """Seconds of processor time of the programs that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def run(module: str, *arguments: str) -> None:
+    """As `python -m benchmarks.train.MODULE ARGUMENTS`, without loading torch again."""
+    print(module, *arguments, flush=True)
+    import_module(f"benchmarks.train.{module}").main(arguments)
 
 
 def mean_of_sets(figures: Figures, sets: Sequence[str], what: str) -> float:
