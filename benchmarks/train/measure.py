@@ -11,6 +11,7 @@ tokens, on one thread.
 """
 
 import argparse
+import hashlib
 import json
 import time
 from collections import defaultdict
@@ -109,20 +110,20 @@ def encoders(model: str, threads: int = 2) -> tuple[Encode, Encode]:
 
 
 def kept(encode: Encode, file: Path) -> Encode:
-    """Makes no vector twice: `file` (….npz) holds those of all texts so far."""
+    """Makes no vector twice: `file` (.npz) holds those of one model, by the hashes of their texts."""
     known: dict[str, Vectors] = {}
     if file.exists():
         with np.load(file) as stored:
-            known = dict(zip(stored["texts"].tolist(), stored["vectors"], strict=True))
+            known = dict(zip(stored["hashes"].tolist(), stored["vectors"], strict=True))
 
     def known_or_made(texts: Sequence[str]) -> Vectors:
-        if fresh := sorted(set(texts) - known.keys()):
-            known.update(zip(fresh, encode(fresh), strict=True))
-            names = np.array(list(known))
+        hashes = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+        if fresh := {name: text for name, text in zip(hashes, texts, strict=True) if name not in known}:
+            known.update(zip(fresh, encode(list(fresh.values())), strict=True))
             unfinished = file.with_name(f"unfinished-{file.name}")
-            np.savez(unfinished, texts=names, vectors=np.stack(list(known.values())))
+            np.savez(unfinished, hashes=np.array(list(known)), vectors=np.stack(list(known.values())))
             unfinished.replace(file)
-        return np.stack([known[text] for text in texts])
+        return np.stack([known[name] for name in hashes])
 
     return known_or_made
 
