@@ -5,6 +5,7 @@ So one goes on from `recalld-minilm-1`, whose weights are kept in int8 only: und
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,13 @@ def _last(kept: dict[str, Any], number: int, each: str) -> str:
     return name if name in kept else f"last_hidden_state.{each}"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--base", required=True, help="folder of sentence-transformers with the official weights")
     parser.add_argument("--average", type=float, default=0.0)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     model, base = (SentenceTransformer(given.base, device="cpu") for _ in range(2))
     bert = model[0].auto_model
     missing = bert.load_state_dict(weights_of(given.file), strict=False)
