@@ -19,7 +19,7 @@ from app.learning.lessons import known_lessons, learned_experience, new_lessons,
 from app.learning.prompts import CitedItem, ProfileItem, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
+from app.memories.create import MemoryPlanner
 from app.memories.models import AGENTS, MEMORIES, Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
@@ -149,21 +149,21 @@ class MemoryExtractor:
             ]
             pairs = await _judged(talk, rules.memories, learned, active, others)
             decays = Decays(tools.store, talk.scope.tenant)
-            remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
-            sources = [{**origin, **more} for _, more in pairs]
-            written, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
-            disputed = [memory["status"] == "disputed" for memory in written]
+            planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+            derivations = [{**origin, **more} for _, more in pairs]
+            planned = await planner.plan([body for body, _ in pairs], "", derivations)
+            disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result = {
-                "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in written)),
-                "created": sum(created),
+                "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
+                "created": sum(planned.created),
                 "superseded": sum(
                     len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
                 ),
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
-                "items": written,
+                "items": planned.answers,
             }
-            return result, changes
+            return result, planned.changes
 
         return plan
 

@@ -8,7 +8,7 @@ from app.audit.trail import Actor, entries
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, StorageFull, invalid
 from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
+from app.memories.create import MemoryPlanner
 from app.memories.models import HISTORY, MEMORIES, Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, listed
@@ -32,15 +32,17 @@ class MemoryService:
 
     async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
-        remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
-        (answer,), changes, created = await remember.plan([body], "")
-        return WriteResult(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
+        plan = await self._planner(precondition).plan([body], "")
+        (answer,), (created,) = plan.answers, plan.created
+        return WriteResult(answer, plan.changes, 201 if created else 200, {"ETag": etag(answer)})
 
     async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: IfMatch) -> WriteResult:
         """Plans several memories: all of them are stored, or none."""
-        remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
-        answers, changes, _ = await remember.plan(bodies, "/items")
-        return WriteResult({"items": answers}, changes, 201)
+        plan = await self._planner(precondition).plan(bodies, "/items")
+        return WriteResult({"items": plan.answers}, plan.changes, 201)
+
+    def _planner(self, precondition: IfMatch) -> MemoryPlanner:
+        return MemoryPlanner(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
 
     async def get(self, memory_id: str) -> Doc:
         """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""

@@ -6,7 +6,7 @@ import pytest
 
 from app.learning.dependencies import ALWAYS
 from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
+from app.memories.create import MemoryPlanner
 from app.memories.models import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
@@ -30,11 +30,11 @@ async def learn(service: Service, content: str = BIKE, origin: str = "extraction
     """The id of a memory as a job learns it, by default of an assistant's message."""
     held = service.resources
     memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
-    writer = MemoryWriter(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
+    planner = MemoryPlanner(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
     body = MemoryCreate.model_validate({**PAIR, "content": content, "trust": 0.7, **more})
-    (made,), changes, _ = await writer.plan([body], "", [{"origin": origin}])
-    await held.store.commit(changes)
-    return str(made["memory_id"])
+    plan = await planner.plan([body], "", [{"origin": origin}])
+    await held.store.commit(plan.changes)
+    return str(plan.answers[0]["memory_id"])
 
 
 async def stale(service: Service) -> list[str]:
