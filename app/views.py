@@ -20,8 +20,9 @@ from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import USERS
 from app.findings.schemas import FINDINGS
 from app.findings.service import FindingRepository
-from app.memories.access_log import Decays
-from app.memories.models import AGENTS, FEEDBACK, HISTORY, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.decays import Decays
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.procedures import schemas as procedures
 from app.profiles.merge import ProfileReader
 from app.profiles.schemas import render_agent, render_profile

@@ -27,8 +27,9 @@ from app.core.schemas import same
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
-from app.memories.embedding_backfill import Embeddable, note
-from app.memories.models import MEMORIES, Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.models import MEMORIES
+from app.memories.pending import Embeddable, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
@@ -83,7 +84,7 @@ class ActionService:
         for doc, entry in zip(docs, entries, strict=True):
             changes.append(self._actions.insert(doc, entry))
             if entry.vector is None:
-                changes.append(note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
+                changes.append(pending_note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
         changes += await self._consolidate(docs)
         return WriteResult({"items": [render(doc) for doc in docs]}, changes, 201)
 
@@ -191,8 +192,8 @@ class ActionService:
                     yield doc["user_id"], doc["key"].removeprefix(DAY_KEY), counts
 
 
-def _passage(action: Doc) -> IndexText:
-    return IndexText(action["content"], time=parse_rfc3339(action["timestamp"]))
+def _passage(action: Doc) -> Passage:
+    return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
 def _missing(action: Doc) -> Doc:

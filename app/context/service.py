@@ -27,7 +27,7 @@ from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, in_parts, off_loop
 from app.errors import NotFound, RecalldError, Unavailable
 from app.facts.replaced import ReplacedValue
-from app.memories.models import AGENTS
+from app.memories.agents import AGENTS
 from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.time_expressions import TimeInterval, interval_of

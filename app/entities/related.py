@@ -9,7 +9,7 @@ from app.entities.service import MentionIndex, entities_in, name_of
 from app.errors import EmbeddingUnavailable
 from app.facts.aliases import AliasRepository
 from app.facts.repository import FactRepository, of_pairs
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.repository import MemoryRepository
 from app.retrieval.model_weights import weights_for

@@ -22,7 +22,7 @@ from app.facts.graph import GraphService, Sight
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, any_of, of_pairs
 from app.facts.schemas import render
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, unexpired

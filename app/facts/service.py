@@ -14,8 +14,8 @@ from app.facts.keys import field_of, sentence, states, value_of
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render
-from app.memories.embedding_backfill import Embeddable
-from app.memories.models import Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry, Insert
@@ -27,9 +27,9 @@ from app.writes.executor import IfMatch, WriteResult, etag
 BOTH = "both"
 
 
-def passage(fact: Doc) -> IndexText:
+def passage(fact: Doc) -> Passage:
     """Returns the text by which a fact is found."""
-    return IndexText(sentence(fact))
+    return Passage(sentence(fact))
 
 
 FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})

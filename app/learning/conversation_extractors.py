@@ -18,9 +18,11 @@ from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.prompts import CitedItem, ProfileItem, TranscriptLine, data
 from app.llm.base import LLM, Budget
-from app.memories.access_log import Decays
+from app.memories.agents import AGENTS
 from app.memories.create import MemoryPlanner
-from app.memories.models import AGENTS, MEMORIES, Embeddings
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import ProfilePatch

@@ -20,7 +20,7 @@ from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DERIVATIONS, commit_noted
 from app.learning.extraction import DroppedCounts
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MAX_TAGS, MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever

@@ -26,7 +26,7 @@ from app.learning.lessons import (
     texts_of,
 )
 from app.llm.base import LLM, Budget
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.procedures.schemas import PROCEDURES, ProcedureCreate

@@ -32,7 +32,7 @@ from app.learning.checks import stands
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
 from app.llm.base import LLM, configured
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages

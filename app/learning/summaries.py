@@ -21,7 +21,7 @@ from app.learning.extraction import UNSUPPORTED
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
 from app.sessions.schemas import SESSIONS

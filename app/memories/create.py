@@ -26,8 +26,9 @@ from typing import Any, TypeAlias, assert_never
 from app.core.clock import rfc3339, to_ms
 from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
-from app.memories.access_log import Decays
-from app.memories.models import MAX_TAGS, Embeddings
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
+from app.memories.models import MAX_TAGS
 from app.memories.records import (
     identity_hash,
     needs_new_entry,

@@ -11,7 +11,8 @@ from app.core.characters import says_nothing
 from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
 from app.core.schemas import same
-from app.memories.models import SMALL_TALK, STANDING, IndexText
+from app.memories.embedding import Passage
+from app.memories.models import SMALL_TALK, STANDING
 from app.storage.schema import Doc
 from app.storage.text import content_hash, normalise_content
 
@@ -163,10 +164,10 @@ def repeated_source(doc: Doc, memories: Mapping[str, Doc]) -> Doc | None:
     return next((source for source in sources if source is not None and repeats(doc, source)), None)
 
 
-def passage(doc: Doc) -> IndexText:
+def passage(doc: Doc) -> Passage:
     """Returns the text by which a memory is found."""
     happened: str | None = doc["event_at"]
-    return IndexText(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
+    return Passage(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
 
 
 def needs_new_entry(changed: Doc) -> bool:

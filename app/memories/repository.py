@@ -7,9 +7,10 @@ from typing import Any
 
 from app.core.clock import new_id
 from app.errors import invalid
-from app.memories.embedding_backfill import MEMORY, Embeddable, note
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.narrowing import Narrowing, by_metadata, by_tags
+from app.memories.pending import MEMORY, Embeddable, pending_note
 from app.memories.records import identity_hash, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -52,7 +53,7 @@ class VersionedRepository(Repository):
         """Returns the change that lists a record without a vector for the embedding backfill, if it has none."""
         if doc["embedding"]["status"] == "ready":
             return []
-        return [note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
+        return [pending_note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
 
     async def added(self, doc: Doc, embeddings: Embeddings) -> tuple[Doc, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""

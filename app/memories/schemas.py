@@ -281,7 +281,7 @@ class FeedbackResult(Schema):
 
 
 def render(doc: Doc, importance: float) -> Doc:
-    """Returns a stored memory as responses show it. `importance`: its current value (`memories/access_log.py`)."""
+    """Returns a stored memory as responses show it. `importance`: its current value (`memories/decays.py`)."""
     shown = dict(doc)
     for name in INTERNAL:
         shown.pop(name, None)

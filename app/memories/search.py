@@ -25,7 +25,7 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.narrowing import Narrowed, Narrowing
 from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode, render, rounded

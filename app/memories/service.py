@@ -7,9 +7,10 @@ from typing import Any
 from app.audit.trail import Actor, entries
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, StorageFull, invalid
-from app.memories.access_log import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.models import HISTORY, MEMORIES, Embeddings
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
+from app.memories.models import HISTORY, MEMORIES
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, listed
 from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch, Predecessors

@@ -16,7 +16,8 @@ from app.core.schemas import Count, Schema
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.memories.schemas import MemoryType
 from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES

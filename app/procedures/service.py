@@ -8,8 +8,8 @@ from app.core.schemas import same
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
-from app.memories.embedding_backfill import Embeddable
-from app.memories.models import Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
 from app.procedures.schemas import (
@@ -141,9 +141,9 @@ def without_notes_of(doc: Doc, gone: Set[str]) -> Doc:
     }
 
 
-def passage(doc: Doc) -> IndexText:
+def passage(doc: Doc) -> Passage:
     """Returns the text by which a procedure is found."""
-    return IndexText(situation(doc))
+    return Passage(situation(doc))
 
 
 def needs_new_entry(changed: Doc) -> bool:

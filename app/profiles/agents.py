@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.access_log import Decays
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.decays import Decays
+from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.search import true_at

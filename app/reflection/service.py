@@ -28,9 +28,9 @@ from app.jobs import queue
 from app.jobs.models import REFLECTION
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import derivation, id_of
-from app.memories.access_log import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.models import Embeddings
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate

@@ -17,7 +17,8 @@ from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import handled, skipping
-from app.memories.models import FEEDBACK, MEMORIES, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import FEEDBACK, MEMORIES
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.retention import decay_job

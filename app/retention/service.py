@@ -28,7 +28,7 @@ from app.findings.schemas import FINDINGS
 from app.jobs import queue
 from app.jobs.models import FORGET, SkippedRecords
 from app.jobs.skipping import collecting, skipping
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.narrowing import Narrowed, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository

@@ -10,7 +10,8 @@ from app.core.schemas import identifier
 from app.errors import RecordDamaged
 from app.facts import schemas as facts
 from app.memories import schemas as memories
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.procedures import schemas as procedures
 from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions

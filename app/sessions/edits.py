@@ -15,7 +15,8 @@ from app.core.work import off_loop
 from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
-from app.memories.models import MEMORIES, SMALL_TALK, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession

@@ -14,7 +14,7 @@ from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository

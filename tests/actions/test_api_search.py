@@ -9,7 +9,7 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
-from app.memories.models import INDEXING
+from app.memories.reindex import INDEXING
 from app.settings import JobSettings, Settings
 from app.storage.changes import DeleteWhere, Update
 from app.storage.schema import EVERYTHING

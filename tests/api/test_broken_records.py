@@ -14,7 +14,8 @@ from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OPERATIONS
-from app.memories.models import AGENTS, HISTORY, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings

@@ -14,9 +14,9 @@ from app.facts.schemas import FACTS
 from app.jobs.models import EMBED_PENDING
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
-from app.memories.models import INDEXING, MEMORIES
+from app.memories.models import MEMORIES
 from app.memories.records import new_memory, passage
-from app.memories.reindex import REVISION, Reindex
+from app.memories.reindex import INDEXING, REVISION, Reindex
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed, IndexEntry, Insert, Update
 from app.storage.protocol import Store

@@ -11,7 +11,7 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.profiles.users import UserService

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from app.learning.dependencies import ALWAYS
-from app.memories.access_log import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.models import Embeddings
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
 from app.settings import JobSettings, Settings

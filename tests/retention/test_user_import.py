@@ -14,7 +14,8 @@ from app.facts.keys import group_of
 from app.jobs.models import RETENTION
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, PENDING
+from app.memories.models import MEMORIES
+from app.memories.pending import PENDING
 from app.retention.service import KEPT
 from app.retention.shapes import unfit
 from app.retention.user_import import NoUserExport, UserReport

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import SESSIONS

@@ -18,8 +18,9 @@ from app.facts.repository import of_pairs
 from app.findings.replacing import replaced
 from app.findings.schemas import evidence_names, is_doubt
 from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, Name, mark_of, quoted, whole
-from app.memories.access_log import Decays
-from app.memories.models import AGENTS, MEMORIES, STANDING
+from app.memories.agents import AGENTS
+from app.memories.decays import Decays
+from app.memories.models import MEMORIES, STANDING
 from app.memories.repository import MemoryRepository
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS, ProfileReader
