@@ -31,7 +31,7 @@ from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
 from app.storage.repository import Repository, expired
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks import schemas as tasks
 
 

@@ -16,7 +16,7 @@ from app.settings import Settings, in_force
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, having, shown
 from app.storage.schema import Doc, Eq, Filter, Has, In, Or, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])

@@ -21,7 +21,7 @@ from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 VERBS = ("read", "write", "admin")
 ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"

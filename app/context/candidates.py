@@ -19,7 +19,7 @@ from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.schema import Absent, Doc, Eq, Filter, Or, both, matches
-from app.storage.search import Scope, Viewpoint
+from app.storage.scope import Scope, Viewpoint
 from app.storage.text import normalise_content, text_ids
 
 LONGEST = 120

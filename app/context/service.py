@@ -32,7 +32,7 @@ from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 ANSWERS = 0.2
 """Minimum score, a probability, of a section that answers a query."""

@@ -16,7 +16,7 @@ from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Doc, Eq, Filter, Range, both
-from app.storage.search import Partition
+from app.storage.scope import Partition
 
 QUERY_CHARACTERS = 2_000
 """The part of a memory whose meaning is compared."""

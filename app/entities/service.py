@@ -27,7 +27,8 @@ from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
-from app.storage.search import Ints, Partition, Scope, SearchQuery
+from app.storage.scope import Partition, Scope
+from app.storage.search import Ints, SearchQuery
 from app.storage.text import normalise_content, term_ids, terms
 
 MAX_READ = 500

@@ -19,7 +19,7 @@ from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
 from app.jobs.models import Operation
 from app.memories.embedding import Embeddings
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writing
 from app.writes.executor import WriteResult, etag
 

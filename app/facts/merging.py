@@ -27,7 +27,7 @@ from app.llm.base import LLM, configured
 from app.memories.embedding import Embeddings
 from app.storage.changes import Change, Update
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult
 
 

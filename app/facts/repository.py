@@ -15,7 +15,7 @@ from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert,
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages
 from app.storage.schema import EVERYTHING, Absent, Doc, Eq, Filter, In, Not, Or, Range, both
-from app.storage.search import ANY_AGENT, Partition, Scope
+from app.storage.scope import ANY_AGENT, Partition, Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry, Insert
 from app.storage.repository import Listing, shown
 from app.storage.schema import Doc, Filter, Range, both
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"

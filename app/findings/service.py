@@ -26,7 +26,7 @@ from app.storage.changes import Change, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, having, pages, shown
 from app.storage.schema import Doc, Eq, Filter, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 Name = tuple[str, str]

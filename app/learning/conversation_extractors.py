@@ -32,7 +32,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Collection, Doc, Eq, In, Not, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict
 from app.storage.repository import pages, unexpired
 from app.storage.schema import Doc, Eq, Filter, Not, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 
 AT_ONCE = 500
 """The limit of memories that one commit retires."""

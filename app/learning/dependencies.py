@@ -29,7 +29,7 @@ from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch
 
 LLM_DAYS = Collection(name="llm_days", id_field="usage_id", fields={}, audited=False)

@@ -29,7 +29,7 @@ from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc, Eq, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 DERIVATIONS = Collection(
     name="derivations",

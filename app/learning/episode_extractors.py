@@ -34,7 +34,7 @@ from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Absent, Doc, Eq, Filter, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
 
 KNOWN_PROCEDURES = 20

@@ -37,7 +37,7 @@ from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
 from app.storage.schema import Absent, Doc, Filter, In, Not, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 PROMPT = "merge_fact"
 

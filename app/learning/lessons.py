@@ -23,7 +23,7 @@ from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_o
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 
 async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> Doc:

@@ -27,7 +27,7 @@ from app.sessions.repository import SessionRepository, SessionSummaries, Summary
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 MAX_WORDS = 150
 """The most words of a summary. In scripts without spaces two characters count as a word."""

@@ -20,7 +20,7 @@ from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Upda
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Doc, Not, Range
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)

@@ -12,7 +12,7 @@ from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage, standing
 from app.storage.changes import Insert
 from app.storage.schema import Collection, Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False)
 """Records that were stored while the embedder failed, under the tenant `SYSTEM`.

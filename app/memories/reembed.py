@@ -29,7 +29,7 @@ from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
 from app.storage.schema import Collection
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
 """The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""

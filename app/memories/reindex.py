@@ -21,7 +21,7 @@ from app.memories.pending import Embeddable
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
 from app.storage.schema import Collection, Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText, has_emoji, initials, wholes
 
 INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)

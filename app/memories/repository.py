@@ -16,7 +16,7 @@ from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 EQUAL_AT_ONCE = 10
 

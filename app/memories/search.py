@@ -35,7 +35,8 @@ from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.repository import unexpired
 from app.storage.schema import Absent, And, Doc, Eq, Filter, In, Or, Range, both
-from app.storage.search import Bools, Columns, Floats, Scope, Viewpoint
+from app.storage.scope import Scope, Viewpoint
+from app.storage.search import Bools, Columns, Floats
 from app.storage.text import content_hash
 
 

@@ -15,7 +15,8 @@ from app.memories.repository import MemoryRepository
 from app.storage.changes import Change, IndexEntry, Update
 from app.storage.repository import expired, unexpired
 from app.storage.schema import EVERYTHING, Doc, Eq, Filter, Not, both, matches
-from app.storage.search import ANY_AGENT, Floats, Partition, SearchQuery
+from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import Floats, SearchQuery
 from app.storage.text import TermIds
 
 SIMILAR = 0.95

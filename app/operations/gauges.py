@@ -23,7 +23,7 @@ from app.memories.pending import PENDING
 from app.storage.changes import Usage
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 KEEP_SECONDS = 15
 MOST_SHARE = 0.01

@@ -26,7 +26,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Range
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks.schemas import TASKS
 
 KEEP_SECONDS = 10

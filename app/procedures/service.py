@@ -44,7 +44,7 @@ from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
 from app.storage.repository import Listing, between, having, shown
 from app.storage.schema import Doc, Eq, Filter, Has, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
 

@@ -36,7 +36,7 @@ from app.profiles.schemas import (
 from app.storage.records import left_out
 from app.storage.repository import Listing, Repository, fault_of, open_cursor, seal_cursor, shown
 from app.storage.schema import EVERYTHING, After, Collection, Doc, In
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 ISSUE_IMPORTANCE = 0.6

@@ -33,7 +33,8 @@ from app.retrieval.model_weights import weights_for
 from app.storage.changes import CommitConflict, IndexEntry
 from app.storage.repository import Repository
 from app.storage.schema import Doc, Eq, both
-from app.storage.search import Partition, Scope, SearchQuery
+from app.storage.scope import Partition, Scope
+from app.storage.search import SearchQuery
 from app.storage.text import TermIds
 
 log = logging.getLogger(__name__)

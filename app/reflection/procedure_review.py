@@ -23,7 +23,7 @@ from app.procedures.search import Failing, Verdict, failing, smoothed, verdict
 from app.procedures.service import ProcedureRepository
 from app.storage.changes import Change
 from app.storage.schema import Doc, Eq, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 KIND = "failing_procedure"
 

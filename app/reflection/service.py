@@ -41,7 +41,7 @@ from app.reflection.conflicts import value_of
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 

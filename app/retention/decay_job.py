@@ -17,7 +17,7 @@ from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import DecayRule, Store
 from app.storage.repository import having, pages
 from app.storage.schema import EVERYTHING, And, Doc, Eq, Filter, In, Not, Or, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 BATCH = 500
 BARS = 10

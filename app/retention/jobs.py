@@ -30,7 +30,7 @@ from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, In, Not, Range, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from app.tasks.schemas import TASKS
 from app.tasks.service import TaskRepository
 from app.writes.executor import IDEMPOTENCY

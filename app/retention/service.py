@@ -40,7 +40,7 @@ from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.repository import having, pages, unexpired
 from app.storage.schema import Collection, Doc, Eq, Filter, In, Not, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks.schemas import CHECKPOINTS, TASKS
 from app.views import RecordReader
 from app.writes.executor import WriteResult

@@ -19,7 +19,7 @@ from app.storage.protocol import Finding, Store
 from app.storage.records import DAMAGED, damage, left_out
 from app.storage.repository import FORGIVEN, ItemType, pages, require_fit
 from app.storage.schema import Collection, Doc, value_at
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks import schemas as tasks
 
 LARGEST = 2**63 - 2

@@ -28,7 +28,8 @@ from app.retrieval.repetition import COMPARED, ROUNDS, joined, leave_one, repeat
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc, Filter
-from app.storage.search import Bools, Columns, Floats, Memo, NameSource, Partition, Scope, ScopeFacts, SearchQuery
+from app.storage.scope import Partition, Scope
+from app.storage.search import Bools, Columns, Floats, Memo, NameSource, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
 
 BY_WORDS_ALONE: Doc = {

@@ -27,7 +27,7 @@ from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
 from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 AS_GIVEN = ("refusal", "annotations", "audio", "function_call")
 """Further fields of OpenAI messages. They are stored and returned as given."""

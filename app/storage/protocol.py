@@ -15,7 +15,8 @@ from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
 from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
-from app.storage.search import Columns, Ints, Memo, Partition, ScopeFacts, SearchQuery
+from app.storage.scope import Partition
+from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
 
 
 class RequestDeadline:

@@ -20,7 +20,7 @@ from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Upda
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, shown, unexpired
 from app.storage.schema import Doc, Eq, Filter, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks import entries, working_memory
 from app.tasks.entries import characters
 from app.tasks.schemas import (

@@ -11,7 +11,7 @@ from app.memories.models import HISTORY, MEMORIES
 from app.retention.jobs import ForgettingJobs
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import EVERYTHING
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.support.lives import Life
 from tests.support.memories import Json

@@ -20,7 +20,7 @@ from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING, Collection, Doc, Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.tasks.schemas import CHECKPOINTS, TASKS
 from tests.conftest import Service, Starter
 from tests.support import findings

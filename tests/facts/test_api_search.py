@@ -8,7 +8,7 @@ from app.facts.service import FACT
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.facts import day, found, listed, tell, tell_all
 from tests.support.memories import Faulty, Json, eventually, problem

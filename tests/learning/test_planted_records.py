@@ -16,7 +16,7 @@ from app.memories.pending import pending_note
 from app.procedures.schemas import PROCEDURES
 from app.sessions.schemas import MESSAGES
 from app.storage.schema import Eq
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.facts.test_predicate_merge import as_before
 from tests.support.actions import log

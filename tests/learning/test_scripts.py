@@ -13,7 +13,7 @@ from app.jobs.models import DECAY, EXPIRY, JOBS, MERGE_PREDICATES, REVIEW_PROCED
 from app.memories.models import MEMORIES
 from app.memories.pending import pending_note
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.learning.test_planted_records import ended, run
 from tests.support.actions import act, log_all

@@ -8,7 +8,7 @@ from app.embedding.embedder import Embedder
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
 

@@ -14,7 +14,7 @@ from app.memories.reembed import LATEST, LONGEST_PAUSE, MOVES, EmbeddingJob, Ree
 from app.settings import JobSettings, Settings
 from app.storage.index.record_codec import model_id
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import Faulty, batch, remember
 

@@ -19,7 +19,7 @@ from app.retrieval.retriever import Retriever
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, write
 from tests.conftest import Service
 from tests.support.memories import Json, found, problem

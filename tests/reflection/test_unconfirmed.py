@@ -11,7 +11,7 @@ from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
 from app.settings import JobSettings, Settings
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work

@@ -20,7 +20,7 @@ from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Eq
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.jobs.conftest import until
 from tests.support.lives import bytes_with

@@ -22,7 +22,7 @@ from app.retention.user_import import NoUserExport, UserReport
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.tasks.schemas import TASKS
 from tests.conftest import Service, Starter
 from tests.support.identifiers import decomposed, segment

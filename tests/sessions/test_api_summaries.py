@@ -10,7 +10,7 @@ from app.sessions.repository import SessionRepository, SessionSummaries, Summary
 from app.sessions.schemas import SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import end, summaries, work
 from tests.support.memories import problem

@@ -10,7 +10,7 @@ import pytest
 from app.auth.keys import API_KEYS, Keys
 from app.errors import IdempotencyInProgress
 from app.storage.changes import Delete, Insert
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, write
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import PAIR, listed, problem, remember
