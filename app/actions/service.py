@@ -23,7 +23,7 @@ from app.actions.schemas import (
     render,
 )
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
@@ -124,7 +124,7 @@ class ActionService:
             raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
         precondition.check(doc)
         feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
-        fields = {} if same(feedback, doc["feedback"]) else {"feedback": feedback}
+        fields = {} if equal_json(feedback, doc["feedback"]) else {"feedback": feedback}
         return changed(self._actions, doc, fields, render, rfc3339(self._clock.now()))
 
     async def search(self, body: ActionSearch) -> Doc:

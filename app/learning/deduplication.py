@@ -11,7 +11,7 @@ import orjson
 
 from app.core.clock import new_id, rfc3339, to_ms
 from app.core.language import wording
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.facts.keys import USER, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, FactCreate
@@ -103,7 +103,7 @@ def _rank(doc: Doc, importance: Mapping[str, float]) -> tuple[Any, ...]:
 
 def _gives_way(doc: Doc, kept: Doc) -> bool:
     protected = doc["pinned"] or doc["key"] is not None or doc.get("kept_apart", False)
-    metadata_stays = not doc["metadata"] or same(doc["metadata"], kept["metadata"])
+    metadata_stays = not doc["metadata"] or equal_json(doc["metadata"], kept["metadata"])
     return not protected and metadata_stays and bool(doc["trust"] <= kept["trust"])
 
 

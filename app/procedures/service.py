@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
@@ -83,7 +83,7 @@ def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
     if "notes" in fields:
         fields["notes"], _ = learned(fields["notes"])
-    changed = {name: value for name, value in fields.items() if not same(doc[name], value)}
+    changed = {name: value for name, value in fields.items() if not equal_json(doc[name], value)}
     if "name" in changed:
         changed["name_key"] = normalise_content(changed["name"])
     return changed | ended_trial(doc, changed)

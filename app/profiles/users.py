@@ -9,7 +9,7 @@ import orjson
 from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
-from app.core.schemas import require_size, same
+from app.core.schemas import equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
 from app.facts.keys import EMPTY_PROFILE, PREDICATES, USERS, new_user
@@ -128,7 +128,7 @@ class UserService:
                 body, [*changes, self._users.insert(record | {"profile": kept})], 200, {"ETag": etag(record)}
             )
         fields = {}
-        if not same(kept, read.stored):
+        if not equal_json(kept, read.stored):
             fields = {"profile": kept, "earlier": with_change(record, kept, read.stored, now)}
         if not fields and not changes:
             return WriteResult(render_profile(record | {"profile": profile}), headers={"ETag": etag(record)})

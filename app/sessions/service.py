@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
@@ -97,7 +97,9 @@ class SessionService:
         doc = await self._live(session_id)
         precondition.check(doc)
         fields = {
-            name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(doc[name], value)
+            name: value
+            for name, value in body.model_dump(exclude_unset=True).items()
+            if not equal_json(doc[name], value)
         }
         more, changes = await self._summarized(doc | fields) if "summary" in fields else ({}, [])
         if "metadata" in fields:

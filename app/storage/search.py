@@ -44,11 +44,11 @@ class Memo:
 
 
 def _all_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Returns whether all pairs are the same. Usually all are identical, and `same` is not called."""
-    return len(one) == len(other) and (all(map(is_, one, other)) or all(map(same, one, other)))
+    """Returns whether all pairs are the same. Usually all are identical, and `same_input` is not called."""
+    return len(one) == len(other) and (all(map(is_, one, other)) or all(map(same_input, one, other)))
 
 
-def same(one: Any, other: Any) -> bool:
+def same_input(one: Any, other: Any) -> bool:
     """Returns whether both are the same array, or equal values."""
     return one is other or (not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other)
 

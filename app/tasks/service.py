@@ -10,7 +10,7 @@ from typing import Any
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import merge_patch, require_size, same
+from app.core.schemas import equal_json, merge_patch, require_size
 from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -157,7 +157,7 @@ class TaskService:
         fields = {
             name: value
             for name, value in body.model_dump(exclude_unset=True).items()
-            if not same(task.get(name), value)
+            if not equal_json(task.get(name), value)
         }
         if "status" in fields:
             fields = self._moved(task, fields["status"]) | fields
@@ -212,7 +212,7 @@ class TaskService:
         if entries.most_keys(merged) > BODY_LIMITS.object_keys:
             raise invalid("", f"the context would have an object of more than {BODY_LIMITS.object_keys} keys")
         require_size(merged, OBJECT_BYTES, "context", "")
-        return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
+        return self._changed(task, {} if equal_json(merged, task["context"]) else {"context": merged})
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult:
         """Replaces the plan."""
@@ -231,7 +231,7 @@ class TaskService:
 
     def _planned(self, task: Doc, plan: list[Doc]) -> WriteResult:
         """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
-        outcome = self._changed(task, {} if same(plan, task["plan"]) else {"plan": plan})
+        outcome = self._changed(task, {} if equal_json(plan, task["plan"]) else {"plan": plan})
         before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
         every = task["checkpoint_every"]
         if not every or after // every <= before // every:
