@@ -66,7 +66,7 @@ def unchanging(render: Callable[[Doc], Doc]) -> Show:
 
 async def _memories(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
     decays, now_ms = Decays(viewer.store, viewer.scope.tenant), to_ms(viewer.clock.now())
-    return [await decays.shown(doc, now_ms) for doc in docs]
+    return [await decays.render_now(doc, now_ms) for doc in docs]
 
 
 async def _profiles(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:

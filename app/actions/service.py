@@ -34,7 +34,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, between, having, pages, shown
+from app.storage.repository import Listing, Repository, between, having, pages, render_items
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -105,7 +105,7 @@ class ActionService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of actions that match the filters."""
         docs, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": await shown(ACTIONS, docs, render, Action), "next_cursor": cursor}
+        return {"items": await render_items(ACTIONS, docs, render, Action), "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Doc:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""

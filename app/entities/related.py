@@ -88,7 +88,10 @@ class RelatedService:
         found.docs.pop(memory_id, None)
         now_ms = to_ms(self._clock.now())
         items = [
-            {"memory": await self._decays.shown(found.docs[one], now_ms), "reasons": [*found.reasons[one].values()]}
+            {
+                "memory": await self._decays.render_now(found.docs[one], now_ms),
+                "reasons": [*found.reasons[one].values()],
+            }
             for one in found.best(limit)
         ]
         return {"items": items, "next_cursor": None, "warnings": warnings}

@@ -216,7 +216,7 @@ class EntityService:
     async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Doc:
         now_ms = to_ms(self._clock.now())
         items = [
-            {"memory": await self._decays.shown(doc, now_ms), "names": [aliases.spelled(key) for key in keys]}
+            {"memory": await self._decays.render_now(doc, now_ms), "names": [aliases.spelled(key) for key in keys]}
             for doc, keys in mentioning.found
         ]
         return {"items": items, "truncated": mentioning.more}

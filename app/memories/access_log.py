@@ -90,7 +90,11 @@ class AccessRecorder:
         by_tenant: dict[str, list[Access]] = {}
         for (tenant, memory_id), (count, at, since) in taken.items():
             by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at, since))
-        pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
+        pieces = [
+            accesses[start : start + TOGETHER]
+            for accesses in by_tenant.values()
+            for start in range(0, len(accesses), TOGETHER)
+        ]
         while pieces:  # one after another, so that searches, which share the thread, run in between
             if not await self._write(pieces.pop()):
                 break
@@ -110,12 +114,12 @@ class AccessRecorder:
             return False
         except Exception:
             log.exception("accesses not recorded together")
-        for at, access in enumerate(accesses):
+        for index, access in enumerate(accesses):
             try:
                 if not await self._record_alone(access):
                     self._keep([access])
             except StoreUnavailable:
-                self._keep(accesses[at:])
+                self._keep(accesses[index:])
                 return False
             except Exception:
                 log.exception("access not recorded")

@@ -40,7 +40,7 @@ from app.memories.records import (
 )
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
-from app.memories.succession import NearDuplicates, shown
+from app.memories.succession import NearDuplicates, as_similar
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import expired
 from app.storage.schema import Doc
@@ -203,7 +203,7 @@ class MemoryPlanner:
                 return New()
             equal = self._first_unexpired(await self._memories.equal(fresh, self._now))
             return New() if equal is None else Repeat(equal)
-        stored = self._first_unexpired(await self._memories.named(body.agent_id, body.user_id, body.key))
+        stored = self._first_unexpired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
         if stored is None:
             return New()
         changed = revision(stored, body.model_dump(exclude_unset=True, exclude=_NOT_REVISED), self._now)
@@ -268,8 +268,8 @@ class MemoryPlanner:
         return replace(outcome, stored=self._latest.get(memory_id, outcome.stored))
 
     async def _answer(self, memory: Doc, similar: _Similar, superseded: Sequence[str]) -> Doc:
-        listed = [shown(other, other["memory_id"] in superseded) for other in similar.listed]
-        return {**await self._decays.shown(memory, self._now_ms), "similar": listed}
+        listed = [as_similar(other, other["memory_id"] in superseded) for other in similar.listed]
+        return {**await self._decays.render_now(memory, self._now_ms), "similar": listed}
 
     async def _similar(self, body: MemoryCreate, draft: _Draft) -> _Similar:
         seen = await self._near.seen(draft.memory, draft.entry, self._retired)
@@ -312,7 +312,7 @@ class MemoryPlanner:
         self._changes += self._memories.add(memory, entry)
         self._latest[memory["memory_id"]] = memory
         if memory["status"] == "active":
-            self._near.note(memory, entry)
+            self._near.add_written(memory, entry)
         return memory
 
     def _update(self, stored: Doc, changed: Doc, replaced_ids: Sequence[str], draft: _Draft | None) -> Doc:
@@ -330,7 +330,7 @@ class MemoryPlanner:
         self._changes += self._memories.revise(stored, changed, self._now, entry)
         self._latest[memory["memory_id"]] = memory
         if entry is not None:
-            self._near.note(memory, entry)
+            self._near.add_written(memory, entry)
             self._changes += self._memories.note_pending(memory)
         return memory
 

@@ -59,8 +59,8 @@ class Decays:
         decay = await self.of(doc["agent_id"])
         return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
 
-    async def shown(self, doc: Doc, now_ms: int) -> Doc:
-        """Returns a memory as responses show it."""
+    async def render_now(self, doc: Doc, now_ms: int) -> Doc:
+        """Returns a memory as responses show it, with its importance at that time."""
         return render(doc, await self.importance(doc, now_ms))
 
 

@@ -83,7 +83,7 @@ class Embeddings:
 
     async def _vectors(self, passages: Sequence[Passage]) -> list[Vectors | None]:
         """Returns the vectors of each passage, shape (windows, dim), or None if the embedder failed."""
-        missing = list(dict.fromkeys(one.content for one in passages if one.content not in self._made))
+        missing = list(dict.fromkeys(passage.content for passage in passages if passage.content not in self._made))
         try:
             windows = await self._embedder.windows(missing)
             vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])

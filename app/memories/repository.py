@@ -98,7 +98,7 @@ class MemoryRepository(VersionedRepository):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, MEMORY, HISTORY)
 
-    async def named(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
+    async def with_key(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
         return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 

@@ -304,7 +304,7 @@ class MemorySearch:
     async def _slim(self, hits: Sequence[Hit], now_ms: int, body: SearchRequest) -> list[bytes]:
         """Returns the fields of the memories that the request names as JSON, with the ids."""
         named = {"memory_id", *(body.fields or ())}
-        shown = [await self._decays.shown(hit.doc, now_ms) for hit in hits]
+        shown = [await self._decays.render_now(hit.doc, now_ms) for hit in hits]
         return [orjson.dumps({name: value for name, value in one.items() if name in named}) for one in shown]
 
 

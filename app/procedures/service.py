@@ -42,7 +42,7 @@ from app.procedures.search import (
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, between, having, shown
+from app.storage.repository import Listing, between, having, render_items
 from app.storage.schema import Doc, Eq, Filter, Has, both
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
@@ -221,7 +221,7 @@ class ProcedureService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of procedures that match the filters."""
         docs, cursor = await self._procedures.page(listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": await shown(PROCEDURES, docs, render, Procedure), "next_cursor": cursor}
+        return {"items": await render_items(PROCEDURES, docs, render, Procedure), "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
@@ -262,7 +262,7 @@ class ProcedureService:
                 "record": render(doc["record"]),
             }
 
-        return {"items": await shown(PROCEDURE_HISTORY, docs, past, ProcedureVersion), "next_cursor": cursor}
+        return {"items": await render_items(PROCEDURE_HISTORY, docs, past, ProcedureVersion), "next_cursor": cursor}
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;

@@ -34,7 +34,7 @@ from app.profiles.schemas import (
     render_solution,
 )
 from app.storage.records import left_out
-from app.storage.repository import Listing, Repository, fault_of, open_cursor, seal_cursor, shown
+from app.storage.repository import Listing, Repository, fault_of, open_cursor, render_items, seal_cursor
 from app.storage.schema import EVERYTHING, After, Collection, Doc, In
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -228,7 +228,7 @@ class UserDirectory:
 
         following = seal_cursor(After(named[-1], named[-1]), mark) if len(ordered) > limit else None
         return {
-            "items": await shown(USERS, [{"user_id": user} for user in named], listed, ListedUser),
+            "items": await render_items(USERS, [{"user_id": user} for user in named], listed, ListedUser),
             "next_cursor": following,
         }
 

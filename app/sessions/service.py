@@ -33,7 +33,7 @@ from app.sessions.schemas import (
 )
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, shown, unexpired
+from app.storage.repository import Listing, expired, render_items, unexpired
 from app.storage.schema import Doc, Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -90,7 +90,7 @@ class SessionService:
         named = [Eq(name, value) for name, value in sorted(filters.items()) if name != "metadata" and value is not None]
         where, mark = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
         docs, cursor = await self._sessions.page_with(where, entries, listing, mark)
-        return {"items": await shown(SESSIONS, docs, render, Session), "next_cursor": cursor}
+        return {"items": await render_items(SESSIONS, docs, render, Session), "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`. The memory of the summary follows."""

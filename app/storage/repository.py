@@ -85,7 +85,7 @@ class ItemType(Protocol):
         ...
 
 
-async def shown(
+async def render_items(
     collection: Collection, docs: Iterable[Doc], render: Callable[[Doc], Doc | Awaitable[Doc]], shape: ItemType
 ) -> list[Doc]:
     """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong

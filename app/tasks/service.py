@@ -18,7 +18,7 @@ from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, shown, unexpired
+from app.storage.repository import Listing, Repository, expired, render_items, unexpired
 from app.storage.schema import Doc, Eq, Filter, both
 from app.storage.scope import Scope
 from app.tasks import entries, working_memory
@@ -149,7 +149,7 @@ class TaskService:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
-        return {"items": await shown(TASKS, docs, render, Task), "next_cursor": cursor}
+        return {"items": await render_items(TASKS, docs, render, Task), "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
@@ -274,7 +274,7 @@ class TaskService:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         docs, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
-        return {"items": await shown(CHECKPOINTS, docs, render_checkpoint, Checkpoint), "next_cursor": cursor}
+        return {"items": await render_items(CHECKPOINTS, docs, render_checkpoint, Checkpoint), "next_cursor": cursor}
 
     async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
