@@ -46,9 +46,11 @@ from app.learning.service import ExtractionJobs
 from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
-from app.memories.embedding_backfill import MEMORY, Embeddable
-from app.memories.models import AGENTS, FEEDBACK, HISTORY, INDEXING, MEMORIES, MOVES, PENDING
-from app.memories.reembed import EmbeddingJob, better_model, kept_model, warn_of_other_models
+from app.memories.agents import AGENTS
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
+from app.memories.pending import MEMORY, PENDING, Embeddable
+from app.memories.reembed import MOVES, EmbeddingJob, better_model, kept_model, warn_of_other_models
+from app.memories.reindex import INDEXING
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE

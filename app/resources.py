@@ -15,7 +15,8 @@ from app.llm.base import LLM
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
-from app.storage.search import NameSource, Scope, Viewpoint
+from app.storage.scope import Scope, Viewpoint
+from app.storage.search import NameSource
 
 HitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Any]], Awaitable[list[Any]]]
 """Orders the hits of a search (`Hit` of `app/retrieval/retriever.py`, in the same layer) by what holds, from a

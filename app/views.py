@@ -20,8 +20,9 @@ from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import USERS
 from app.findings.schemas import FINDINGS
 from app.findings.service import FindingRepository
-from app.memories.access_log import Decays
-from app.memories.models import AGENTS, FEEDBACK, HISTORY, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.decays import Decays
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.procedures import schemas as procedures
 from app.profiles.merge import ProfileReader
 from app.profiles.schemas import render_agent, render_profile
@@ -30,7 +31,7 @@ from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
 from app.storage.repository import Repository, expired
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks import schemas as tasks
 
 
@@ -65,7 +66,7 @@ def unchanging(render: Callable[[Doc], Doc]) -> Show:
 
 async def _memories(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
     decays, now_ms = Decays(viewer.store, viewer.scope.tenant), to_ms(viewer.clock.now())
-    return [await decays.shown(doc, now_ms) for doc in docs]
+    return [await decays.render_now(doc, now_ms) for doc in docs]
 
 
 async def _profiles(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:

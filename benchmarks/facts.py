@@ -37,7 +37,7 @@ from app.memories.records import SOURCE
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, IndexEntry
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
 from benchmarks import data

@@ -24,7 +24,7 @@ from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.storage.protocol import DecayRule
 from app.storage.schema import Eq, Not
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.storage.sqlite.store import EmbeddedStore
 from benchmarks.data import DIM, Shape, build, owner, record, unit
 from benchmarks.harness import Row, Section, folder, percentile

@@ -34,7 +34,8 @@ from app.storage.mongo.connection import OURS, PAIRS
 from app.storage.mongo.partitions import pair_key
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.schema import Eq
-from app.storage.search import Partition, SearchQuery
+from app.storage.scope import Partition
+from app.storage.search import SearchQuery
 from app.storage.text import index_text, term_ids, terms
 from benchmarks import data
 from benchmarks.harness import Row, Section, alternate, p50_p95, percentile

@@ -50,7 +50,7 @@ from app.core.language import sentences
 from app.main import create_app
 from app.retrieval.query_evidence import QueryEvidence
 from app.settings import Settings
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from benchmarks.evaluation import sets
 from benchmarks.evaluation.sets import World
 

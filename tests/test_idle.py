@@ -11,7 +11,7 @@ from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.support.memories import PAIR, batch, recall, remember
 from tests.support.stores import Wrapped

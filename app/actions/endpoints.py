@@ -17,7 +17,7 @@ from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag

@@ -22,7 +22,7 @@ from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc, Eq, Has, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 ROLL_UPS = Collection(
     name="action_roll_ups",

@@ -33,17 +33,18 @@ from app.actions.schemas import (
     render,
 )
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
-from app.memories.embedding_backfill import Embeddable, note
-from app.memories.models import MEMORIES, Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.models import MEMORIES
+from app.memories.pending import Embeddable, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, between, having, pages, shown
+from app.storage.repository import Listing, Repository, between, having, pages, render_items
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -93,7 +94,7 @@ class ActionService:
         for doc, entry in zip(docs, entries, strict=True):
             changes.append(self._actions.insert(doc, entry))
             if entry.vector is None:
-                changes.append(note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
+                changes.append(pending_note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
         changes += await self._consolidate(docs)
         return WriteResult({"items": [render(doc) for doc in docs]}, changes, 201)
 
@@ -114,7 +115,7 @@ class ActionService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of actions that match the filters."""
         docs, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": await shown(ACTIONS, docs, render, Action), "next_cursor": cursor}
+        return {"items": await render_items(ACTIONS, docs, render, Action), "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Doc:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""
@@ -133,7 +134,7 @@ class ActionService:
             raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
         precondition.check(doc)
         feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
-        fields = {} if same(feedback, doc["feedback"]) else {"feedback": feedback}
+        fields = {} if equal_json(feedback, doc["feedback"]) else {"feedback": feedback}
         return changed(self._actions, doc, fields, render, rfc3339(self._clock.now()))
 
     async def search(self, body: ActionSearch) -> Doc:
@@ -214,8 +215,8 @@ class ActionService:
                     yield doc["user_id"], doc["key"].removeprefix(DAY_KEY), counts
 
 
-def _passage(action: Doc) -> IndexText:
-    return IndexText(action["content"], time=parse_rfc3339(action["timestamp"]))
+def _passage(action: Doc) -> Passage:
+    return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
 def _missing(action: Doc) -> Doc:

@@ -14,9 +14,9 @@ from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
 from app.errors import Forbidden
 from app.settings import Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, between, having, shown
+from app.storage.repository import Listing, Repository, between, having, render_items
 from app.storage.schema import Doc, Eq, Filter, Has, In, Or, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])
@@ -164,7 +164,7 @@ class KeyService:
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         found = Repository(self._store, Scope(SYSTEM), API_KEYS)
         docs, cursor = await found.page(In("key_id", mine), listing, mark=self._tenant)
-        return {"items": await shown(API_KEYS, docs, public, ApiKey), "next_cursor": cursor}
+        return {"items": await render_items(API_KEYS, docs, public, ApiKey), "next_cursor": cursor}
 
     async def get(self, key_id: str) -> Doc:
         """Returns a key's record. Raises NotFound."""
@@ -232,7 +232,7 @@ class AuditService:
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.get("since"), filters.get("until"))
         docs, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(filters.items())))
-        return {"items": await shown(AUDIT, docs, AUDIT.public, AuditEntry), "next_cursor": cursor}
+        return {"items": await render_items(AUDIT, docs, AUDIT.public, AuditEntry), "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:
         tombstone = await self._tombstones.find(user_id)

@@ -3,7 +3,7 @@
 from app.resources import Resources
 from app.retrieval.retriever import Retriever
 from app.storage.schema import Collection
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 
 def retriever_of(resources: Resources, scope: Scope, collection: Collection) -> Retriever:

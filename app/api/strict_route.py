@@ -28,7 +28,11 @@ RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class StrictRequest(Request):
-    """A request whose body is parsed strictly (`app.api.strict`)."""
+    """A request whose body is parsed strictly (`app.api.strict`).
+
+    FastAPI calls `body()` and `json()` of the request that it is given. `StrictRoute` gives it this one, so
+    these two methods decide how a body is read, and dependencies and models stay FastAPI's.
+    """
 
     long_texts: frozenset[str] = frozenset()
     """Fields of the body in which texts may have any length. A model of a body names them as `LONG_TEXTS`."""
@@ -88,7 +92,7 @@ class StrictRoute(APIRoute):
             request.scope["state"]["principal"] = principal
             strict.check_path(request.scope.get("raw_path") or b"", self.path)
             strict.check(request.scope["query_string"], parameters)
-            request = StrictRequest(request.scope, request.receive)
+            request = StrictRequest(request.scope, request.receive)  # FastAPI reads the body through it
             request.long_texts = long_texts
             if body is None:
                 await _require_no_body(request)

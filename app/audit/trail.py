@@ -65,8 +65,8 @@ class _Touched:
             self.records.append(record)
 
 
-def entries(actor: Actor, changes: Sequence[Change], now: str) -> list[Change]:
-    """Returns one entry for each user whose records change, and one for records without a user."""
+def audit_entries(actor: Actor, changes: Sequence[Change], now: str) -> list[Change]:
+    """Returns audit entries: one for each user whose records change, and one for records without a user."""
     touched: defaultdict[str | None, _Touched] = defaultdict(_Touched)
     for change in changes:
         match change:

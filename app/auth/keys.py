@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from hashlib import sha256
 
-from app.audit.trail import Actor, entries
+from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, identifier
 from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid, no_such
@@ -21,7 +21,7 @@ from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 VERBS = ("read", "write", "admin")
 ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
@@ -155,7 +155,7 @@ class Keys:
 
     async def _commit(self, changes: Sequence[Change], tenant: str, action: str) -> None:
         actor = Actor(tenant, COMMAND_LINE, action)
-        await self._store.commit([*changes, *entries(actor, changes, rfc3339(self._clock.now()))])
+        await self._store.commit([*changes, *audit_entries(actor, changes, rfc3339(self._clock.now()))])
 
     async def find(self, key_id: str, tenant: str | None = None) -> Doc:
         """Returns the stored record, of the given tenant if there is one. Raises NotFound."""

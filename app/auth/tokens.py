@@ -24,7 +24,7 @@ from app.core.clock import Clock
 from app.core.schemas import TENANT, identifier
 from app.errors import Forbidden, IssuerUnavailable, TokenExpired, Unauthorized
 from app.setting_groups import OidcSettings, safe_address
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 """The signatures that are accepted. Others are refused, `none` and those with a shared secret (HS256) among them."""

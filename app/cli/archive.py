@@ -25,7 +25,9 @@ from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import ENDED
 from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, embedder_for
-from app.memories.models import INDEXING, MOVES, PENDING
+from app.memories.pending import PENDING
+from app.memories.reembed import MOVES
+from app.memories.reindex import INDEXING
 from app.retention.erasure import ERASURE_NOTES
 from app.retention.user_import import UserImport, UserReport, begins_user_export
 from app.settings import Settings

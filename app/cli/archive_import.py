@@ -22,7 +22,7 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
 from app.memories import reindex
-from app.memories.embedding_backfill import note
+from app.memories.pending import pending_note
 from app.retention.shapes import LARGEST
 from app.retention.user_import import BadLine, check_fields
 from app.settings import Settings
@@ -203,7 +203,7 @@ class _Import:
             raise BadLine("belongs to another tenant than the file")
         packed = _packed(collection, line.get("row"))
         if packed is not None and packed.vector is None:
-            self._unembedded.append(note(collection, self._report.tenant, doc[collection.id_field], self._now))
+            self._unembedded.append(pending_note(collection, self._report.tenant, doc[collection.id_field], self._now))
         return Record(named(doc, self._report.tenant), packed, "")
 
     async def _flush(self) -> None:

@@ -39,7 +39,7 @@ from app.retention.service import ForgetRequest, Forgetting
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.transfer import MovableStore, Record
 from app.validation_words import in_words
 

@@ -14,7 +14,7 @@ from app.cli._common import AsJson, as_json, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE
-from app.memories.embedding_backfill import Embeddable, note
+from app.memories.pending import Embeddable, pending_note
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
 from app.storage.factory import require_unused, salvage_store, where_of
@@ -73,7 +73,7 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
         entry = IndexEntry(kind.passage(doc).indexed(), None, embedding.get("model", ""))
         fields = kind.fields(embedding)
         update = Update(kind.collection, tenant, doc_id, set=fields, entry=entry)
-        await store.commit([update, note(kind.collection, tenant, doc_id, now)])
+        await store.commit([update, pending_note(kind.collection, tenant, doc_id, now)])
 
 
 def _incomplete(result: Salvaged) -> bool:

@@ -24,10 +24,10 @@ from app.context.sources.session import lines_for_interactions, without_lines
 from app.core.clock import parse_rfc3339
 from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
-from app.memories.models import AGENTS
+from app.memories.agents import AGENTS
 from app.resources import Resources
 from app.retrieval.time_expressions import interval_of
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 DEFAULT_BUDGET = 4000
 BUDGET_SHARE = 0.25

@@ -16,7 +16,7 @@ from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.schema import Absent, Doc, Eq, Filter, Or, both, matches
-from app.storage.search import Partition, Scope, Viewpoint
+from app.storage.scope import Partition, Scope, Viewpoint
 
 
 @dataclass(frozen=True, slots=True)

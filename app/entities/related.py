@@ -9,14 +9,14 @@ from app.entities.service import MentionIndex, entities_in, name_of
 from app.errors import EmbeddingUnavailable
 from app.facts.aliases import AliasRepository
 from app.facts.repository import FactRepository, of_pairs
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.repository import MemoryRepository
 from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Doc, Eq, Filter, Range, both
-from app.storage.search import Partition
+from app.storage.scope import Partition
 
 QUERY_CHARACTERS = 2_000
 """The part of a memory whose meaning is compared."""
@@ -88,7 +88,10 @@ class RelatedService:
         found.docs.pop(memory_id, None)
         now_ms = to_ms(self._clock.now())
         items = [
-            {"memory": await self._decays.shown(found.docs[one], now_ms), "reasons": [*found.reasons[one].values()]}
+            {
+                "memory": await self._decays.render_now(found.docs[one], now_ms),
+                "reasons": [*found.reasons[one].values()],
+            }
             for one in found.best(limit)
         ]
         return {"items": items, "next_cursor": None, "warnings": warnings}

@@ -22,12 +22,13 @@ from app.facts.graph import GraphService, Sight
 from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, any_of, of_pairs
 from app.facts.schemas import render
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
-from app.storage.search import Ints, Partition, Scope, SearchQuery
+from app.storage.scope import Partition, Scope
+from app.storage.search import Ints, SearchQuery
 from app.storage.text import normalise_content, term_ids, terms
 
 MAX_READ = 500
@@ -215,7 +216,7 @@ class EntityService:
     async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Doc:
         now_ms = to_ms(self._clock.now())
         items = [
-            {"memory": await self._decays.shown(doc, now_ms), "names": [aliases.spelled(key) for key in keys]}
+            {"memory": await self._decays.render_now(doc, now_ms), "names": [aliases.spelled(key) for key in keys]}
             for doc, keys in mentioning.found
         ]
         return {"items": items, "truncated": mentioning.more}

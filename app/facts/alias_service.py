@@ -30,7 +30,7 @@ from app.jobs.skipping import skipping
 from app.memories.repository import of_pair
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import Absent, Doc, Eq, In, both
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from app.writes.executor import WriteResult
 
 MAX_NAMES = 50

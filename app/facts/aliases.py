@@ -20,7 +20,7 @@ from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc, Or, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 
 ENTITY_ALIASES = Collection(
     name="entity_aliases",

@@ -28,7 +28,7 @@ from app.storage.changes import Change, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.text import content_hash
 
 

@@ -16,7 +16,7 @@ from app.facts.keys import key_of
 from app.facts.repository import FactRepository, View, along, of_pairs
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Doc, Eq, Filter, In, both
-from app.storage.search import Partition
+from app.storage.scope import Partition
 
 MAX_EDGES = 2_000
 """The limit of edges that one walk reads and returns."""

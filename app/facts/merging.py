@@ -24,10 +24,10 @@ from app.facts.service import passage
 from app.jobs import queue
 from app.jobs.models import MERGE_FACT
 from app.llm.base import LLM, configured
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.storage.changes import Change, Update
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult
 
 

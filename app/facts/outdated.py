@@ -20,7 +20,7 @@ from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval
 from app.storage.protocol import Store
 from app.storage.schema import Absent, Doc, Eq, In, Not, Or, both
-from app.storage.search import ANY_AGENT, Partition, Scope
+from app.storage.scope import ANY_AGENT, Partition, Scope
 
 LEAST_LETTERS = 4
 """A value of fewer letters, such as "vet" or "no", may be any word of a text. Texts that it was learned from are marked

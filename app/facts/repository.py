@@ -8,14 +8,14 @@ from typing import Any
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
 from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
-from app.memories.embedding_backfill import note
+from app.memories.pending import pending_note
 from app.memories.repository import of_pair, of_session
 from app.memories.search_filters import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages
 from app.storage.schema import EVERYTHING, Absent, Doc, Eq, Filter, In, Not, Or, Range, both
-from app.storage.search import ANY_AGENT, Partition, Scope
+from app.storage.scope import ANY_AGENT, Partition, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ class FactRepository(Repository):
         return [replace(inserted, like=stored), *self._noted(doc, doc.get("pending", False))]
 
     def _noted(self, doc: Doc, pending: bool) -> list[Change]:
-        return [note(FACTS, self.scope.tenant, doc["fact_id"], doc["created_at"])] if pending else []
+        return [pending_note(FACTS, self.scope.tenant, doc["fact_id"], doc["created_at"])] if pending else []
 
     def close(self, doc: Doc) -> Update:
         """Returns the change that closes a fact as `doc` says. No other field of a stored fact ever changes."""

@@ -14,22 +14,22 @@ from app.facts.keys import field_of, sentence, states, value_of
 from app.facts.ledger import Ledger, Shared
 from app.facts.repository import FactRepository, View, about
 from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render
-from app.memories.embedding_backfill import Embeddable
-from app.memories.models import Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry, Insert
-from app.storage.repository import Listing, shown
+from app.storage.repository import Listing, render_items
 from app.storage.schema import Doc, Filter, Range, both
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"
 
 
-def passage(fact: Doc) -> IndexText:
+def passage(fact: Doc) -> Passage:
     """Returns the text by which a fact is found."""
-    return IndexText(sentence(fact))
+    return Passage(sentence(fact))
 
 
 FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
@@ -276,7 +276,7 @@ class FactService:
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         where, mark = self._listed(filters, aliases), repr(sorted(filters.items()))
         docs, cursor = await self._facts.page(where, listing, mark=mark)
-        return {"items": await shown(FACTS, docs, render, Fact), "next_cursor": cursor}
+        return {"items": await render_items(FACTS, docs, render, Fact), "next_cursor": cursor}
 
     async def _aliases_of(self, named: Mapping[str, Any], agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
@@ -300,7 +300,7 @@ class FactService:
         """Returns a page of all documents of the fact's lineage."""
         doc = await self._facts.get(fact_id)
         docs, cursor = await self._facts.lineage_page(doc["lineage_id"], listing)
-        return {"items": await shown(FACTS, docs, render, Fact), "next_cursor": cursor}
+        return {"items": await render_items(FACTS, docs, render, Fact), "next_cursor": cursor}
 
     async def search(self, body: FactSearch) -> Doc:
         """Searches facts by meaning and words."""

@@ -18,7 +18,7 @@ from app.storage.change_log import LogEntry, LogPage, Position
 from app.storage.protocol import Store, begin_request
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Doc, Eq, Filter, In, Not, Or, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.views import RecordReader
 
 NOW = "now"

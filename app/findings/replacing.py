@@ -21,7 +21,7 @@ from app.retrieval.retriever import Hit
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.schema import Doc, Or, matches
-from app.storage.search import Scope, Viewpoint
+from app.storage.scope import Scope, Viewpoint
 
 
 class ReplacedStatement(NamedTuple):

@@ -24,9 +24,9 @@ from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES
 from app.storage.changes import Change, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, having, pages, shown
+from app.storage.repository import Listing, Repository, expired, having, pages, render_items
 from app.storage.schema import Doc, Eq, Filter, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 Name = tuple[str, str]
@@ -291,7 +291,7 @@ class FindingService:
             None if filters["status"] == "any" else Eq("status", filters["status"]),
         )
         docs, cursor = await self._findings.page(where, listing, mark=repr(sorted(filters.items())))
-        items = await shown(FINDINGS, docs, self._shown, ReflectionFinding)
+        items = await render_items(FINDINGS, docs, self._shown, ReflectionFinding)
         if filters["status"] == "open":
             items = [one for one in items if one["status"] == "open"]
         return {"items": items, "next_cursor": cursor}

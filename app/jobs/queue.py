@@ -18,7 +18,7 @@ from app.storage.changes import Change, CommitConflict, Committed, Delete, Inser
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 HIDDEN = ("tenant_id", "undo", "undoing")
 """Fields of an operation that callers do not see."""

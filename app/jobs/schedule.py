@@ -30,7 +30,7 @@ from app.jobs.queue import Job
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, Update
 from app.storage.repository import anything, pages
 from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Eq, Filter, Not, Range, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
 OVERLAP = timedelta(minutes=10)

@@ -18,9 +18,11 @@ from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.prompts import CitedItem, ProfileItem, TranscriptLine, data
 from app.llm.base import LLM, Budget
-from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
-from app.memories.models import AGENTS, MEMORIES, Embeddings
+from app.memories.agents import AGENTS
+from app.memories.create import MemoryPlanner
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import ProfilePatch
@@ -30,7 +32,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Collection, Doc, Eq, In, Not, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 
 T = TypeVar("T")
 
@@ -149,21 +151,21 @@ class MemoryExtractor:
             ]
             pairs = await _judged(talk, rules.memories, learned, active, others)
             decays = Decays(tools.store, talk.scope.tenant)
-            remember = MemoryWriter(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
-            sources = [{**origin, **more} for _, more in pairs]
-            written, changes, created = await remember.plan([body for body, _ in pairs], "", sources)
-            disputed = [memory["status"] == "disputed" for memory in written]
+            planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+            derivations = [{**origin, **more} for _, more in pairs]
+            planned = await planner.plan([body for body, _ in pairs], "", derivations)
+            disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result = {
-                "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in written)),
-                "created": sum(created),
+                "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
+                "created": sum(planned.created),
                 "superseded": sum(
                     len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
                 ),
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
-                "items": written,
+                "items": planned.answers,
             }
-            return result, changes
+            return result, planned.changes
 
         return plan
 

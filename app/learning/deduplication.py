@@ -11,7 +11,7 @@ import orjson
 
 from app.core.clock import new_id, rfc3339, to_ms
 from app.core.language import wording
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.facts.keys import USER, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, FactCreate
@@ -20,14 +20,14 @@ from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DERIVATIONS, commit_noted
 from app.learning.extraction import DroppedCounts
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MAX_TAGS, MEMORIES
 from app.memories.repository import MemoryRepository, of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict
 from app.storage.repository import pages, unexpired
 from app.storage.schema import Doc, Eq, Filter, Not, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 
 AT_ONCE = 500
 """The limit of memories that one commit retires."""
@@ -103,7 +103,7 @@ def _rank(doc: Doc, importance: Mapping[str, float]) -> tuple[Any, ...]:
 
 def _gives_way(doc: Doc, kept: Doc) -> bool:
     protected = doc["pinned"] or doc["key"] is not None or doc.get("kept_apart", False)
-    metadata_stays = not doc["metadata"] or same(doc["metadata"], kept["metadata"])
+    metadata_stays = not doc["metadata"] or equal_json(doc["metadata"], kept["metadata"])
     return not protected and metadata_stays and bool(doc["trust"] <= kept["trust"])
 
 

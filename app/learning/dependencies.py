@@ -17,7 +17,7 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.metrics import LLM_USAGE
@@ -29,7 +29,7 @@ from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch
 
 LLM_DAYS = Collection(name="llm_days", id_field="usage_id", fields={}, audited=False)

@@ -15,7 +15,9 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import skipping
-from app.memories.models import AGENTS, MEMORIES, Embeddings
+from app.memories.agents import AGENTS
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES
@@ -27,7 +29,7 @@ from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc, Eq, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 DERIVATIONS = Collection(
     name="derivations",

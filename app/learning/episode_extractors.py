@@ -26,7 +26,7 @@ from app.learning.lessons import (
     texts_of,
 )
 from app.llm.base import LLM, Budget
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.procedures.schemas import PROCEDURES, ProcedureCreate
@@ -34,7 +34,7 @@ from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Absent, Doc, Eq, Filter, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
 
 KNOWN_PROCEDURES = 20

@@ -37,7 +37,7 @@ from app.procedures.trials import new_trial
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
 MAX_CALLS = 40

@@ -32,12 +32,12 @@ from app.learning.checks import stands
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import commit_noted, id_of, undo_of
 from app.llm.base import LLM, configured
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
 from app.storage.schema import Absent, Doc, Filter, In, Not, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 PROMPT = "merge_fact"
 

@@ -30,7 +30,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import pages
 from app.storage.schema import Doc, Eq, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 EXTRACTORS: tuple[Extractor[Conversation], ...] = (
     MemoryExtractor(),

@@ -18,12 +18,12 @@ from app.learning.dependencies import Tools
 from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
-from app.memories.models import AGENTS
+from app.memories.agents import AGENTS
 from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_one
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 
 async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> Doc:

@@ -27,7 +27,7 @@ from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc, Eq
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 PAGE = 50
 

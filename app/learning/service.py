@@ -30,7 +30,7 @@ from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessageIn, MessageWarning
 from app.storage.changes import Change, Insert
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteHandler, WriteResult
 
 

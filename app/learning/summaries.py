@@ -21,13 +21,13 @@ from app.learning.extraction import UNSUPPORTED
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 MAX_WORDS = 150
 """The most words of a summary. In scripts without spaces two characters count as a word."""

@@ -1,84 +1,20 @@
-"""Accesses of memories, and the decay that starts anew with each.
-
-`Decays` reads an agent's own settings if it is registered, else the defaults. `AccessRecorder` counts accesses and
-writes them within a second, off the request's path.
-"""
+"""Accesses of memories. `AccessRecorder` counts them and writes them within a second, off the request's path: the decay
+of a memory starts anew with each."""
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
-
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import StoreUnavailable
-from app.memories.models import AGENTS, MEMORIES
-from app.memories.schemas import render
-from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
+from app.memories.decays import Decays
+from app.memories.models import MEMORIES
+from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import CommitConflict, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc, In
-from app.storage.search import Columns
-from app.storage.text import name_id
-
-
-class Decays:
-    """Decay settings for one request in one tenant. Each agent's settings are read once."""
-
-    def __init__(self, store: Store, tenant: str) -> None:
-        self._store, self._tenant = store, tenant
-        self._known: dict[str | None, tuple[DecayCurve, float]] = {None: (DEFAULT_DECAY, 0.0)}
-
-    async def of(self, agent_id: str | None) -> DecayCurve:
-        """Returns the decay curve of an agent; the default for None and for agents that are not registered."""
-        return (await self._read(agent_id))[0]
-
-    async def least_importance(self, agent_id: str | None) -> float:
-        """Returns the minimum importance of memories that the agent is shown: its setting, or 0 if it is not
-        registered."""
-        return (await self._read(agent_id))[1]
-
-    async def _read(self, agent_id: str | None) -> tuple[DecayCurve, float]:
-        if agent_id not in self._known:
-            assert agent_id is not None
-            agent = await self._store.get(AGENTS, self._tenant, agent_id)
-            if agent is None:
-                self._known[agent_id] = DEFAULT_DECAY, 0.0
-            else:
-                settings = agent["settings"]
-                self._known[agent_id] = DecayCurve(**settings["decay"]), settings.get("min_importance") or 0.0
-        return self._known[agent_id]
-
-    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
-        """Returns the decay of a scope of several agents, with one value for each document if their settings differ."""
-        if len(agents) == 1:
-            return await self.of(agents[0])
-        each = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
-        first, *others = each.values() or [DEFAULT_DECAY]
-        if all(other == first for other in others):
-            return first
-        return columns.derived.get("decay", (columns.agent, each), lambda: _of_rows(columns, each))
-
-    async def importance(self, doc: Doc, now_ms: int) -> float:
-        """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
-        not faded by any settings, and none are read."""
-        if doc["pinned"] or to_ms(doc["anchored_at"]) >= now_ms:
-            return float(doc["base_importance"])
-        decay = await self.of(doc["agent_id"])
-        return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
-
-    async def shown(self, doc: Doc, now_ms: int) -> Doc:
-        """Returns a memory as responses show it."""
-        return render(doc, await self.importance(doc, now_ms))
-
-
-def _of_rows(columns: Columns, each: Mapping[int, DecayCurve]) -> DecayCurve:
-    rows = [each[code] for code in columns.agent.tolist()]
-    return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))
-
 
 FLUSH_SECONDS = 0.4
 MAX_WAITING = 100_000
@@ -154,7 +90,11 @@ class AccessRecorder:
         by_tenant: dict[str, list[Access]] = {}
         for (tenant, memory_id), (count, at, since) in taken.items():
             by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at, since))
-        pieces = [all_of[at : at + TOGETHER] for all_of in by_tenant.values() for at in range(0, len(all_of), TOGETHER)]
+        pieces = [
+            accesses[start : start + TOGETHER]
+            for accesses in by_tenant.values()
+            for start in range(0, len(accesses), TOGETHER)
+        ]
         while pieces:  # one after another, so that searches, which share the thread, run in between
             if not await self._write(pieces.pop()):
                 break
@@ -174,12 +114,12 @@ class AccessRecorder:
             return False
         except Exception:
             log.exception("accesses not recorded together")
-        for at, access in enumerate(accesses):
+        for index, access in enumerate(accesses):
             try:
                 if not await self._record_alone(access):
                     self._keep([access])
             except StoreUnavailable:
-                self._keep(accesses[at:])
+                self._keep(accesses[index:])
                 return False
             except Exception:
                 log.exception("access not recorded")

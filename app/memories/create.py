@@ -1,19 +1,34 @@
-"""The plan of a POST of memories: updates the memory of a key, answers with an equal one, or adds a new one.
+"""The plan of `POST /v1/memories` and of a batch: what becomes of each body.
 
-One plan serves one memory and a batch. Later items of a batch see the memories as earlier items leave them. A write of
-less trust than the memories that it would overwrite or retire changes none of them: it is stored as disputed.
+`MemoryPlanner._outcome` decides once, from what is stored, which of four cases a body is:
+
+| Outcome   | What is stored                               | What is written                                  | Status |
+|-----------|----------------------------------------------|--------------------------------------------------|--------|
+| `New`     | nothing with its key, and nothing equal      | the memory                                       | 201    |
+| `Revise`  | the memory with its key, of no more trust    | the fields that the body gives; the others stay  | 200    |
+| `Repeat`  | an equal memory, or the one with its key, of | what the stored one gains: trust, importance,    | 200    |
+|           | more trust, which the body would leave equal | tags, a pin                                      |        |
+| `Contend` | the memory with its key, of more trust,      | the body as a disputed memory, without its key;  | 201    |
+|           | which says something else                    | the stored one stays (an equal dispute: nothing) | (200)  |
+
+Two things are known only when a body's turn comes. A `New` one is a `Repeat` if an earlier item of the batch has added
+an equal memory. And a body that would retire a memory of more trust (`supersedes`, `on_similar`) is stored as disputed,
+whichever case it is: less trust never overwrites or retires more.
+
+Later items of a batch see the memories as earlier items leave them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 from app.core.clock import rfc3339, to_ms
 from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
-from app.memories.access_log import Decays
-from app.memories.models import MAX_TAGS, Embeddings
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
+from app.memories.models import MAX_TAGS
 from app.memories.records import (
     identity_hash,
     needs_new_entry,
@@ -25,35 +40,100 @@ from app.memories.records import (
 )
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
-from app.memories.succession import NearDuplicates, shown
+from app.memories.succession import NearDuplicates, as_similar
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import expired
 from app.storage.schema import Doc
 from app.writes.executor import IfMatch
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class New:
+    """Nothing stored has the body's key or is equal to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revise:
+    """The body changes these fields of the memory with its key."""
+
+    stored: Doc
+    changed: Doc
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The body says what this memory says."""
+
+    stored: Doc
+
+
+@dataclass(frozen=True, slots=True)
+class Contend:
+    """The body contradicts the memory with its key, and has less trust."""
+
+    stored: Doc
+
+
+CreateOutcome: TypeAlias = New | Revise | Repeat | Contend
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What the bodies of a request become: an answer for each, in their order, and the changes of one commit."""
+
+    answers: list[Doc]
+    created: list[bool]
+    """For each answer, whether the memory is new."""
+    changes: list[Change]
+
+
+@dataclass(frozen=True, slots=True)
 class _Item:
-    """One body of the request, and the stored memory that it concerns."""
+    """One body of the request. `pointer` is the JSON pointer to it."""
 
     body: MemoryCreate
-    source: Doc
     pointer: str
+    provenance: Doc
+    """The stored field `source`, as far as it is known."""
     fresh: Doc
     """The memory that the body creates if it is new."""
-    old: Doc | None = None
-    """The stored memory with its key, or an equal one."""
-    guard: Doc | None = None
-    """The stored memory with its key, if the body may not overwrite it."""
+    outcome: CreateOutcome
 
     @property
-    def draft(self) -> Doc | None:
-        """The document whose text has to be embedded; None if the body adds no text."""
-        return self.fresh if self.old is None else None
+    def stored(self) -> Doc | None:
+        """The stored memory that the body concerns."""
+        return None if isinstance(self.outcome, New) else self.outcome.stored
+
+    @property
+    def new_text(self) -> Doc | None:
+        """The memory with a text that has to be embedded. None if a stored memory keeps its text."""
+        match self.outcome:
+            case New() | Contend():
+                return self.fresh
+            case Revise(stored, changed) if needs_new_entry(changed):
+                return stored | changed
+            case _:
+                return None
 
 
-class MemoryWriter:
-    """Plans the writes of one request. It commits nothing."""
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A memory with a new text, and the index entry of that text."""
+
+    memory: Doc
+    entry: IndexEntry
+
+
+@dataclass(frozen=True, slots=True)
+class _Similar:
+    """The near-duplicates of a draft that the answer lists, and those that the body retires."""
+
+    listed: Sequence[Doc] = ()
+    retired: Sequence[Doc] = ()
+
+
+class MemoryPlanner:
+    """Plans the memories of one request. It commits nothing."""
 
     def __init__(
         self,
@@ -68,231 +148,243 @@ class MemoryWriter:
         self._now, self._now_ms = rfc3339(now), to_ms(now)
         self._near = NearDuplicates(memories, self._now)
         self._changes: list[Change] = []
-        self._retired: set[str] = set()
-        self._removed: set[str] = set()
-        self._equal: dict[tuple[Any, ...], Doc] = {}
+        self._removed: set[str] = set()  # ids of expired memories that make room
+        self._retired: set[str] = set()  # ids of memories that items supersede
         self._latest: dict[str, Doc] = {}  # memories by id, as earlier items leave them
-        self._sources: dict[str, Doc] = {}  # memories by id, of which items were learned
+        self._added: dict[tuple[Any, ...], Doc] = {}  # memories that items without a key add, by `_equality`
+        self._learned_from: dict[str, Doc] = {}  # memories by id, from which a job has learned these
 
     async def plan(
-        self, bodies: Sequence[MemoryCreate], at: str, sources: Sequence[Doc] | None = None
-    ) -> tuple[list[Doc], list[Change], list[bool]]:
-        """Returns the answers, the changes, and for each answer whether it was created.
+        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[Doc] | None = None
+    ) -> MemoryPlan:
+        """Plans the bodies, to which `base_pointer` leads (`/items`; empty for a body that is the whole request).
 
-        `at` is the JSON pointer to the bodies. `sources`: for memories that the service derives, the fields of each
-        source beside the API key. Raises Forbidden, Invalid or Conflict if an item cannot be stored.
+        `derivations`: for memories that a job derives, the fields of `source` that say from what, one for each body.
+        A POST has none. Raises Forbidden, Invalid or Conflict if a body cannot be stored.
         """
         for body in bodies:
             self._memories.scope.require_write(body.agent_id, body.user_id)
-        _check_names(bodies, at)
-        pointers = [f"{at}/{index}" if at else "" for index in range(len(bodies))]
-        derived = sources or [{}] * len(bodies)
-        self._sources = await self._memories.get_many([each for one in derived for each in one.get("memory_ids", ())])
-        items = [
-            await with_a_turn_for_others(self._item(*each)) for each in zip(bodies, derived, pointers, strict=True)
-        ]
-        if self._precondition.header is not None:
-            self._precondition.check(items[0].old or items[0].guard if len(items) == 1 else None)
-        drafts = [self._draft(item) for item in items]
-        entries = iter(await self._embeddings.entries([passage(doc) for doc in drafts if doc is not None]))
-        texts = [None if draft is None else (draft, next(entries)) for draft in drafts]
-        answers, created = [], []
-        for item, text in zip(items, texts, strict=True):
-            answer, new = await with_a_turn_for_others(self._one(item, text))
+        _require_distinct_keys(bodies, base_pointer)
+        if derivations is None:
+            derivations = [{}] * len(bodies)
+        self._learned_from = await self._memories.get_many(
+            [memory_id for derivation in derivations for memory_id in derivation.get("memory_ids", ())]
+        )
+        items: list[_Item] = []
+        for index, (body, derivation) in enumerate(zip(bodies, derivations, strict=True)):
+            pointer = f"{base_pointer}/{index}" if base_pointer else ""
+            items.append(await with_a_turn_for_others(self._item(body, pointer, derivation)))
+        self._precondition.check(items[0].stored if len(items) == 1 else None)
+
+        new_texts = [item.new_text for item in items]
+        entries = iter(await self._embeddings.entries([passage(memory) for memory in new_texts if memory is not None]))
+        drafts = [None if memory is None else _Draft(memory, next(entries)) for memory in new_texts]
+
+        answers, created = list[Doc](), list[bool]()
+        for item, draft in zip(items, drafts, strict=True):
+            answer, is_new = await with_a_turn_for_others(self._plan_item(item, draft))
             answers.append(answer)
-            created.append(new)
-        return answers, self._changes, created
+            created.append(is_new)
+        return MemoryPlan(answers, created, self._changes)
 
-    async def _item(self, body: MemoryCreate, source: Doc, pointer: str) -> _Item:
+    async def _item(self, body: MemoryCreate, pointer: str, derivation: Doc) -> _Item:
+        provenance = {} if body.source is None else body.source.stated()
+        if body.origin is not None:
+            provenance["origin"] = body.origin
+        provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
-        said = {} if body.source is None else body.source.stated()
-        origin = {} if body.origin is None else {"origin": body.origin}
-        source = {**said, **origin, **source, "api_key_id": self._memories.scope.key_id}
-        item = _Item(body, source, pointer, new_memory(body.model_dump(), source, self._now, unique=unique))
-        old = await self._known(item)
-        if old is not None and body.key is not None and _guarded(old, body):
-            revised = old | _revision(body, old, self._now)
-            same = identity_hash(revised) == identity_hash(old) and revised["memory_type"] == old["memory_type"]
-            item.old, item.guard = (old, None) if same else (None, old)
-        else:
-            item.old = old
-        return item
+        fresh = new_memory(body.model_dump(), provenance, self._now, unique=unique)
+        return _Item(body, pointer, provenance, fresh, await self._outcome(body, fresh))
 
-    async def _known(self, item: _Item) -> Doc | None:
-        """Returns the memory with the body's key, or else one that is equal. Expired ones are removed."""
-        body = item.body
-        if body.key is not None:
-            found = await self._memories.named(body.agent_id, body.user_id, body.key)
-        elif body.deduplicate:
-            found = await self._memories.equal(item.fresh, self._now)
-        else:
-            return None
-        gone = [doc for doc in found if expired(doc, self._now) and doc["memory_id"] not in self._removed]
+    async def _outcome(self, body: MemoryCreate, fresh: Doc) -> CreateOutcome:
+        """Decides which case a body is (the table above), from what was stored before the request."""
+        if body.key is None:
+            if not body.deduplicate:
+                return New()
+            equal = self._first_unexpired(await self._memories.equal(fresh, self._now))
+            return New() if equal is None else Repeat(equal)
+        stored = self._first_unexpired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
+        if stored is None:
+            return New()
+        changed = revision(stored, body.model_dump(exclude_unset=True, exclude=_NOT_REVISED), self._now)
+        if not _is_guarded(stored, body):
+            return Revise(stored, changed)
+        revised = stored | changed
+        equal_after = (
+            identity_hash(revised) == identity_hash(stored) and revised["memory_type"] == stored["memory_type"]
+        )
+        return Repeat(stored) if equal_after else Contend(stored)
+
+    def _first_unexpired(self, memories: Sequence[Doc]) -> Doc | None:
+        """Returns the first memory that has not expired. Expired ones are removed: they hold a key or are equal."""
+        gone = [
+            memory for memory in memories if expired(memory, self._now) and memory["memory_id"] not in self._removed
+        ]
         if gone:
-            self._removed.update(doc["memory_id"] for doc in gone)
+            self._removed.update(memory["memory_id"] for memory in gone)
             self._changes += self._memories.remove(gone)
-        return next((doc for doc in found if not expired(doc, self._now)), None)
+        return next((memory for memory in memories if not expired(memory, self._now)), None)
 
-    def _draft(self, item: _Item) -> Doc | None:
-        """Returns the document whose text has to be embedded; None if an old document keeps its text."""
-        if item.old is None:
-            return item.fresh
-        if item.body.key is None or _guarded(item.old, item.body):
-            return None
-        changed = _revision(item.body, item.old, self._now)
-        return item.old | changed if needs_new_entry(changed) else None
+    async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[Doc, bool]:
+        """Adds the changes of one item. Returns its answer, and whether the memory is new."""
+        outcome = self._after_earlier_items(item)
+        if isinstance(outcome, Repeat):
+            draft = None  # its text is there already
+        own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
+        similar = _Similar() if draft is None else await self._similar(item.body, draft)
+        replaced = [*similar.retired, *await self._superseded_by_caller(item, own_id)]
+        replaced_ids = [memory["memory_id"] for memory in replaced]
+        match outcome:
+            case Contend(stored):
+                return await self._dispute(item, [stored, *replaced], similar)
+            case _ if any(_is_guarded(memory, item.body) for memory in replaced):
+                return await self._dispute(item, replaced, similar)
+            case New():
+                assert draft is not None  # the text of a new memory is new
+                memory = self._add(item, draft.entry, replaced_ids)
+            case Revise(stored, changed):
+                memory = self._update(stored, changed, replaced_ids, draft)
+            case Repeat(stored):
+                memory = self._update(stored, await self._gains(item, stored), replaced_ids, None)
+            case _:
+                assert_never(outcome)
+        self._retire(replaced, memory["memory_id"])
+        return await self._answer(memory, similar, replaced_ids), isinstance(outcome, New)
 
-    async def _one(self, item: _Item, text: tuple[Doc, IndexEntry] | None) -> tuple[Doc, bool]:
-        """Plans one item. `text`: the document with its new text, and the index entry of that text."""
-        body = item.body
-        known = item.old if item.old is not None else self._twin(item)
-        if known is not None:
-            known = self._latest.get(known["memory_id"], known)
-            if known["memory_id"] in self._retired:
-                raise Conflict(f"{item.pointer}: {known['memory_id']} is superseded by an earlier item.")
-            text = None if item.old is None else text  # an equal memory has this text already
-        similar, near = ([], []) if text is None else await self._similar(body, *text)
-        own_id = item.fresh["memory_id"] if known is None else known["memory_id"]
-        replaced = [*near, *await self._named_by_caller(item, own_id)]
-        against = [*([item.guard] if item.guard else []), *replaced]
-        if item.guard is not None or any(_guarded(one, body) for one in replaced):
-            return await self._dispute(item, against, similar)
-        ids = [other["memory_id"] for other in replaced]
-        if known is None:
-            assert text is not None
-            doc = self._add(item, text[1], ids)
-        else:
-            doc = await self._update(item, known, None if text is None else text[1], ids)
-        for other in replaced:
-            self._retire(other, doc)
-        return await self._answer(doc, similar, ids), known is None
+    def _after_earlier_items(self, item: _Item) -> CreateOutcome:
+        """Returns the outcome of an item where earlier items of the batch have added or changed memories.
 
-    async def _answer(self, doc: Doc, similar: Sequence[Doc], superseded: Sequence[str]) -> Doc:
-        listed = [shown(other, other["memory_id"] in superseded) for other in similar]
-        return {**await self._decays.shown(doc, self._now_ms), "similar": listed}
-
-    async def _similar(self, body: MemoryCreate, draft: Doc, entry: IndexEntry) -> tuple[list[Doc], list[Doc]]:
-        """Returns the near-duplicates that the answer lists, and those of them that are to be retired."""
-        seen = await self._near.seen(draft, entry, self._retired)
-        if body.on_similar == "keep" or not seen:
-            return seen, []
-        replaced = await self._near.replaceable(draft, entry, self._retired)
-        every = {other["memory_id"]: other for other in [*seen, *replaced]}
-        return sorted(every.values(), key=lambda other: -other["cosine"]), replaced
-
-    def _twin(self, item: _Item) -> Doc | None:
-        """Returns an equal memory that an earlier item of this batch adds."""
-        return self._equal.get(_equality(item.fresh)) if item.body.deduplicate and item.body.key is None else None
-
-    def _add(self, item: _Item, entry: IndexEntry, replaced: list[str]) -> Doc:
-        doc = item.fresh | {"supersedes": list(dict.fromkeys(replaced))}
-        if item.body.key is None:
-            self._equal.setdefault(_equality(doc), doc)
-        if (source := repeated_source(doc, self._sources)) is not None:  # a search returns one of the two
-            doc["identity_hash"] = source["identity_hash"]
-        return self._insert(doc, entry)
-
-    def _insert(self, doc: Doc, entry: IndexEntry) -> Doc:
-        doc = doc | {"embedding": self._embeddings.info(entry)}
-        self._changes += self._memories.add(doc, entry)
-        self._latest[doc["memory_id"]] = doc
-        if doc["status"] == "active":
-            self._near.note(doc, entry)
-        return doc
-
-    async def _update(self, item: _Item, old: Doc, entry: IndexEntry | None, replaced: list[str]) -> Doc:
-        changed = await self._gains(item, old)
-        if added := [each for each in dict.fromkeys(replaced) if each not in old["supersedes"]]:
-            changed["supersedes"] = old["supersedes"] + added
-        if not changed:
-            return old
-        if entry is not None:
-            changed["embedding"] = self._embeddings.info(entry)
-        doc = old | changed | {"version": old["version"] + 1, "updated_at": self._now}
-        self._changes += self._memories.revise(old, changed, self._now, entry)
-        self._latest[doc["memory_id"]] = doc
-        if entry is not None:
-            self._near.note(doc, entry)
-            self._changes += self._memories.note_pending(doc)
-        return doc
-
-    async def _gains(self, item: _Item, old: Doc) -> Doc:
-        """Returns the fields that the body changes in the memory with its key, or in an equal one."""
-        body = item.body
-        if body.key is not None and not _guarded(old, body):
-            return _revision(body, old, self._now)
-        changed = said_again(old, body.model_dump(), await self._decays.importance(old, self._now_ms), self._now)
-        if len(changed.get("tags", ())) > MAX_TAGS:
-            raise invalid(f"{item.pointer}/tags", f"the equal memory would have more than {MAX_TAGS} tags with these")
-        return changed
-
-    async def _dispute(self, item: _Item, against: Sequence[Doc], similar: Sequence[Doc]) -> tuple[Doc, bool]:
-        """Stores the item as disputed, out of search, until a caller settles it.
-
-        An equal dispute is answered instead.
+        Raises Conflict if one of them has retired the memory that the item concerns.
         """
-        fields = item.body.model_dump() | {"key": None}
-        doc = new_memory(fields, item.source, self._now, unique=False)
-        ids = list(dict.fromkeys(one["memory_id"] for one in against))
-        doc |= {"status": "disputed", "contradicts": ids, "claimed_key": item.body.key}
-        for one in await self._memories.equal(doc, self._now, "disputed") if item.body.deduplicate else ():
-            if set(one["contradicts"]) >= set(ids) and one["claimed_key"] == item.body.key:
-                return await self._answer(one, similar, ()), False
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        return await self._answer(self._insert(doc, entry), similar, ()), True
+        outcome = item.outcome
+        if isinstance(outcome, New) and item.body.deduplicate and item.body.key is None:
+            equal = self._added.get(_equality(item.fresh))
+            outcome = New() if equal is None else Repeat(equal)
+        if isinstance(outcome, New | Contend):
+            return outcome
+        memory_id = outcome.stored["memory_id"]
+        if memory_id in self._retired:
+            raise Conflict(f"{item.pointer}: {memory_id} is superseded by an earlier item.")
+        return replace(outcome, stored=self._latest.get(memory_id, outcome.stored))
 
-    async def _named_by_caller(self, item: _Item, own_id: str) -> list[Doc]:
+    async def _answer(self, memory: Doc, similar: _Similar, superseded: Sequence[str]) -> Doc:
+        listed = [as_similar(other, other["memory_id"] in superseded) for other in similar.listed]
+        return {**await self._decays.render_now(memory, self._now_ms), "similar": listed}
+
+    async def _similar(self, body: MemoryCreate, draft: _Draft) -> _Similar:
+        seen = await self._near.seen(draft.memory, draft.entry, self._retired)
+        if body.on_similar == "keep" or not seen:
+            return _Similar(seen)
+        retired = await self._near.replaceable(draft.memory, draft.entry, self._retired)
+        by_id = {other["memory_id"]: other for other in [*seen, *retired]}
+        return _Similar(sorted(by_id.values(), key=lambda other: -other["cosine"]), retired)
+
+    async def _superseded_by_caller(self, item: _Item, own_id: str) -> list[Doc]:
         """Returns the active memories that the body supersedes. They must belong to the same partition."""
-        named: list[Doc] = []
+        superseded: list[Doc] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
             if memory_id == own_id:
                 continue
-            other = await self._memories.find_one(memory_id)
+            memory = await self._memories.find_one(memory_id)
             pointer = f"{item.pointer}/supersedes/{item.body.supersedes.index(memory_id)}"
-            if other is None or expired(other, self._now):
+            if memory is None or expired(memory, self._now):
                 raise invalid(pointer, "there is no such memory")
-            if not same_pair(other, item.fresh):
+            if not same_pair(memory, item.fresh):
                 raise invalid(pointer, "it is a memory of another agent_id or user_id")
-            if other["superseded_by"] == own_id or memory_id in self._retired:
+            if memory["superseded_by"] == own_id or memory_id in self._retired:
                 continue
-            if other["status"] != "active":
-                raise Conflict(f"{memory_id} is {other['status']} already.")
-            named.append(other)
-        return named
+            if memory["status"] != "active":
+                raise Conflict(f"{memory_id} is {memory['status']} already.")
+            superseded.append(memory)
+        return superseded
 
-    def _retire(self, other: Doc, doc: Doc) -> None:
-        if other["memory_id"] not in self._retired:
-            self._retired.add(other["memory_id"])
-            latest = self._latest.get(other["memory_id"], other)
-            self._changes += self._memories.retire(latest, doc["memory_id"], self._now)
+    def _add(self, item: _Item, entry: IndexEntry, replaced_ids: Sequence[str]) -> Doc:
+        memory = item.fresh | {"supersedes": list(dict.fromkeys(replaced_ids))}
+        if item.body.key is None:
+            self._added.setdefault(_equality(memory), memory)
+        repeated = repeated_source(memory, self._learned_from)
+        if repeated is not None:  # a search returns one of the two
+            memory["identity_hash"] = repeated["identity_hash"]
+        return self._insert(memory, entry)
+
+    def _insert(self, memory: Doc, entry: IndexEntry) -> Doc:
+        memory = memory | {"embedding": self._embeddings.info(entry)}
+        self._changes += self._memories.add(memory, entry)
+        self._latest[memory["memory_id"]] = memory
+        if memory["status"] == "active":
+            self._near.add_written(memory, entry)
+        return memory
+
+    def _update(self, stored: Doc, changed: Doc, replaced_ids: Sequence[str], draft: _Draft | None) -> Doc:
+        """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
+        added = [memory_id for memory_id in dict.fromkeys(replaced_ids) if memory_id not in stored["supersedes"]]
+        if added:
+            changed = changed | {"supersedes": stored["supersedes"] + added}
+        if not changed:
+            return stored
+        entry = None
+        if draft is not None:
+            entry = draft.entry
+            changed = changed | {"embedding": self._embeddings.info(entry)}
+        memory = stored | changed | {"version": stored["version"] + 1, "updated_at": self._now}
+        self._changes += self._memories.revise(stored, changed, self._now, entry)
+        self._latest[memory["memory_id"]] = memory
+        if entry is not None:
+            self._near.add_written(memory, entry)
+            self._changes += self._memories.note_pending(memory)
+        return memory
+
+    def _retire(self, memories: Sequence[Doc], successor_id: str) -> None:
+        for memory in memories:
+            memory_id = memory["memory_id"]
+            if memory_id not in self._retired:
+                self._retired.add(memory_id)
+                latest = self._latest.get(memory_id, memory)
+                self._changes += self._memories.retire(latest, successor_id, self._now)
+
+    async def _gains(self, item: _Item, stored: Doc) -> Doc:
+        """Returns the fields that a memory gains from a body that repeats it."""
+        importance = await self._decays.importance(stored, self._now_ms)
+        gains = said_again(stored, item.body.model_dump(), importance, self._now)
+        if len(gains.get("tags", ())) > MAX_TAGS:
+            raise invalid(f"{item.pointer}/tags", f"the equal memory would have more than {MAX_TAGS} tags with these")
+        return gains
+
+    async def _dispute(self, item: _Item, contradicted: Sequence[Doc], similar: _Similar) -> tuple[Doc, bool]:
+        """Stores the item as disputed, out of search, until a caller settles it. An equal dispute is answered
+        instead."""
+        fields = item.body.model_dump() | {"key": None}
+        contradicted_ids = list(dict.fromkeys(memory["memory_id"] for memory in contradicted))
+        disputed = new_memory(fields, item.provenance, self._now, unique=False)
+        disputed |= {"status": "disputed", "contradicts": contradicted_ids, "claimed_key": item.body.key}
+        if item.body.deduplicate:
+            for equal in await self._memories.equal(disputed, self._now, "disputed"):
+                if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
+                    return await self._answer(equal, similar, ()), False
+        (entry,) = await self._embeddings.entries([passage(disputed)])
+        return await self._answer(self._insert(disputed, entry), similar, ()), True
 
 
-def _guarded(old: Doc, body: MemoryCreate) -> bool:
+def _is_guarded(stored: Doc, body: MemoryCreate) -> bool:
     """Returns whether the body has too little trust to overwrite or retire the memory."""
-    return bool(old["trust"] > body.trust)
+    return bool(stored["trust"] > body.trust)
 
 
-_NO_FIELDS = {"supersedes", "deduplicate", "on_similar", "key", "origin", "source"}
+_NOT_REVISED = {"supersedes", "deduplicate", "on_similar", "key", "origin", "source"}
 """What a body says beside the fields that it revises. A source never changes."""
 
 
-def _revision(body: MemoryCreate, old: Doc, now: str) -> Doc:
-    """Returns the fields that a body changes in the memory with its key. Fields that are absent in the body stay."""
-    fields = body.model_dump(exclude_unset=True, exclude=_NO_FIELDS)
-    return revision(old, fields, now)
-
-
-def _equality(doc: Doc) -> tuple[Any, ...]:
+def _equality(memory: Doc) -> tuple[Any, ...]:
     """Returns the values that are equal in equal memories of this request, whose hashes are computed by this
     version."""
-    return doc["agent_id"], doc["user_id"], doc["memory_type"], doc["identity_hash"]
+    return memory["agent_id"], memory["user_id"], memory["memory_type"], memory["identity_hash"]
 
 
-def _check_names(bodies: Sequence[MemoryCreate], at: str) -> None:
+def _require_distinct_keys(bodies: Sequence[MemoryCreate], base_pointer: str) -> None:
     seen: set[tuple[Any, ...]] = set()
     for index, body in enumerate(bodies):
-        name = (body.agent_id, body.user_id, body.key)
-        if body.key is not None and name in seen:
-            error = FieldError(f"{at}/{index}/key", "stands twice in this batch for the same scope")
+        scoped_key = (body.agent_id, body.user_id, body.key)
+        if body.key is not None and scoped_key in seen:
+            error = FieldError(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
             raise Invalid(error.detail, errors=(error,))
-        seen.add(name)
+        seen.add(scoped_key)

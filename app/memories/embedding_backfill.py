@@ -3,66 +3,31 @@
 The list of pending records lies in the store, so it survives a crash.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from app.core.clock import Clock, SystemClock, new_id, rfc3339
+from app.core.clock import Clock, SystemClock, rfc3339
 from app.core.work import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.jobs.skipping import skipping
-from app.memories.models import MEMORIES, PENDING, Embeddings, IndexText
-from app.memories.records import needs_new_entry, passage, standing
+from app.memories.embedding import Embeddings, Passage
+from app.memories.pending import MEMORY, PENDING, Embeddable
 from app.metrics import PENDING as WAITING
-from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Insert, Update
+from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc, Not, Range
-from app.storage.search import SYSTEM
+from app.storage.schema import Doc, Not, Range
+from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
 FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
 """Wait before a text that the model refused is tried again. It doubles with each refusal."""
 
 
-def note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
-    """Returns the change that lists a document without a vector. It is committed together with the document."""
-    doc = {
-        "tenant_id": SYSTEM,
-        "note_id": new_id("pending"),
-        "collection": collection.name,
-        "tenant": tenant,
-        "document_id": doc_id,
-        "created_at": now,
-    }
-    return Insert(PENDING, doc)
-
-
-@dataclass(frozen=True, slots=True)
-class Embeddable:
-    """A searchable collection: how to get a document's text, and which fields to set with its vector."""
-
-    collection: Collection
-    passage: Callable[[Doc], IndexText]
-    fields: Callable[[Doc], Doc]
-    repair: Callable[[Doc], Doc] = lambda doc: {}
-    """Returns the fields that documents of earlier versions lack."""
-    needs_new_entry: Callable[[Doc], bool] = lambda changed: True
-    """Returns whether a change of these fields needs a new index entry."""
-
-
-def _missing_of_memory(doc: Doc) -> Doc:
-    mark = standing(doc)
-    return {} if doc.get("standing") == mark else {"standing": mark}
-
-
-MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry)
-
-
-async def passage_of(kind: Embeddable, doc: Doc) -> IndexText | None:
+async def passage_of(kind: Embeddable, doc: Doc) -> Passage | None:
     """Returns the text of a record that is to be indexed, or None if a job skips it because its terms cannot be made.
     Outside a job the error is raised."""
     with skipping(kind.collection, doc.get(kind.collection.id_field)):
@@ -107,7 +72,7 @@ class PendingEmbeddings:
         for one, doc in found:
             if doc is None:
                 await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
-        embeddings, waiting, done = Embeddings(self._embedder), list[tuple[Doc, Doc, IndexText]](), 0
+        embeddings, waiting, done = Embeddings(self._embedder), list[tuple[Doc, Doc, Passage]](), 0
         for one, doc in found:
             if doc is None:
                 continue

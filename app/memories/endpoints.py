@@ -13,9 +13,10 @@ from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
 from app.memories.feedback import FeedbackService
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.models import MEMORIES
 from app.memories.narrowing import TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch

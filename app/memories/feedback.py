@@ -13,7 +13,7 @@ from typing import Any
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Forbidden, invalid
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import FEEDBACK
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import FeedbackItem, rounded

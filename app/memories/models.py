@@ -1,138 +1,8 @@
-"""The stored shape of long-term memory: its collections, and the index entries of records that are about to be written.
+"""The stored shape of long-term memory: the collections of memories, of earlier versions and of feedback."""
 
-If the embedding model fails, the write still succeeds, and the record waits for its vector.
-"""
-
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import accumulate
-from typing import Any
-
-import numpy as np
-
-from app.core.work import in_parts
-from app.embedding.embedder import Embedder
-from app.embedding.model import Vectors
-from app.errors import EmbeddingUnavailable
-from app.storage.changes import IndexEntry
-from app.storage.schema import Absent, And, Collection, Doc, Eq, Not, SearchSchema, Unique
-from app.storage.text import DERIVED, HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY, IndexedText, index_text
-
-log = logging.getLogger(__name__)
-
-HARMLESS = "word"
-"""A text that every working model accepts."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexText:
-    """A text to be indexed: its words, context, time and tags become terms, its content becomes a vector.
-
-    A text that is longer than the model's input has one vector for each of its windows.
-    """
-
-    content: str
-    context: str | None = None
-    time: datetime | None = None
-    tags: tuple[str, ...] = ()
-
-    def indexed(self) -> IndexedText:
-        """Returns the terms of the text."""
-        return index_text(self.content, self.context, self.time, self.tags)
-
-
-class Embeddings:
-    """Embeds the texts of one request. Each text is embedded once, however often the write is planned."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._made: dict[str, Vectors] = {}
-
-    async def entries(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
-        """Returns the index entry of each passage, without a vector if the embedder failed."""
-        vectors = await self._vectors(passages)
-        return await in_parts([*zip(passages, vectors, strict=True)], self._entry, lambda pair: len(pair[0].content))
-
-    async def entries_each(self, passages: Sequence[IndexText]) -> list[IndexEntry]:
-        """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
-        others.
-
-        Raises EmbeddingUnavailable if the model accepts no text at all.
-        """
-        if not passages:
-            return []
-        entries = await self.entries(passages)
-        if any(entry.vector is not None for entry in entries):
-            return entries
-        await self._embedder.embed_texts([HARMLESS])
-        if len(passages) == 1:
-            return entries
-        middle = len(passages) // 2  # one refused text fails its whole batch: search for it by halves
-        halves = passages[:middle], passages[middle:]
-        return [entry for half in halves for entry in await self.entries_each(half)]
-
-    def _entry(self, pair: tuple[IndexText, Vectors | None]) -> IndexEntry:
-        passage, windows = pair
-        return IndexEntry(
-            passage.indexed(),
-            None if windows is None else windows[0],
-            self._embedder.name,
-            None if windows is None or len(windows) == 1 else windows[1:],
-        )
-
-    async def _vectors(self, passages: Sequence[IndexText]) -> list[Vectors | None]:
-        """Returns the vectors of each passage, shape (windows, dim), or None if the embedder failed."""
-        missing = list(dict.fromkeys(one.content for one in passages if one.content not in self._made))
-        try:
-            windows = await self._embedder.windows(missing)
-            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
-        except EmbeddingUnavailable as error:
-            log.warning("embedding failed", extra={"error": error.detail, "texts": len(missing)})
-        else:
-            ends = list(accumulate(map(len, windows)))
-            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
-        return [self._made.get(passage.content) for passage in passages]
-
-    def info(self, entry: IndexEntry) -> Doc:
-        """Returns the value of a record's field `embedding`."""
-        status = "pending" if entry.vector is None else "ready"
-        return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}
-
-
-FIELDS = ("source", "memory_type", "event_at")
-"""Fields that `flags_of` reads."""
-
-_OF_ROLE = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
-_NOT_DERIVED = (None, "api", "import", "message")
-
-
-def flags_of(doc: Mapping[str, Any]) -> int:
-    """Returns the flags of a memory: the bits of `storage/text.py`.
-
-    Memories of messages keep the message's role. Those stored before that field existed have only the speaker's name,
-    which is the role if the message had no name.
-    """
-    source = doc.get("source") or {}
-    role = source.get("role") or (source.get("speaker") or "").casefold()
-    return (
-        _OF_ROLE.get(role, 0)
-        | DERIVED * (source.get("origin") not in _NOT_DERIVED)
-        | SUMMARY * (doc.get("memory_type") == "summary")
-        | HAS_EVENT_TIME * (doc.get("event_at") is not None)
-    )
-
-
-EXTRACT = "(extract) "
-"""Prefix of a summary that quotes the conversation: earlier releases wrote such ones without a language model."""
-
-
-def quotes_only(doc: Mapping[str, Any]) -> bool:
-    """Returns whether a memory is a summary of quotes. No search finds it beside the messages that it quotes."""
-    derived = doc["source"]["origin"] not in _NOT_DERIVED
-    return doc["memory_type"] == "summary" and derived and str(doc["content"]).startswith(EXTRACT)
-
+from app.memories.search_flags import FLAG_FIELDS, flags_of, quotes_only
+from app.storage.schema import Absent, And, Collection, Eq, Not, SearchSchema, Unique
+from app.storage.text import DERIVED, SUMMARY
 
 MAX_TAGS = 64
 STANDING = "instruction"
@@ -210,7 +80,7 @@ MEMORIES = Collection(
         said_with=("context", "valid_from", "valid_until", "expires_at", "metadata", "key"),
         placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
         flags=flags_of,
-        flag_fields=FIELDS,
+        flag_fields=FLAG_FIELDS,
         left_out=quotes_only,
         may_be_left_out=SUMMARY | DERIVED,
     ),
@@ -276,29 +146,3 @@ FEEDBACK = Collection(
 `effect` is the change that the feedback made to the importance. Notes are purged two days later; the counts stay with
 the memory.
 """
-
-PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False)
-"""Records that were stored while the embedder failed, under the tenant `SYSTEM`.
-
-A text that the model refused is not tried again before `not_before`.
-"""
-
-MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
-"""The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""
-
-INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
-"""Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that rewrites its entries
-(`memories/reindex.py`)."""
-
-AGENTS = Collection(
-    name="agents",
-    kind="agent",
-    counted=True,
-    id_field="agent_id",
-    fields={"agent_id": "text", "user_id": "text", "name": "text", "created_at": "time"},
-    unique=(Unique("name", ("name",)),),
-    global_indexes=("created_at",),
-    opaque=("settings", "experience"),
-    cached=True,
-)
-"""The agents that are registered. It is declared here since the decay of memories is among an agent's settings."""

@@ -10,8 +10,9 @@ from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
-from app.core.schemas import same
-from app.memories.models import SMALL_TALK, STANDING, IndexText
+from app.core.schemas import equal_json
+from app.memories.embedding import Passage
+from app.memories.models import SMALL_TALK, STANDING
 from app.storage.schema import Doc
 from app.storage.text import content_hash, normalise_content
 
@@ -120,7 +121,9 @@ def identity_hash(doc: Doc) -> int:
 def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
     fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
-    changed = {name: value for name, value in fields.items() if name != "importance" and not same(doc[name], value)}
+    changed = {
+        name: value for name, value in fields.items() if name != "importance" and not equal_json(doc[name], value)
+    }
     if "importance" in fields:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
     if "metadata" in changed:
@@ -163,10 +166,10 @@ def repeated_source(doc: Doc, memories: Mapping[str, Doc]) -> Doc | None:
     return next((source for source in sources if source is not None and repeats(doc, source)), None)
 
 
-def passage(doc: Doc) -> IndexText:
+def passage(doc: Doc) -> Passage:
     """Returns the text by which a memory is found."""
     happened: str | None = doc["event_at"]
-    return IndexText(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
+    return Passage(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
 
 
 def needs_new_entry(changed: Doc) -> bool:

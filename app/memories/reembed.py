@@ -21,13 +21,18 @@ from app.embedding.factory import AUTO, DEFAULT_MODEL, FORMER_DEFAULT
 from app.embedding.onnx import MINILM, PACKAGED_DIM
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.jobs.runner import Done, Run
-from app.memories.embedding_backfill import Embeddable, PendingEmbeddings, passage_of
-from app.memories.models import HARMLESS, MOVES, PENDING, Embeddings
+from app.memories.embedding import HARMLESS, Embeddings
+from app.memories.embedding_backfill import PendingEmbeddings, passage_of
+from app.memories.pending import PENDING, Embeddable
 from app.memories.reindex import Reindex
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
-from app.storage.search import SYSTEM
+from app.storage.schema import Collection
+from app.storage.scope import SYSTEM
+
+MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
+"""The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""
 
 AT_ONCE = 256
 """Number of documents that are read and embedded together."""

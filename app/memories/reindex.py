@@ -15,13 +15,18 @@ from app.core.work import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.jobs.skipping import skipping
-from app.memories.embedding_backfill import Embeddable, passage_of
-from app.memories.models import INDEXING, Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.embedding_backfill import passage_of
+from app.memories.pending import Embeddable
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
-from app.storage.schema import Doc
-from app.storage.search import SYSTEM
+from app.storage.schema import Collection, Doc
+from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText, has_emoji, initials, wholes
+
+INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
+"""Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that
+rewrites its entries."""
 
 REVISION = 4
 """Revision of the rules by which index entries are made. Raise it when the rules change, so that stores are rewritten.
@@ -110,7 +115,7 @@ class Reindex:
             await self._commit(updates[start : start + COMMITTED_AT_ONCE])
         walk.did(page[-1].row, len(updates), len(page) + LONG_COST * len(long))
 
-    async def _long(self, passages: Sequence[IndexText]) -> list[int]:
+    async def _long(self, passages: Sequence[Passage]) -> list[int]:
         """Returns the indices of the texts that have more than one window."""
         windows = await self._embedder.windows([passage.content for passage in passages])
         return [at for at, parts in enumerate(windows) if len(parts) > 1]
@@ -210,25 +215,25 @@ def _missing(kind: Embeddable, doc: Doc) -> Doc:
     return {}
 
 
-def _is_behind(kind: Embeddable, doc: Doc, passage: IndexText, revision: int) -> bool:
+def _is_behind(kind: Embeddable, doc: Doc, passage: Passage, revision: int) -> bool:
     """Returns whether an entry of this revision lacks something that the rules of this version add."""
     if revision < 1 or initials(passage.content) or _any(wholes, passage):
         return True
     return revision < 2 and (_any(has_emoji, passage) or bool(_missing(kind, doc)))
 
 
-def _any(has: Callable[[str], object], passage: IndexText) -> bool:
+def _any(has: Callable[[str], object], passage: Passage) -> bool:
     return any(map(has, (passage.content, passage.context or "", *passage.tags)))
 
 
-def _indexed(passages: Sequence[IndexText]) -> list[IndexedText]:
+def _indexed(passages: Sequence[Passage]) -> list[IndexedText]:
     return [passage.indexed() for passage in passages]
 
 
 def _update(
     kind: Embeddable,
     doc: Doc,
-    passage: IndexText,
+    passage: Passage,
     text: IndexedText,
     entry: IndexEntry | None,
     embeddings: Embeddings,

@@ -7,15 +7,16 @@ from typing import Any
 
 from app.core.clock import new_id
 from app.errors import invalid
-from app.memories.embedding_backfill import MEMORY, Embeddable, note
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.narrowing import SplitFilter, by_metadata, by_tags
+from app.memories.pending import MEMORY, Embeddable, pending_note
 from app.memories.records import identity_hash, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 EQUAL_AT_ONCE = 10
 
@@ -52,7 +53,7 @@ class VersionedRepository(Repository):
         """Returns the change that lists a record without a vector for the embedding backfill, if it has none."""
         if doc["embedding"]["status"] == "ready":
             return []
-        return [note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
+        return [pending_note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
 
     async def added(self, doc: Doc, embeddings: Embeddings) -> tuple[Doc, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
@@ -97,7 +98,7 @@ class MemoryRepository(VersionedRepository):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, MEMORY, HISTORY)
 
-    async def named(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
+    async def with_key(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
         return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 

@@ -281,15 +281,15 @@ class FeedbackResult(Schema):
 
 
 def render(doc: Doc, importance: float) -> Doc:
-    """Returns a stored memory as responses show it. `importance`: its current value (`memories/access_log.py`)."""
-    shown = dict(doc)
+    """Returns a stored memory as responses show it. `importance`: its current value (`memories/decays.py`)."""
+    memory = dict(doc)
     for name in INTERNAL:
-        shown.pop(name, None)
-    shown.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
-    shown.setdefault("helpful_count", 0)
-    shown.setdefault("misleading_count", 0)
-    shown["importance"] = rounded(importance)
-    return shown
+        memory.pop(name, None)
+    memory.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
+    memory.setdefault("helpful_count", 0)
+    memory.setdefault("misleading_count", 0)
+    memory["importance"] = rounded(importance)
+    return memory
 
 
 def rounded(importance: float) -> float:

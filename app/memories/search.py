@@ -7,7 +7,7 @@ from functools import partial
 import orjson
 
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.schemas import render, rounded
 from app.memories.search_filters import computed_mask, search_filter, small_talk_filter
 from app.memories.search_schemas import SearchRequest
@@ -17,7 +17,7 @@ from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.search import Scope, Viewpoint
+from app.storage.scope import Scope, Viewpoint
 
 
 class MemoryFragment:
@@ -122,7 +122,7 @@ class MemorySearch:
     async def _fields(self, hits: Sequence[Hit], now_ms: int, body: SearchRequest) -> list[bytes]:
         """Returns the fields of the memories that the request names as JSON, with the ids."""
         named = {"memory_id", *(body.fields or ())}
-        memories = [await self._decays.shown(hit.doc, now_ms) for hit in hits]
+        memories = [await self._decays.render_now(hit.doc, now_ms) for hit in hits]
         return [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in memories]
 
 

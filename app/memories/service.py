@@ -4,19 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app.audit.trail import Actor, entries
+from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Conflict, StorageFull, invalid
-from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
-from app.memories.models import HISTORY, MEMORIES, Embeddings
+from app.memories.create import MemoryPlanner
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
+from app.memories.models import HISTORY, MEMORIES
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, listed
 from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch, Predecessors
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import fewer_at_once
-from app.storage.repository import Listing, expired, shown, unexpired
+from app.storage.repository import Listing, expired, render_items, unexpired
 from app.storage.schema import Doc, both
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -32,20 +33,22 @@ class MemoryService:
 
     async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
-        remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
-        (answer,), changes, created = await remember.plan([body], "")
-        return WriteResult(answer, changes, 201 if created[0] else 200, {"ETag": etag(answer)})
+        plan = await self._planner(precondition).plan([body], "")
+        (answer,), (created,) = plan.answers, plan.created
+        return WriteResult(answer, plan.changes, 201 if created else 200, {"ETag": etag(answer)})
 
     async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: IfMatch) -> WriteResult:
         """Plans several memories: all of them are stored, or none."""
-        remember = MemoryWriter(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
-        answers, changes, _ = await remember.plan(bodies, "/items")
-        return WriteResult({"items": answers}, changes, 201)
+        plan = await self._planner(precondition).plan(bodies, "/items")
+        return WriteResult({"items": plan.answers}, plan.changes, 201)
+
+    def _planner(self, precondition: IfMatch) -> MemoryPlanner:
+        return MemoryPlanner(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
 
     async def get(self, memory_id: str) -> Doc:
         """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""
         now = self._clock.now()
-        return await self._decays.shown(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
+        return await self._decays.render_now(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns one page of the memories that match the filters of the list."""
@@ -54,7 +57,7 @@ class MemoryService:
         where = both(where, unexpired(rfc3339(now)))
         docs, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())), keep=keep)
         return {
-            "items": await shown(MEMORIES, docs, partial(self._decays.shown, now_ms=to_ms(now)), Memory),
+            "items": await render_items(MEMORIES, docs, partial(self._decays.render_now, now_ms=to_ms(now)), Memory),
             "next_cursor": cursor,
         }
 
@@ -73,13 +76,13 @@ class MemoryService:
         changed = revision(doc, fields, rfc3339(now))
         _check_times(doc | changed)
         if not changed:
-            return WriteResult(await self._decays.shown(doc, to_ms(now)), headers={"ETag": etag(doc)})
+            return WriteResult(await self._decays.render_now(doc, to_ms(now)), headers={"ETag": etag(doc)})
         room = await self._room_for_name(doc, changed, rfc3339(now))
         if doc["status"] == "superseded" and "status" in changed:
             room += await Succession(self._memories, rfc3339(now)).release(doc)
         new, changes = await self._memories.rewritten(doc, changed, rfc3339(now), self._embeddings)
-        shown = await self._decays.shown(new, to_ms(now))
-        return WriteResult(shown, [*room, *changes], headers={"ETag": etag(new)})
+        answer = await self._decays.render_now(new, to_ms(now))
+        return WriteResult(answer, [*room, *changes], headers={"ETag": etag(new)})
 
     async def _room_for_name(self, doc: Doc, changed: Doc, now: str) -> list[Change]:
         """Returns the changes that free the memory's key.
@@ -90,7 +93,7 @@ class MemoryService:
         new = doc | changed
         if new["key"] is None or new["status"] != "active" or changed.keys().isdisjoint(("key", "status")):
             return []
-        others = await self._memories.named(new["agent_id"], new["user_id"], new["key"])
+        others = await self._memories.with_key(new["agent_id"], new["user_id"], new["key"])
         others = [other for other in others if other["memory_id"] != doc["memory_id"]]
         if not all(expired(other, now) for other in others):
             raise Conflict("Another active memory of this scope has that key.")
@@ -116,7 +119,7 @@ class MemoryService:
         self._memories.require_write(doc)
         precondition.check(doc)
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(doc, keep)
-        return WriteResult(await self._decays.shown(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
+        return WriteResult(await self._decays.render_now(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
     async def delete_some(self, filters: Mapping[str, Any]) -> int:
         """Deletes all memories that match, in steps, and returns how many.
@@ -136,7 +139,7 @@ class MemoryService:
             gone = self._memories.remove(docs) if docs else []
             try:
                 if gone:
-                    await self._memories.store.commit([*gone, *entries(actor, gone, rfc3339(self._clock.now()))])
+                    await self._memories.store.commit([*gone, *audit_entries(actor, gone, rfc3339(self._clock.now()))])
                 deleted += len(docs)
                 after = MEMORIES.after(read[-1])
             except CommitConflict:  # one of them has just changed, so all are read again
@@ -150,15 +153,15 @@ class MemoryService:
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         docs, cursor = await self._memories.history_page(memory_id, listing)
         return {
-            "items": await shown(HISTORY, docs, partial(_past, decays=self._decays), HistoryEntry),
+            "items": await render_items(HISTORY, docs, partial(_past, decays=self._decays), HistoryEntry),
             "next_cursor": cursor,
         }
 
 
 async def _past(doc: Doc, decays: Decays) -> Doc:
     record: Doc = doc["record"]
-    shown = {name: doc[name] for name in ("version", "changed_at", "changed_by")}
-    return {**shown, "record": await decays.shown(record, to_ms(doc["changed_at"]))}
+    past = {name: doc[name] for name in ("version", "changed_at", "changed_by")}
+    return {**past, "record": await decays.render_now(record, to_ms(doc["changed_at"]))}
 
 
 def _check_status(doc: Doc, wanted: str | None) -> None:

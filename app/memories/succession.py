@@ -15,7 +15,8 @@ from app.memories.repository import MemoryRepository
 from app.storage.changes import Change, IndexEntry, Update
 from app.storage.repository import expired, unexpired
 from app.storage.schema import EVERYTHING, Doc, Eq, Filter, Not, both, matches
-from app.storage.search import ANY_AGENT, Floats, Partition, SearchQuery
+from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import Floats, SearchQuery
 from app.storage.text import TermIds
 
 SIMILAR = 0.95
@@ -31,7 +32,7 @@ class NearDuplicates:
         self._memories, self._now = memories, now
         self._written: dict[str, tuple[Doc, Floats | None]] = {}
 
-    def note(self, doc: Doc, entry: IndexEntry) -> None:
+    def add_written(self, doc: Doc, entry: IndexEntry) -> None:
         """Registers a memory that an item of this request writes.
 
         Later items compare with this text, not with the stored one.
@@ -94,7 +95,7 @@ def _in(pairs: tuple[Partition, ...], doc: Doc) -> bool:
     return any(pair.user == user and pair.agent in (ANY_AGENT, agent) for pair in pairs)
 
 
-def shown(other: Doc, superseded: bool) -> dict[str, Any]:
+def as_similar(other: Doc, superseded: bool) -> dict[str, Any]:
     """Returns a near-duplicate as responses list it."""
     return {
         "memory_id": other["memory_id"],
@@ -159,7 +160,7 @@ class Succession:
         """
         fields: Doc = {"status": "active", "superseded_by": None, "dedupe_key": None}
         if (key := one["key"]) is not None:
-            holders = await self._memories.named(one["agent_id"], one["user_id"], key)
+            holders = await self._memories.with_key(one["agent_id"], one["user_id"], key)
             if key in keys or any(holder["memory_id"] != gone["memory_id"] for holder in holders):
                 fields |= {"key": None, "identity_hash": identity_hash(one | {"key": None})}
             keys.add(key)
@@ -217,7 +218,7 @@ class Disputes:
         """
         retired = [one["memory_id"] for one in against]
         key = doc["key"] or doc["claimed_key"]
-        holders = await self._memories.named(doc["agent_id"], doc["user_id"], key) if key is not None else []
+        holders = await self._memories.with_key(doc["agent_id"], doc["user_id"], key) if key is not None else []
         others = [one for one in holders if one["memory_id"] not in retired]
         if not all(expired(one, self._now) for one in others):
             raise Conflict(f"Another active memory of this scope has the key {key}: keep both, or change that one.")

@@ -18,11 +18,11 @@ from app.core.clock import Clock, parse_rfc3339
 from app.errors import RecalldError
 from app.jobs.models import LANES, ORDINARY_LANE, Lane
 from app.jobs.queue import Queue
-from app.memories.models import PENDING
+from app.memories.pending import PENDING
 from app.storage.changes import Usage
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 KEEP_SECONDS = 15
 MOST_SHARE = 0.01

@@ -14,7 +14,7 @@ from app.jobs import queue
 from app.jobs.models import CONSOLIDATION, DECAY, ERASE_USER, OPERATIONS, REFLECTION, UNDO, Operation
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, Repository, having, shown
+from app.storage.repository import Listing, Repository, having, render_items
 from app.storage.schema import Doc, Eq, In, both
 from app.writes.executor import WriteResult
 
@@ -88,7 +88,7 @@ class OperationService:
         where = having(filters, *filters)
         docs, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
         return {
-            "items": await shown(OPERATIONS, docs, partial(queue.render, now=self._clock.now()), Operation),
+            "items": await render_items(OPERATIONS, docs, partial(queue.render, now=self._clock.now()), Operation),
             "next_cursor": cursor,
         }
 

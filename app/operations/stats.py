@@ -17,7 +17,8 @@ from app.core.schemas import Count, Schema
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.memories.schemas import MemoryType
 from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES
@@ -26,7 +27,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.protocol import Store, Tallied
 from app.storage.repository import Repository
 from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Range
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks.schemas import TASKS
 
 KEEP_SECONDS = 10

@@ -10,7 +10,7 @@ from app.api.strict import InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.procedures import schemas
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureRepository, ProcedureService

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
-from app.memories.embedding_backfill import Embeddable
-from app.memories.models import Embeddings, IndexText
+from app.memories.embedding import Embeddings, Passage
+from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
 from app.procedures.review import to_review
@@ -32,9 +32,9 @@ from app.procedures.trials import Variant, as_served, counted, served
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, between, having, shown
+from app.storage.repository import Listing, between, having, render_items
 from app.storage.schema import Doc, Eq, Filter, Has, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -73,7 +73,7 @@ def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
     if "notes" in fields:
         fields["notes"], _ = learned(fields["notes"])
-    changed = {name: value for name, value in fields.items() if not same(doc[name], value)}
+    changed = {name: value for name, value in fields.items() if not equal_json(doc[name], value)}
     if "name" in changed:
         changed["name_key"] = normalise_content(changed["name"])
     return changed | ended_trial(doc, changed)
@@ -131,9 +131,9 @@ def without_notes_of(doc: Doc, gone: Set[str]) -> Doc:
     }
 
 
-def passage(doc: Doc) -> IndexText:
+def passage(doc: Doc) -> Passage:
     """Returns the text by which a procedure is found."""
-    return IndexText(situation(doc))
+    return Passage(situation(doc))
 
 
 def needs_new_entry(changed: Doc) -> bool:
@@ -211,7 +211,7 @@ class ProcedureService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
         """Returns a page of procedures that match the filters."""
         docs, cursor = await self._procedures.page(listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": await shown(PROCEDURES, docs, render, Procedure), "next_cursor": cursor}
+        return {"items": await render_items(PROCEDURES, docs, render, Procedure), "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
@@ -252,7 +252,7 @@ class ProcedureService:
                 "record": render(doc["record"]),
             }
 
-        return {"items": await shown(PROCEDURE_HISTORY, docs, past, ProcedureVersion), "next_cursor": cursor}
+        return {"items": await render_items(PROCEDURE_HISTORY, docs, past, ProcedureVersion), "next_cursor": cursor}
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;

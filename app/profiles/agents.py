@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.access_log import Decays
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.decays import Decays
+from app.memories.models import MEMORIES
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.search_filters import true_at
@@ -20,7 +21,7 @@ from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import shares
 from app.profiles.schemas import Agent, AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
-from app.storage.repository import Listing, Repository, pages, shown, unexpired
+from app.storage.repository import Listing, Repository, pages, render_items, unexpired
 from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Not, Or, Range, both, matches
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -71,7 +72,7 @@ class AgentService:
     async def page(self, listing: Listing) -> Doc:
         """Returns a page of agents."""
         docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
-        return {"items": await shown(AGENTS, docs, self._shown, Agent), "next_cursor": cursor}
+        return {"items": await render_items(AGENTS, docs, self._shown, Agent), "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""

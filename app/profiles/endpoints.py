@@ -11,8 +11,8 @@ from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts.endpoints import facts_of
 from app.facts.keys import USERS
+from app.memories.agents import AGENTS
 from app.memories.endpoints import MemoryServiceDep
-from app.memories.models import AGENTS
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService

@@ -22,7 +22,7 @@ from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
 from app.storage.repository import Repository
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
 LESSONS = tuple(name for name in Experience.model_fields if name != "procedural_knowledge")

@@ -21,7 +21,7 @@ from app.core.schemas import (
 from app.facts.keys import MAX_AGE, MAX_LINE
 from app.memories.schemas import Source
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]

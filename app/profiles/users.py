@@ -9,7 +9,7 @@ import orjson
 from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
-from app.core.schemas import require_size, same
+from app.core.schemas import equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
 from app.facts.keys import EMPTY_PROFILE, PREDICATES, USERS, new_user
@@ -34,9 +34,9 @@ from app.profiles.schemas import (
     render_solution,
 )
 from app.storage.records import left_out
-from app.storage.repository import Listing, Repository, fault_of, open_cursor, seal_cursor, shown
+from app.storage.repository import Listing, Repository, fault_of, open_cursor, render_items, seal_cursor
 from app.storage.schema import EVERYTHING, After, Collection, Doc, In
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 ISSUE_IMPORTANCE = 0.6
@@ -128,7 +128,7 @@ class UserService:
                 body, [*changes, self._users.insert(record | {"profile": kept})], 200, {"ETag": etag(record)}
             )
         fields = {}
-        if not same(kept, read.stored):
+        if not equal_json(kept, read.stored):
             fields = {"profile": kept, "earlier": with_change(record, kept, read.stored, now)}
         if not fields and not changes:
             return WriteResult(render_profile(record | {"profile": profile}), headers={"ETag": etag(record)})
@@ -228,7 +228,7 @@ class UserDirectory:
 
         following = seal_cursor(After(named[-1], named[-1]), mark) if len(ordered) > limit else None
         return {
-            "items": await shown(USERS, [{"user_id": user} for user in named], listed, ListedUser),
+            "items": await render_items(USERS, [{"user_id": user} for user in named], listed, ListedUser),
             "next_cursor": following,
         }
 

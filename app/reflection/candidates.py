@@ -13,7 +13,8 @@ from app.memories.models import MEMORIES
 from app.retrieval.model_weights import weights_for
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Collection
-from app.storage.search import Partition, SearchQuery
+from app.storage.scope import Partition
+from app.storage.search import SearchQuery
 
 NEIGHBOURS = 6
 """The number of nearest records that each record is paired with."""

@@ -37,7 +37,7 @@ from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict
 from app.reflection.unconfirmed import unconfirmed
 from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import Absent, Doc, Eq, Filter, In, Not, Or, both
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 
 UNCONFIRMED_DAYS = 180
 """A learned memory of little trust that nobody confirmed, used or said again for so long is stale."""

@@ -24,7 +24,8 @@ from app.learning.dependencies import NO_LLM, Tools
 from app.learning.derivations import DERIVATIONS, derivation, id_of
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.models import MEMORIES, NO_SMALL_TALK, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.records import passage
 from app.memories.repository import of_pair
 from app.reflection.finders import is_usable, readable, speaks_of
@@ -32,7 +33,8 @@ from app.retrieval.model_weights import weights_for
 from app.storage.changes import CommitConflict, IndexEntry
 from app.storage.repository import Repository
 from app.storage.schema import Doc, Eq, both
-from app.storage.search import Partition, Scope, SearchQuery
+from app.storage.scope import Partition, Scope
+from app.storage.search import SearchQuery
 from app.storage.text import TermIds
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from app.reflection.finders import Judged, NewFinding, Owner, PartitionView, of_
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 JUDGED_PAIRS = Collection(
     name="judged_pairs",

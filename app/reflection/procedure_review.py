@@ -25,7 +25,7 @@ from app.procedures.track_record import smoothed
 from app.procedures.trials import Verdict, verdict
 from app.storage.changes import Change
 from app.storage.schema import Doc, Eq, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 KIND = "failing_procedure"
 

@@ -50,7 +50,7 @@ from app.reflection.unconfirmed import crossed
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Doc, Eq, Filter, Range, both
-from app.storage.search import SYSTEM, Partition, Scope
+from app.storage.scope import SYSTEM, Partition, Scope
 
 PAGE = 500
 SHOWN = 100

@@ -28,9 +28,9 @@ from app.jobs import queue
 from app.jobs.models import REFLECTION
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import derivation, id_of
-from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
-from app.memories.models import Embeddings
+from app.memories.create import MemoryPlanner
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
@@ -41,7 +41,7 @@ from app.reflection.conflicts import value_of
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.schema import Doc
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
 
@@ -120,9 +120,8 @@ class Applier:
             "prompt_version": details["prompt_version"],
         }
         decays = Decays(tools.store, self._scope.tenant)
-        writer = MemoryWriter(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
-        _, changes, _ = await writer.plan([body], "", [source])
-        return changes
+        planner = MemoryPlanner(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+        return (await planner.plan([body], "", [source])).changes
 
     def _end(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:
         """Returns the changes by which a memory stops being valid: at `until`, or now if it became valid later."""

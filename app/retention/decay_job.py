@@ -11,12 +11,13 @@ from app.core.clock import Clock, rfc3339, to_ms
 from app.jobs import skipping
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import DecayRule, Store
 from app.storage.repository import having, pages
 from app.storage.schema import EVERYTHING, And, Doc, Eq, Filter, In, Not, Or, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 
 BATCH = 500
 BARS = 10

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS
 from app.jobs.skipping import skipping
-from app.memories.models import AGENTS, HISTORY, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.merge import LESSONS

@@ -26,7 +26,8 @@ from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Ins
 from app.storage.protocol import Store, fewer_at_once
 from app.storage.repository import pages
 from app.storage.schema import EVERYTHING, Collection, Doc, Eq, Filter, Has, In
-from app.storage.search import ANY_AGENT, SYSTEM, Partition, Scope, SearchQuery
+from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope
+from app.storage.search import SearchQuery
 from app.tasks import schemas as tasks
 from app.writes.executor import IDEMPOTENCY
 

@@ -17,7 +17,8 @@ from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import handled, skipping
-from app.memories.models import FEEDBACK, MEMORIES, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import FEEDBACK, MEMORIES
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.retention import decay_job
@@ -29,7 +30,7 @@ from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Absent, Collection, Doc, Eq, Filter, In, Not, Range, both
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from app.tasks.schemas import TASKS
 from app.tasks.service import TaskRepository
 from app.writes.executor import IDEMPOTENCY

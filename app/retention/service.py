@@ -28,7 +28,7 @@ from app.findings.schemas import FINDINGS
 from app.jobs import queue
 from app.jobs.models import FORGET, SkippedRecords
 from app.jobs.skipping import collecting, skipping
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES
 from app.memories.narrowing import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
@@ -40,7 +40,7 @@ from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.repository import having, pages, unexpired
 from app.storage.schema import Collection, Doc, Eq, Filter, In, Not, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks.schemas import CHECKPOINTS, TASKS
 from app.views import RecordReader
 from app.writes.executor import WriteResult

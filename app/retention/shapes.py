@@ -10,7 +10,8 @@ from app.core.schemas import identifier
 from app.errors import RecordDamaged
 from app.facts import schemas as facts
 from app.memories import schemas as memories
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.procedures import schemas as procedures
 from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions
@@ -18,7 +19,7 @@ from app.storage.protocol import Finding, Store
 from app.storage.records import DAMAGED, damage, left_out
 from app.storage.repository import FORGIVEN, ItemType, pages, require_fit
 from app.storage.schema import Collection, Doc, value_at
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks import schemas as tasks
 
 LARGEST = 2**63 - 2

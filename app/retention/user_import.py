@@ -20,8 +20,9 @@ from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import ENDED
-from app.memories.embedding_backfill import Embeddable, note
-from app.memories.models import MEMORIES, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES
+from app.memories.pending import Embeddable, pending_note
 from app.retention.rebuilding import rebuild
 from app.retention.service import FORMAT
 from app.retention.shapes import fault_in
@@ -261,7 +262,9 @@ class UserImport:
             changes: list[Change] = [Insert(collection, doc | fields, entry)]
             if pending:
                 self._report.pending += 1
-                changes.append(note(collection, self._tenant, doc[collection.id_field], rfc3339(self._clock.now())))
+                changes.append(
+                    pending_note(collection, self._tenant, doc[collection.id_field], rfc3339(self._clock.now()))
+                )
             result.append(changes)
         return result
 

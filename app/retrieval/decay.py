@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from app.storage.search import same
+from app.storage.search import same_input
 
 DAY_MS = 86_400_000
 MONTH_MS = 30.0 * DAY_MS
@@ -38,7 +38,7 @@ class DecayCurve:
 
     def __eq__(self, other: object) -> bool:
         """Compares numbers by value and arrays by identity, because `==` of two arrays returns an array."""
-        return isinstance(other, DecayCurve) and all(map(same, self._numbers(), other._numbers()))
+        return isinstance(other, DecayCurve) and all(map(same_input, self._numbers(), other._numbers()))
 
     def __hash__(self) -> int:
         return hash(tuple(number if isinstance(number, float) else id(number) for number in self._numbers()))

@@ -52,7 +52,8 @@ from app.retrieval.repetition import (
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Doc, Filter
-from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, Partition, Scope, ScopeFacts, SearchQuery
+from app.storage.scope import Partition, Scope
+from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
 
 BY_WORDS_ALONE: Doc = {

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.core.work import off_loop
 from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
-from app.memories.models import MEMORIES, SMALL_TALK, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES, SMALL_TALK
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession
@@ -54,7 +55,7 @@ class MessageEdits:
         session, old = await self._read(session_id, seq, precondition, now)
         message = self._merged(old, body)
         new = await off_loop(len(message.text()), repository.edited, session, old, message, now)
-        if same(render_message(old), render_message(new | {"edited_at": old.get("edited_at")})):
+        if equal_json(render_message(old), render_message(new | {"edited_at": old.get("edited_at")})):
             return WriteResult(render_message(old))
         fields, changes = await self._remade(session, old, new, now)
         newest = await self._newest(session)
@@ -182,7 +183,7 @@ def _follows(memory: Doc, old: Doc, new: Doc, fresh: Doc, now: str) -> Doc:
     if fields and by_rule:
         fields["importance"] = fresh["importance"]
     fields |= {"event_at": fresh["event_at"]} if new["timestamp"] != old["timestamp"] else {}
-    fields |= {"metadata": fresh["metadata"]} if not same(new["metadata"], old["metadata"]) else {}
+    fields |= {"metadata": fresh["metadata"]} if not equal_json(new["metadata"], old["metadata"]) else {}
     changed = revision(memory, fields, now)
     source = memory["source"] | {"speaker": fresh["source"]["speaker"]}
     return changed if source == memory["source"] else changed | {"source": source}

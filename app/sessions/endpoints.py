@@ -10,7 +10,7 @@ from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.models import Operation
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import Deleted
 from app.sessions import schemas

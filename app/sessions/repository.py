@@ -16,16 +16,18 @@ from app.core.characters import says_nothing
 from app.core.clock import new_id
 from app.core.metadata_filter import condition_of, matches
 from app.core.served_text import strip_served
-from app.memories.models import EXTRACT, MEMORIES, Embeddings
+from app.memories.embedding import Embeddings
+from app.memories.models import MEMORIES
 from app.memories.narrowing import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
+from app.memories.search_flags import EXTRACT
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
 from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 AS_GIVEN = ("refusal", "annotations", "audio", "function_call")
 """Further fields of OpenAI messages. They are stored and returned as given."""

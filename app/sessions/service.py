@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import same
+from app.core.schemas import equal_json
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE
 from app.jobs.queue import Job
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository
@@ -33,7 +33,7 @@ from app.sessions.schemas import (
 )
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, shown, unexpired
+from app.storage.repository import Listing, expired, render_items, unexpired
 from app.storage.schema import Doc, Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -90,14 +90,16 @@ class SessionService:
         named = [Eq(name, value) for name, value in sorted(filters.items()) if name != "metadata" and value is not None]
         where, mark = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
         docs, cursor = await self._sessions.page_with(where, entries, listing, mark)
-        return {"items": await shown(SESSIONS, docs, render, Session), "next_cursor": cursor}
+        return {"items": await render_items(SESSIONS, docs, render, Session), "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
         doc = await self._live(session_id)
         precondition.check(doc)
         fields = {
-            name: value for name, value in body.model_dump(exclude_unset=True).items() if not same(doc[name], value)
+            name: value
+            for name, value in body.model_dump(exclude_unset=True).items()
+            if not equal_json(doc[name], value)
         }
         more, changes = await self._summarized(doc | fields) if "summary" in fields else ({}, [])
         if "metadata" in fields:

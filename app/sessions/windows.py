@@ -10,7 +10,7 @@ from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import MESSAGES, Message, render_message
-from app.storage.repository import Listing, shown
+from app.storage.repository import Listing, render_items
 from app.storage.schema import Doc, both
 
 MAX_LAST = 1000
@@ -51,10 +51,10 @@ class Windows:
                 raise InvalidCursor()
             found = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
             kept = found if window.max_tokens is None else _within_tokens(found, window.max_tokens)
-            return {"items": await shown(MESSAGES, reversed(kept), render_message, Message), "next_cursor": None}
+            return {"items": await render_items(MESSAGES, reversed(kept), render_message, Message), "next_cursor": None}
         listing = Listing("asc", limit, cursor)
         docs, following = await self._sessions.messages.page(where, listing, mark=repr((session_id, window)))
-        return {"items": await shown(MESSAGES, docs, render_message, Message), "next_cursor": following}
+        return {"items": await render_items(MESSAGES, docs, render_message, Message), "next_cursor": following}
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> Doc:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""

@@ -16,7 +16,8 @@ from app.storage.change_log import LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.protocol import Fetched, Finding, Store
 from app.storage.schema import Collection
-from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery
+from app.storage.scope import Partition
+from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery
 from app.storage.sqlite import check
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.backup import chosen as chosen  # for commands, which may not import an engine

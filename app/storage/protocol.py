@@ -15,7 +15,8 @@ from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
 from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, both
-from app.storage.search import Columns, Ints, Memo, Partition, ScopeFacts, SearchQuery
+from app.storage.scope import Partition
+from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
 
 Tallied: TypeAlias = dict[tuple[Any, ...], int]
 """Numbers of documents by their values of some fields."""
@@ -46,22 +47,22 @@ class RequestDeadline:
                 self._spent += time.monotonic() - self._since
 
 
-_OF_REQUEST: ContextVar[RequestDeadline | None] = ContextVar("patience", default=None)
+_DEADLINE: ContextVar[RequestDeadline | None] = ContextVar("deadline", default=None)
 
 
 def begin_request() -> None:
     """Starts a request deadline for this context and for the tasks that are started in it."""
-    _OF_REQUEST.set(RequestDeadline())
+    _DEADLINE.set(RequestDeadline())
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Counts the time inside the block as waiting, if a request is being answered."""
-    patience = _OF_REQUEST.get()
-    if patience is None:
+    deadline = _DEADLINE.get()
+    if deadline is None:
         yield
         return
-    with patience.waiting():
+    with deadline.waiting():
         yield
 
 
@@ -70,8 +71,8 @@ def left(seconds: float) -> float:
 
     At least 0.001, because a driver reads 0 as no limit. Outside a request, returns `seconds`.
     """
-    patience = _OF_REQUEST.get()
-    return seconds if patience is None else max(0.001, seconds - patience.spent)
+    deadline = _DEADLINE.get()
+    return seconds if deadline is None else max(0.001, seconds - deadline.spent)
 
 
 FEWER = 4

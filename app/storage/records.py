@@ -104,7 +104,7 @@ LAST_READ = 1_000
 """Documents that a request remembers."""
 ReadDocs: TypeAlias = deque[tuple[Collection, Doc]]
 
-_OF_REQUEST: ContextVar[ReadDocs | None] = ContextVar("read", default=None)
+_DOCS_READ: ContextVar[ReadDocs | None] = ContextVar("docs_read", default=None)
 
 
 @contextmanager
@@ -112,17 +112,17 @@ def remembering() -> Iterator[ReadDocs]:
     """Remembers the documents that are read inside the block, the last ones: where one of them is damaged, an error
     that nobody expected is about it."""
     read: ReadDocs = deque(maxlen=LAST_READ)
-    token = _OF_REQUEST.set(read)
+    token = _DOCS_READ.set(read)
     try:
         yield read
     finally:
-        _OF_REQUEST.reset(token)
+        _DOCS_READ.reset(token)
         read.clear()  # tasks that were started inside may live on, with this context
 
 
 def remember(collection: Collection, docs: Iterable[Doc]) -> None:
     """Notes that the caller of this request reads these documents. They are documents that it may see."""
-    read = _OF_REQUEST.get()
+    read = _DOCS_READ.get()
     if read is not None:
         read.extend((collection, doc) for doc in docs)
 

@@ -16,7 +16,7 @@ from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store, Tallied
 from app.storage.records import left_out, remember
 from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 
 FILTERED_AT_ONCE = 500
 """Documents that a list reads at once, where it has to look into them to know which it shows."""
@@ -85,7 +85,7 @@ class ItemType(Protocol):
         ...
 
 
-async def shown(
+async def render_items(
     collection: Collection, docs: Iterable[Doc], render: Callable[[Doc], Doc | Awaitable[Doc]], shape: ItemType
 ) -> list[Doc]:
     """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong

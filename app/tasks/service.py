@@ -10,7 +10,7 @@ from typing import Any
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import merge_patch, require_size, same
+from app.core.schemas import equal_json, merge_patch, require_size
 from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -18,9 +18,9 @@ from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, shown, unexpired
+from app.storage.repository import Listing, Repository, expired, render_items, unexpired
 from app.storage.schema import Doc, Eq, Filter, both
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.tasks import entries, working_memory
 from app.tasks.entries import characters
 from app.tasks.schemas import (
@@ -149,7 +149,7 @@ class TaskService:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
-        return {"items": await shown(TASKS, docs, render, Task), "next_cursor": cursor}
+        return {"items": await render_items(TASKS, docs, render, Task), "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
@@ -157,7 +157,7 @@ class TaskService:
         fields = {
             name: value
             for name, value in body.model_dump(exclude_unset=True).items()
-            if not same(task.get(name), value)
+            if not equal_json(task.get(name), value)
         }
         if "status" in fields:
             fields = self._moved(task, fields["status"]) | fields
@@ -212,7 +212,7 @@ class TaskService:
         if entries.most_keys(merged) > BODY_LIMITS.object_keys:
             raise invalid("", f"the context would have an object of more than {BODY_LIMITS.object_keys} keys")
         require_size(merged, OBJECT_BYTES, "context", "")
-        return self._changed(task, {} if same(merged, task["context"]) else {"context": merged})
+        return self._changed(task, {} if equal_json(merged, task["context"]) else {"context": merged})
 
     async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult:
         """Replaces the plan."""
@@ -231,7 +231,7 @@ class TaskService:
 
     def _planned(self, task: Doc, plan: list[Doc]) -> WriteResult:
         """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
-        outcome = self._changed(task, {} if same(plan, task["plan"]) else {"plan": plan})
+        outcome = self._changed(task, {} if equal_json(plan, task["plan"]) else {"plan": plan})
         before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
         every = task["checkpoint_every"]
         if not every or after // every <= before // every:
@@ -274,7 +274,7 @@ class TaskService:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         docs, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
-        return {"items": await shown(CHECKPOINTS, docs, render_checkpoint, Checkpoint), "next_cursor": cursor}
+        return {"items": await render_items(CHECKPOINTS, docs, render_checkpoint, Checkpoint), "next_cursor": cursor}
 
     async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""

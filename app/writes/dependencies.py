@@ -1,6 +1,5 @@
 """FastAPI dependencies of endpoints that write: the write executor and the `If-Match` precondition."""
 
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from app.errors import QuotaExceeded, invalid
 from app.metrics import QUOTA_REFUSALS
 from app.resources import Resources
 from app.storage.changes import WithinQuota
-from app.writes import executor as path
+from app.writes import executor
 from app.writes.executor import IfMatch
 
 _HEADERS = {
@@ -35,15 +34,19 @@ class WriteExecutor:
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
         self._request, self._caller, self._resources, self._key = request, principal, resources, key
 
-    async def __call__(self, plan: path.WriteHandler, *, keyed: bool = True, frees: bool = False) -> Response:
-        """Commits what `plan` returns. `keyed=False` ignores the idempotency key, as does any method but POST.
+    async def __call__(self, handler: executor.WriteHandler, *, keyed: bool = True, frees: bool = False) -> Response:
+        """Commits what the handler returns. `keyed=False` ignores the idempotency key, as does any method but POST.
         `frees`: it is done whatever the quota says, as any DELETE, because it makes room or takes a right away."""
         keyed = keyed and self._key is not None and self._request.method == "POST"
-        named = await self._named() if keyed else None
+        keyed_request = await self._keyed_request() if keyed else None
         actor = Actor(self._caller.scope.tenant, self._caller.key_id, self._request.scope["route"].name)
-        allowed = plan if frees else self._within_quota(plan, keyed=keyed)
+        limits, quota = self._resources.settings.quotas, None
+        if (limits.records or limits.bytes) and not frees and self._request.method != "DELETE":
+            quota = WithinQuota(actor.tenant, limits.records, limits.bytes)
         try:
-            answer = await path.write(self._resources.store, self._resources.clock, named, allowed, actor)
+            answer = await executor.run_write(
+                self._resources.store, self._resources.clock, keyed_request, handler, actor, quota=quota
+            )
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()
             raise
@@ -51,45 +54,25 @@ class WriteExecutor:
             return Response(None, answer.status, answer.headers)
         return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
 
-    def _within_quota(self, plan: path.WriteHandler, *, keyed: bool) -> path.WriteHandler:
-        """Returns the handler with a check of the tenant's quotas. Deletions have none: they may store a note. `keyed`:
-        the answer is stored, too, and may be large where nothing else changes."""
-        quotas = self._resources.settings.quotas
-        if self._request.method == "DELETE" or not (quotas.records or quotas.bytes):
-            return plan
-        check = WithinQuota(self._caller.scope.tenant, quotas.records, quotas.bytes)
-
-        async def checked() -> path.WriteResult:
-            outcome = await plan()
-            stores = outcome.changes or keyed
-            return replace(outcome, changes=[*outcome.changes, check]) if stores else outcome
-
-        return checked
-
-    async def _named(self) -> path.KeyedRequest:
+    async def _keyed_request(self) -> executor.KeyedRequest:
         assert self._key is not None
         request, scope = self._request, self._caller.scope
         sent = f"{request.method}\0{request.scope['path']}\0".encode() + await request.body()
         fingerprint = blake2b(sent, digest_size=16).hexdigest()
-        named = request.path_params.get("user_id")
-        return path.KeyedRequest(
-            scope.tenant, self._caller.lineage, self._key, fingerprint, () if named is None else (named,)
-        )
+        user_id = request.path_params.get("user_id")
+        users = () if user_id is None else (user_id,)
+        return executor.KeyedRequest(scope.tenant, self._caller.lineage, self._key, fingerprint, users)
 
 
-async def write(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
+async def write_executor(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
     """Returns the executor of this request. Raises Invalid if the idempotency key is not 1 to 255 characters long."""
-    return _write(request, key)
-
-
-def _write(request: Request, key: str | None) -> WriteExecutor:
     resources, principal = get_caller(request)
     if key is not None and not (1 <= len(key) <= 255):
         raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
     return WriteExecutor(request, principal, resources, key)
 
 
-Writer = Annotated[WriteExecutor, Depends(write)]
+Writer = Annotated[WriteExecutor, Depends(write_executor)]
 
 
 async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
@@ -100,11 +83,11 @@ async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
 InPrecondition = Annotated[IfMatch, Depends(precondition)]
 
 
-def writing(request: Request) -> tuple[WriteExecutor, IfMatch]:
-    """Returns the executor and the precondition, for an endpoint that takes only its body and the request: resolving
-    dependencies takes as long as a small write. Its route declares `WRITE_HEADERS`."""
+async def executor_and_precondition(request: Request) -> tuple[WriteExecutor, IfMatch]:
+    """Returns both for an endpoint that takes only its body and the request: resolving dependencies takes as long as a
+    small write. Its route declares `WRITE_HEADERS`."""
     key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
-    return _write(request, key), IfMatch(if_match)
+    return await write_executor(request, key), IfMatch(if_match)
 
 
 WRITE_HEADERS: dict[str, Any] = {
@@ -119,4 +102,4 @@ WRITE_HEADERS: dict[str, Any] = {
         for name, text in _HEADERS.items()
     ]
 }
-"""The `openapi_extra` of a route whose endpoint calls `writing`."""
+"""The `openapi_extra` of a route whose endpoint calls `executor_and_precondition`."""

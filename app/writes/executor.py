@@ -1,4 +1,5 @@
-"""The write path: claims the idempotency key, runs the write handler and commits. A conflict runs the handler again."""
+"""The one path of every write: it claims the idempotency key, runs the write handler and commits. A conflict runs the
+handler again."""
 
 import asyncio
 import random
@@ -11,7 +12,7 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
-from app.audit.trail import Actor, entries
+from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.work import begin
 from app.errors import (
@@ -23,7 +24,7 @@ from app.errors import (
     StoreUnavailable,
 )
 from app.metrics import RECORDS
-from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update, resolve
+from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update, WithinQuota, resolve
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
@@ -56,8 +57,8 @@ class IfMatch:
         if self.header is None or (self.header.strip() == "*" and doc is not None):
             return
         tags = _TAG.findall(self.header) or [("", self.header.strip())]
-        named = [version for weak, version in tags if not weak]  # weak tags never match here
-        if doc is None or str(doc["version"]) not in named:
+        versions = [version for weak, version in tags if not weak]  # weak tags never match here
+        if doc is None or str(doc["version"]) not in versions:
             raise PreconditionFailed()
 
 
@@ -135,45 +136,51 @@ class KeyedRequest:
 
 def users_of(outcome: WriteResult) -> set[str]:
     """Returns the users whose records the answer is about. The stored answer is erased with any of them."""
-    found = {change.doc.get("user_id") for change in outcome.changes if isinstance(change, Insert)}
-    found |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
-    shown = [outcome.body, *_items(outcome.body)]
-    found |= {one.get("user_id") for one in shown if isinstance(one, dict)}
-    return {user for user in found if isinstance(user, str)} | outcome.users
-
-
-def _items(body: Any) -> Sequence[Any]:
+    user_ids = {change.doc.get("user_id") for change in outcome.changes if isinstance(change, Insert)}
+    user_ids |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
+    body = outcome.body
     items = body.get("items") if isinstance(body, dict) else None
-    return items if isinstance(items, list) else ()
+    records = [body, *(items if isinstance(items, list) else ())]
+    user_ids |= {record.get("user_id") for record in records if isinstance(record, dict)}
+    return {user_id for user_id in user_ids if isinstance(user_id, str)} | outcome.users
 
 
 _FREEING: set[asyncio.Task[None]] = set()
 
 
-async def write(
+async def run_write(  # noqa: PLR0913 (what a write is made of)
     store: Store,
     clock: Clock,
     request: KeyedRequest | None,
-    plan: WriteHandler,
+    handler: WriteHandler,
     actor: Actor | None = None,
     lease: timedelta = LEASE,
+    quota: WithinQuota | None = None,
 ) -> StoredAnswer:
-    """Runs the handler and commits its result; `actor` is named in the audit trail.
-    Raises what the handler raises, Conflict if other writers win every attempt, and IdempotencyMismatch or
-    IdempotencyInProgress if the key is in use."""
+    """Runs the handler and commits its result; `actor` is named in the audit trail, `quota` may refuse the commit.
+    Raises what the handler raises, QuotaExceeded, Conflict if other writers win every attempt, and IdempotencyMismatch
+    or IdempotencyInProgress if the key is in use."""
+    claim = None if request is None else _Claim(store, clock, request, lease)
 
-    def audit_entries(outcome: WriteResult) -> Sequence[Change]:
-        return entries(actor, outcome.changes, rfc3339(clock.now())) if actor is not None else ()
+    def commit_of(outcome: WriteResult) -> list[Change]:
+        """Returns everything that is committed together: an answer is stored, and a change audited, or neither."""
+        changes = list(outcome.changes)
+        if quota is not None and (changes or claim is not None):  # the stored answer counts, too, and may be large
+            changes.append(quota)
+        if actor is not None:
+            changes += audit_entries(actor, outcome.changes, rfc3339(clock.now()))
+        if claim is not None:
+            changes.append(claim.store_answer(outcome))
+        return changes
 
-    if request is None:
-        return await _attempt(store, plan, audit_entries)
-    claim = _Claim(store, clock, request, lease)
+    if claim is None:
+        return await _run_and_commit(store, handler, commit_of)
     stored = await claim.take()
     if stored is not None:
         return stored
     renewing = begin(claim.renew(), "lease of an idempotency key")
     try:
-        return await _attempt(store, plan, lambda outcome: [*audit_entries(outcome), *claim.store_answer(outcome)])
+        return await _run_and_commit(store, handler, commit_of)
     # Freeing the key needs the same unavailable store, so the caller is answered first and the key is freed later.
     except StoreUnavailable:
         freeing = begin(claim.free(), "an idempotency key is freed")
@@ -187,10 +194,12 @@ async def write(
         renewing.cancel()
 
 
-async def _attempt(store: Store, plan: WriteHandler, more: Callable[[WriteResult], Sequence[Change]]) -> StoredAnswer:
+async def _run_and_commit(
+    store: Store, handler: WriteHandler, commit_of: Callable[[WriteResult], Sequence[Change]]
+) -> StoredAnswer:
     for attempt in range(ATTEMPTS):
-        outcome = await plan()
-        changes = [*outcome.changes, *more(outcome)]
+        outcome = await handler()
+        changes = commit_of(outcome)
         try:
             committed = await store.commit(changes) if changes else _NOTHING
         except CommitConflict as conflict:
@@ -270,12 +279,12 @@ class _Claim:
             with suppress(RecalldError):  # the commit detects a lost claim
                 await self._store.commit([self._ours(until)])
 
-    def store_answer(self, outcome: WriteResult) -> Sequence[Change]:
+    def store_answer(self, outcome: WriteResult) -> Change:
         """Returns the change that stores the answer in the claim."""
         body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
         answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}
         answer["users"] = sorted({*self._request.users, *users_of(outcome)})
-        return [self._ours(answer)]
+        return self._ours(answer)
 
     def _ours(self, fields: Doc) -> Update:
         """Returns a change of the claim that applies only while this request owns the claim."""

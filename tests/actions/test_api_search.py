@@ -9,11 +9,11 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
-from app.memories.models import INDEXING
+from app.memories.reindex import INDEXING
 from app.settings import JobSettings, Settings
 from app.storage.changes import DeleteWhere, Update
 from app.storage.schema import EVERYTHING
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.support.actions import OWNER, act, listed, log, log_all, similar
 from tests.support.memories import Faulty, Json, eventually, problem, shared_service

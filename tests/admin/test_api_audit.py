@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from app.audit.trail import AUDIT, MAX_RECORDS, Actor, entries
+from app.audit.trail import AUDIT, MAX_RECORDS, Actor, audit_entries
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Run
 from app.memories.models import HISTORY, MEMORIES
 from app.retention.jobs import ForgettingJobs
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import EVERYTHING
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.support.lives import Life
 from tests.support.memories import Json
@@ -106,7 +106,7 @@ def test_an_entry_for_each_user_and_none_for_bookkeeping() -> None:
         Delete(MEMORIES, "t", "gone", user="ada"),
     ]
     updates = [Update(MEMORIES, "t", f"m{number}", user="bob") for number in range(MAX_RECORDS + 5)]
-    made = entries(Actor("t", "k", "act"), [*changes, *more, *updates], "now")
+    made = audit_entries(Actor("t", "k", "act"), [*changes, *more, *updates], "now")
     docs = {change.doc["user_id"]: change.doc for change in made if isinstance(change, Insert)}
     assert set(docs) == {"ada", "bob", None}
     assert docs["ada"]["records"] == ["mada", "gone"]

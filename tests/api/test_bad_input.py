@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from app.api.strict_route import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
-from app.memories.models import INDEXING
+from app.memories.reindex import INDEXING
 from app.setting_groups import LimitSettings
 from app.settings import Settings
 from tests.conftest import Service

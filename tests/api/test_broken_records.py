@@ -14,12 +14,13 @@ from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OPERATIONS
-from app.memories.models import AGENTS, HISTORY, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING, Collection, Doc, Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.tasks.schemas import CHECKPOINTS, TASKS
 from tests.conftest import Service, Starter
 from tests.support import findings

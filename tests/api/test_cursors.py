@@ -11,7 +11,7 @@ from app.errors import InvalidCursor
 from app.lifespan import COLLECTIONS
 from app.storage.repository import Listing, Repository, open_cursor, seal_cursor
 from app.storage.schema import EVERYTHING, After, Collection
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.bad_input import url
 from tests.support.contract import Contract

@@ -14,7 +14,7 @@ from app.auth.dependencies import FILE_NAME as MARKER
 from app.auth.keys import API_KEYS, Keys, NewKey
 from app.lifespan import StartRefused, keys_made
 from app.settings import Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.storage.sqlite.store import FILE_NAME
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import problem, remember

@@ -11,7 +11,7 @@ from app.auth.keys import API_KEYS, Keys, NewKey
 from app.errors import Invalid, NotFound
 from app.lifespan import StartRefused
 from app.settings import JobSettings, Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, problem
 from tests.support.stores import Watched

@@ -17,7 +17,7 @@ from app.sessions.schemas import MESSAGES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.support.issuer import Issuer
 from tests.support.memories import PAIR

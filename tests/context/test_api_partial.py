@@ -16,7 +16,7 @@ from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable
 from app.settings import JobSettings, Settings
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, faults, headings, items, names, problem_free, texts, warned
 from tests.support.memories import PAIR, Faulty, Json, problem, remember

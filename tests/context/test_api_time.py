@@ -7,7 +7,7 @@ from app.context.schemas import ContextRequest
 from app.context.service import ContextService
 from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.retrieval.time_expressions import TimeInterval
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.context import ask
 from tests.support.memories import PAIR

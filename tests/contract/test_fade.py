@@ -16,7 +16,7 @@ from app.storage.changes import Insert, Update
 from app.storage.mongo import statements as mongo_fade
 from app.storage.protocol import DecayRule, Store
 from app.storage.schema import EVERYTHING, And, Doc, Eq, In, Not, Or
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from app.storage.sqlite import statements as embedded_fade
 from tests.support.declared import OTHER, T, search_entry
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from app.storage.changes import Delete, Insert, Update
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import Store, VectorCounts
-from app.storage.search import Floats, Partition
+from app.storage.scope import Partition
+from app.storage.search import Floats
 from tests.contract.conftest import Open
 from tests.support.declared import (
     AU,

@@ -13,7 +13,7 @@ from app.memories.records import new_memory, passage
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches
-from app.storage.search import ANY_AGENT, Partition
+from app.storage.scope import ANY_AGENT, Partition
 from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, terms
 from tests.support.declared import (
     AU,

@@ -12,7 +12,7 @@ from app.storage.changes import Allocate, Change, Delete, DeleteWhere, Insert, U
 from app.storage.mongo import ann_search
 from app.storage.protocol import Store
 from app.storage.schema import And, Collection, Eq, Has, Or, Range
-from app.storage.search import ANY_AGENT, Partition
+from app.storage.scope import ANY_AGENT, Partition
 from tests.contract.conftest import Open
 from tests.support.declared import (
     AU,

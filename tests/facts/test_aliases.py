@@ -8,7 +8,7 @@ from app.facts.alias_service import proposals
 from app.facts.aliases import AliasMap, alias_id, new_alias, titled, untitled
 from app.facts.graph import EntityNode
 from app.facts.keys import key_of
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from tests.support.memories import Json
 
 OWNER = Partition("a", "u")

@@ -6,9 +6,9 @@ from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.facts.service import FACT
 from app.memories.embedding_backfill import PendingEmbeddings
-from app.memories.models import PENDING
+from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.facts import day, found, listed, tell, tell_all
 from tests.support.memories import Faulty, Json, eventually, problem

@@ -17,7 +17,7 @@ from app.lifespan import COLLECTIONS
 from app.retention.decay_job import DecayJob
 from app.setting_groups import ChangeSettings
 from app.settings import JobSettings, Settings
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Json, problem, remember
 

@@ -12,7 +12,7 @@ from app.facts import graph
 from app.facts.graph import Graph
 from app.facts.repository import FactRepository, View
 from app.settings import Settings
-from app.storage.search import Partition, Scope
+from app.storage.scope import Partition, Scope
 from tests.conftest import Service
 from tests.support.facts import day, edge, tell, tell_all
 from tests.support.memories import PAIR, Json, problem, shared_service

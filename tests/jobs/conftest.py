@@ -10,7 +10,7 @@ from app.jobs.queue import Job, Lease, Queue
 from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Schedules
 from app.storage.protocol import Store
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 
 MakeRunner = Callable[..., Runner]

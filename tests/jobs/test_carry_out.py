@@ -14,7 +14,7 @@ from app.settings import JobSettings, Settings
 from app.storage import protocol
 from app.storage.changes import Insert
 from app.storage.protocol import Store
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written

@@ -16,7 +16,7 @@ from app.settings import Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc, Eq, both
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.jobs.conftest import until
 from tests.support.chat import completion
 from tests.support.memories import PAIR

@@ -11,7 +11,7 @@ from app.jobs.queue import FIRST_BACKOFF, LEASE, MAX_ATTEMPTS, Job, LeaseLost, Q
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import put, taken
 from tests.support.stores import Open

@@ -17,7 +17,7 @@ from app.jobs.schedule import Schedules
 from app.storage.changes import CommitConflict, Delete, Insert
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner, put, taken, until
 from tests.jobs.test_queue import jobs, row, written

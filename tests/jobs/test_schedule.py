@@ -13,7 +13,7 @@ from app.jobs.queue import Queue
 from app.jobs.schedule import Schedules
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import taken
 from tests.support.stores import Open

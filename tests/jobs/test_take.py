@@ -13,7 +13,7 @@ from app.jobs.queue import Job, Queue
 from app.storage.changes import DeleteWhere, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, TurnedClock
 from tests.jobs.conftest import put, taken
 from tests.support.properties import on_a_store

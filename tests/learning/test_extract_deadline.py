@@ -8,7 +8,7 @@ import pytest
 
 from app.jobs.models import JOBS, OPERATIONS
 from app.learning import service as extraction_job
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, TestParts
 from tests.support.learning import kept, learned, operation, said, work
 from tests.support.memories import PAIR, Json

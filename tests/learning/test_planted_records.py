@@ -10,12 +10,13 @@ from app.core.clock import rfc3339
 from app.facts.schemas import FACTS
 from app.jobs import queue
 from app.jobs.models import EMBED_PENDING, EXPIRY, REDERIVE, REFLECTION, REVIEW_PROCEDURE
-from app.memories.embedding_backfill import note
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
+from app.memories.pending import pending_note
 from app.procedures.schemas import PROCEDURES
 from app.sessions.schemas import MESSAGES
 from app.storage.schema import Eq
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.facts.test_predicate_merge import as_before
 from tests.support.actions import log
@@ -146,7 +147,7 @@ async def test_embed_pending(service: Service) -> None:
     store, now = service.resources.store, rfc3339(service.clock.now())
     for memory_id in (bad, good):
         await plant(store, MEMORIES, memory_id, embedding={"model": "m", "dim": 3, "status": "pending"})
-        await store.commit([note(MEMORIES, TENANT, memory_id, now)])
+        await store.commit([pending_note(MEMORIES, TENANT, memory_id, now)])
     await plant(store, MEMORIES, bad, content=5)
     assert named(await run(service, EMBED_PENDING), ("memory", bad))["embedded"] == 1
     assert (await run(service, EMBED_PENDING))["status"] == "succeeded", "it is put off, not tried at once again"

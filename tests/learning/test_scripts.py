@@ -10,10 +10,10 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.jobs.models import DECAY, EXPIRY, JOBS, MERGE_PREDICATES, REVIEW_PROCEDURE
-from app.memories.embedding_backfill import note
 from app.memories.models import MEMORIES
+from app.memories.pending import pending_note
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.learning.test_planted_records import ended, run
 from tests.support.actions import act, log_all
@@ -83,7 +83,7 @@ async def test_texts_of_all_scripts_go_through_every_job(service: Service, llm: 
             items = [{**fact, "object": f"{fact['object']} {value}"} for fact in facts]
             assert (await api.post("/v1/facts/batch", json={"items": items})).status_code == 201
     now = rfc3339(service.clock.now())
-    await store.commit([note(MEMORIES, "default", memory_id, now) for memory_id in memory_ids])
+    await store.commit([pending_note(MEMORIES, "default", memory_id, now) for memory_id in memory_ids])
 
     def all_of(data: Json) -> Json:
         return {"memories": [learned(line["text"], line["seq"]) for line in data["conversation"][:50]]}

@@ -11,7 +11,7 @@ from app.learning.learning_run import Skipped
 from app.learning.summaries import stored
 from app.sessions.repository import SummaryText
 from app.sessions.schemas import SESSIONS
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, summaries, talk, undo, work
 from tests.support.memories import PAIR, Json, found, history

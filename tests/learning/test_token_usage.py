@@ -10,7 +10,7 @@ from app.jobs.models import JOBS
 from app.learning.dependencies import LLM_DAYS, USAGE_ID, TenantAllowance
 from app.metrics import LLM_USAGE
 from app.settings import Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, said, talk, work
 from tests.support.memories import PAIR, Json, problem

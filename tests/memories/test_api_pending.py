@@ -6,9 +6,9 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.memories.embedding_backfill import PendingEmbeddings
-from app.memories.models import PENDING
+from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
 

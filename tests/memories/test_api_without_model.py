@@ -15,7 +15,7 @@ from app.embedding.model import Vectors
 from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, names, problem_free
 from tests.support.memories import PAIR, Faulty, Json, found, problem, recall, remember

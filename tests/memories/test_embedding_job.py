@@ -9,12 +9,12 @@ from app.embedding.embedder import Embedder
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Run
 from app.lifespan import EMBEDDABLE
-from app.memories.models import MOVES, PENDING
-from app.memories.reembed import LATEST, LONGEST_PAUSE, EmbeddingJob, Reembed
+from app.memories.pending import PENDING
+from app.memories.reembed import LATEST, LONGEST_PAUSE, MOVES, EmbeddingJob, Reembed
 from app.settings import JobSettings, Settings
 from app.storage.index.record_codec import model_id
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import Faulty, batch, remember
 

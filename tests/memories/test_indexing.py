@@ -8,13 +8,15 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
-from app.memories.models import MEMORIES, flags_of
+from app.memories.models import MEMORIES
 from app.memories.records import new_memory
+from app.memories.search_flags import flags_of
 from app.procedures.schemas import PROCEDURES
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack
 from app.storage.schema import EVERYTHING
-from app.storage.search import ANY_AGENT, Partition, SearchQuery
+from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import SearchQuery
 from app.storage.text import (
     DERIVED,
     HAS_EVENT_TIME,

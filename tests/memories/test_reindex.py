@@ -14,14 +14,15 @@ from app.facts.schemas import FACTS
 from app.jobs.models import EMBED_PENDING
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
-from app.memories.models import INDEXING, MEMORIES
+from app.memories.models import MEMORIES
 from app.memories.records import new_memory, passage
-from app.memories.reindex import REVISION, Reindex
+from app.memories.reindex import INDEXING, REVISION, Reindex
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc, Eq
-from app.storage.search import ANY_AGENT, SYSTEM, Columns, Partition, SearchQuery
+from app.storage.scope import ANY_AGENT, SYSTEM, Partition
+from app.storage.search import Columns, SearchQuery
 from app.storage.text import LONG, SAID_BY_USER, index_text, term_ids, terms
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, eventually, found, recall

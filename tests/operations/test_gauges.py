@@ -12,8 +12,8 @@ from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
 from app.jobs.models import DECAY, SUMMARIZE
 from app.jobs.queue import Job
-from app.memories.embedding_backfill import note
 from app.memories.models import MEMORIES
+from app.memories.pending import pending_note
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.changes import StoredTotals
@@ -101,7 +101,9 @@ async def test_ages_are_those_of_what_waits_longest(service: Service, clock: Tur
     store, now = service.resources.store, clock.now()
     assert set((await gauges(service, "recalld_job_queue_age_seconds")).values()) == {0}
     assert await gauges(service, "recalld_pending_embedding_age_seconds") == {"": 0}
-    await store.commit([Job(SUMMARIZE, "default").enqueue(now), note(MEMORIES, "default", "m1", now_text(clock))])
+    await store.commit(
+        [Job(SUMMARIZE, "default").enqueue(now), pending_note(MEMORIES, "default", "m1", now_text(clock))]
+    )
     clock.move(hours=1)
     await store.commit([Job(SUMMARIZE, "default").enqueue(clock.now()), Job(DECAY, "default").enqueue(clock.now())])
     clock.move(hours=1)

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.memories.models import AGENTS
+from app.memories.agents import AGENTS
 from app.profiles.merge import LESSONS
 from app.storage.changes import Update
 from tests.conftest import Service

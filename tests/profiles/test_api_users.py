@@ -11,7 +11,7 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.profiles.users import UserService
@@ -19,8 +19,8 @@ from app.retrieval.retriever import Retriever
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Doc
-from app.storage.search import Scope
-from app.writes.executor import IfMatch, write
+from app.storage.scope import Scope
+from app.writes.executor import IfMatch, run_write
 from tests.conftest import Service
 from tests.support.memories import Json, found, problem
 from tests.support.profiles import USER, know, send
@@ -243,7 +243,7 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     lookup = Retriever(meddled, scope, held.embedder, FACTS)
     facts = FactService(FactRepository(meddled, scope), Embeddings(held.embedder), lookup, held.clock)
     users = UserService(Repository(meddled, scope, USERS), facts, memories, held.clock)
-    answer = await write(
+    answer = await run_write(
         held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", IfMatch(None))
     )
     assert answer.body["status"] == "closed"

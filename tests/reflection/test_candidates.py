@@ -6,7 +6,7 @@ import pytest
 from app.learning.dependencies import Tools
 from app.reflection.candidates import NEIGHBOURS, CandidatePair, candidates
 from app.reflection.finders import Owner, look_at, near_pairs
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.findings import memory
 

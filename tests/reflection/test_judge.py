@@ -14,7 +14,7 @@ from app.reflection.finders import Owner, look_at, near_pairs
 from app.reflection.judge import JUDGED_PAIRS, PLAIN_REASON, REASON_CHARS, _loops, _read, judged_id, safe_reason
 from app.settings import Settings
 from app.storage.changes import Insert
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, judging, knows, memory, record, reflect, verdict
 from tests.support.learning import end, learned, undo

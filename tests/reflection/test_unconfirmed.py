@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from app.learning.dependencies import ALWAYS
-from app.memories.access_log import Decays
-from app.memories.create import MemoryWriter
-from app.memories.models import Embeddings
+from app.memories.create import MemoryPlanner
+from app.memories.decays import Decays
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate
 from app.settings import JobSettings, Settings
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work
@@ -30,11 +30,11 @@ async def learn(service: Service, content: str = BIKE, origin: str = "extraction
     """The id of a memory as a job learns it, by default of an assistant's message."""
     held = service.resources
     memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
-    writer = MemoryWriter(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
+    planner = MemoryPlanner(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
     body = MemoryCreate.model_validate({**PAIR, "content": content, "trust": 0.7, **more})
-    (made,), changes, _ = await writer.plan([body], "", [{"origin": origin}])
-    await held.store.commit(changes)
-    return str(made["memory_id"])
+    plan = await planner.plan([body], "", [{"origin": origin}])
+    await held.store.commit(plan.changes)
+    return str(plan.answers[0]["memory_id"])
 
 
 async def stale(service: Service) -> list[str]:

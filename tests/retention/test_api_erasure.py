@@ -16,7 +16,7 @@ from app.memories.models import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.schema import EVERYTHING, Collection, Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.storage.sqlite import rewrite
 from tests.conftest import Service, Starter
 from tests.support import findings

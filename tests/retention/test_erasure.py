@@ -13,13 +13,14 @@ from app.errors import StoreUnavailable
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import MAX_ATTEMPTS
 from app.lifespan import COLLECTIONS, job_runner
-from app.memories.models import AGENTS, MEMORIES
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.retention.erasure import ERASURE_NOTES, Erasure
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Eq
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.jobs.conftest import until
 from tests.support.lives import bytes_with

@@ -20,7 +20,7 @@ from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.storage.text import index_text
 from tests.jobs.conftest import until
 from tests.support.mongodb import SecantusDB, start_mongodb

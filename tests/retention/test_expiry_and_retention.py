@@ -12,12 +12,13 @@ from app.core.clock import rfc3339
 from app.jobs import queue
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
-from app.memories.models import MEMORIES, PENDING
+from app.memories.models import MEMORIES
+from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.schema import Doc
-from app.storage.search import SYSTEM, Scope
+from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, found, history, remember
 from tests.support.operations import forget, rows_of, run, work

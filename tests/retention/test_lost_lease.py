@@ -8,7 +8,7 @@ from app.jobs.queue import LEASE, Job, LeaseLost, Queue
 from app.jobs.runner import Run
 from app.lifespan import COLLECTIONS, job_runner
 from app.settings import JobSettings, Settings
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
 from tests.jobs.conftest import taken
 from tests.support.memories import PAIR, Json, remember

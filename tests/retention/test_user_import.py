@@ -14,14 +14,15 @@ from app.facts.keys import group_of
 from app.jobs.models import RETENTION
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, PENDING
+from app.memories.models import MEMORIES
+from app.memories.pending import PENDING
 from app.retention.service import KEPT
 from app.retention.shapes import unfit
 from app.retention.user_import import NoUserExport, UserReport
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from app.tasks.schemas import TASKS
 from tests.conftest import Service, Starter
 from tests.support.identifiers import decomposed, segment

@@ -9,7 +9,7 @@ import pytest
 from app.sessions.repository import SessionRepository, new_session
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import CommitConflict, Insert
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import problem
 from tests.support.sessions import OWNER, append, create, memories, messages, said, seqs

@@ -4,13 +4,13 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.memories.models import Embeddings
+from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import end, summaries, work
 from tests.support.memories import problem

@@ -9,7 +9,7 @@ from app.storage.changes import Delete, Insert
 from app.storage.protocol import Order, Store
 from app.storage.repository import Listing, Repository
 from app.storage.schema import EVERYTHING, Eq
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from app.storage.sqlite.store import EmbeddedStore
 from tests.support.declared import OTHER, THINGS, T, at, thing
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from app.errors import Forbidden
 from app.storage.schema import matches
-from app.storage.search import ANY_AGENT, Partition, Scope
+from app.storage.scope import ANY_AGENT, Partition, Scope
 
 names = st.none() | st.sampled_from(["a", "b", "c"])
 bindings = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]), min_size=1)

@@ -14,7 +14,7 @@ from app.storage.changes import Allocate, IndexEntry, Insert, Update
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
-from app.storage.search import Partition
+from app.storage.scope import Partition
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
 from app.storage.transfer import MovableStore, Record

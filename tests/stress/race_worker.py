@@ -26,7 +26,7 @@ from app.storage.changes import Insert
 from app.storage.factory import EMBEDDED, open_store, where_of
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
 KINDS, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=1)

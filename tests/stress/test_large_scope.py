@@ -66,7 +66,7 @@ def text_of(number: int) -> str:
 
 async def fill(database: AsyncDatabase[dict[str, Any]], now: datetime) -> None:
     """Writes the rest as a commit does, but as plain inserts: in transactions, 200,000 take an hour."""
-    pairs, documents = PairWriting(database, database.client.start_session(), 0), database[ENTRIES.name]
+    pairs, documents = PairWriting(database, database.client.start_session(), set(), 0), database[ENTRIES.name]
     for first in range(1, MANY, AT_ONCE):
         stored = []
         for number in range(first, min(MANY, first + AT_ONCE)):

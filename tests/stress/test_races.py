@@ -26,7 +26,7 @@ from app.jobs.models import JOBS, SCHEDULES
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.stress.race_worker import EFFECTS, PATIENCE_SECONDS, opened, period
 from tests.stress.size import is_full, size
 from tests.support.server import ROOT, Server, environment, serving

@@ -8,7 +8,8 @@ import numpy as np
 
 from app.storage.changes import IndexEntry, Insert
 from app.storage.schema import EVERYTHING, Absent, And, Collection, Doc, Eq, Filter, Not, SearchSchema, Unique
-from app.storage.search import Floats, Partition, SearchQuery
+from app.storage.scope import Partition
+from app.storage.search import Floats, SearchQuery
 from app.storage.text import content_hash, index_text, term_ids, terms
 
 DIM = 16

@@ -10,7 +10,7 @@ from app.reflection.judge import JUDGED_PAIRS
 from app.setting_groups import LLMSettings
 from app.settings import ReflectionSettings, Settings
 from app.storage.changes import Insert
-from app.storage.search import Scope
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import operation, work
 from tests.support.memories import PAIR, Json

@@ -6,7 +6,7 @@ from typing import Any
 from app.jobs.models import JOBS
 from app.lifespan import job_runner
 from app.storage.schema import Eq
-from app.storage.search import SYSTEM
+from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.support.memories import PAIR
 

@@ -10,8 +10,8 @@ import pytest
 from app.auth.keys import API_KEYS, Keys
 from app.errors import IdempotencyInProgress
 from app.storage.changes import Delete, Insert
-from app.storage.search import SYSTEM
-from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, write
+from app.storage.scope import SYSTEM
+from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, run_write
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import PAIR, listed, problem, remember
 
@@ -150,15 +150,15 @@ async def test_who_lost_the_lease_cannot_finish(service: Service, clock: TurnedC
 
     async def slow() -> WriteResult:
         clock.move(seconds=LEASE.total_seconds())
-        await write(store, clock, request, quick)
+        await run_write(store, clock, request, quick)
         return WriteResult({"who": "slow"})
 
     async def quick() -> WriteResult:
         return WriteResult({"who": "quick"})
 
     with pytest.raises(Exception, match="took over"):
-        await write(store, clock, request, slow)
-    assert (await write(store, clock, request, slow)).body == {"who": "quick"}
+        await run_write(store, clock, request, slow)
+    assert (await run_write(store, clock, request, slow)).body == {"who": "quick"}
 
 
 async def test_work_that_takes_longer_than_its_lease_keeps_its_claim(service: Service, clock: TurnedClock) -> None:
@@ -178,14 +178,14 @@ async def test_work_that_takes_longer_than_its_lease_keeps_its_claim(service: Se
                 while await leased_until() == before:  # noqa: ASYNC110 (a task beside this one renews it)
                     await asyncio.sleep(0.01)
             with pytest.raises(IdempotencyInProgress):
-                await write(store, clock, request, quick)
+                await run_write(store, clock, request, quick)
         return WriteResult({"who": "slow"})
 
     async def quick() -> WriteResult:
         return WriteResult({"who": "quick"})
 
-    assert (await write(store, clock, request, slow, lease=lease)).body == {"who": "slow"}
-    assert (await write(store, clock, request, quick)).headers["Idempotency-Replayed"] == "true"
+    assert (await run_write(store, clock, request, slow, lease=lease)).body == {"who": "slow"}
+    assert (await run_write(store, clock, request, quick)).headers["Idempotency-Replayed"] == "true"
 
 
 async def test_keys_belong_to_an_api_key_of_a_tenant(service: Service) -> None:

@@ -15,8 +15,9 @@ from app.core.clock import to_ms
 from app.core.work import off_loop
 from app.facts.keys import sentence
 from app.facts.outdated import Utterance
-from app.memories.access_log import Decays
-from app.memories.models import AGENTS, MEMORIES, STANDING
+from app.memories.agents import AGENTS
+from app.memories.decays import Decays
+from app.memories.models import MEMORIES, STANDING
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS, ProfileReader
 from app.storage.repository import Repository

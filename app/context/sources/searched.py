@@ -30,7 +30,7 @@ from app.facts.outdated import Utterance
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.findings.replacing import later_first, replaced
-from app.memories.access_log import Decays
+from app.memories.decays import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK
 from app.memories.narrowing import Keep, SplitFilter
 from app.memories.records import speaker_of, standing

@@ -18,8 +18,8 @@ from app.core.served_text import strip_served
 from app.core.work import off_loop
 from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
-from app.memories.models import EXTRACT
 from app.memories.repository import MemoryRepository
+from app.memories.search_flags import EXTRACT
 from app.sessions.repository import SessionRepository, content, is_extract
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.repository import expired, pages, unexpired

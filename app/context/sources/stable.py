@@ -36,8 +36,9 @@ from app.context.sources.session import (
 from app.core.clock import rfc3339
 from app.facts.keys import field_of
 from app.facts.repository import FactRepository, of_pairs
-from app.memories.models import AGENTS, EXTRACT
+from app.memories.agents import AGENTS
 from app.memories.repository import MemoryRepository
+from app.memories.search_flags import EXTRACT
 from app.profiles.agents import KNOWLEDGE
 from app.profiles.earlier import profile_at
 from app.profiles.merge import LESSONS, ProfileReader, paragraphs

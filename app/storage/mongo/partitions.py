@@ -23,7 +23,7 @@ from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vecto
 from app.storage.mongo.connection import DUPLICATE_KEY, META, PAIR_NUMBERS, PAIRS, TOMBSTONES, Database, MongoSession
 from app.storage.mongo.transactions import Retry
 from app.storage.schema import Collection, Doc
-from app.storage.search import ANY_AGENT, Partition
+from app.storage.scope import ANY_AGENT, Partition
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 

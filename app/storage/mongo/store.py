@@ -38,7 +38,8 @@ from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, s
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
-from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
+from app.storage.scope import Partition
+from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from app.storage.index.partitions import PartitionState, code, model_at, model_o
 from app.storage.index.record_codec import Block, PackedRecord, Row, pack, repack, reword
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc
-from app.storage.search import ANY_AGENT, Partition
+from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version

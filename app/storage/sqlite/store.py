@@ -21,7 +21,8 @@ from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, left_out, parsed, parsed_one
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
-from app.storage.search import Columns, Ints, Partition, ScopeFacts, SearchQuery, concatenate
+from app.storage.scope import Partition
+from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog

@@ -15,7 +15,8 @@ from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.mongo.store import MongoStore
 from app.storage.protocol import Store
 from app.storage.schema import Eq, Has, Or, Range
-from app.storage.search import ANY_AGENT, Partition, SearchQuery
+from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import SearchQuery
 from app.storage.sqlite.store import EmbeddedStore
 from tests.storage.mongo.conftest import COLLECTIONS
 from tests.support.declared import (

@@ -8,7 +8,7 @@ import pytest
 from app.facts.repository import View, about, of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.schema import Absent, Collection, Eq, Filter, In, both
-from app.storage.search import ANY_AGENT, Partition
+from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
 from app.storage.sqlite.schema import migrate
 

@@ -1,0 +1,69 @@
+"""The decay of memories: each fades as its agent's settings say, or by the defaults if the agent is not registered."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from app.core.clock import to_ms
+from app.memories.agents import AGENTS
+from app.memories.schemas import render
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
+from app.storage.protocol import Store
+from app.storage.schema import Doc
+from app.storage.search import Columns
+from app.storage.text import name_id
+
+
+class Decays:
+    """Decay settings for one request in one tenant. Each agent's settings are read once."""
+
+    def __init__(self, store: Store, tenant: str) -> None:
+        self._store, self._tenant = store, tenant
+        self._known: dict[str | None, tuple[DecayCurve, float]] = {None: (DEFAULT_DECAY, 0.0)}
+
+    async def of(self, agent_id: str | None) -> DecayCurve:
+        """Returns the decay curve of an agent; the default for None and for agents that are not registered."""
+        return (await self._read(agent_id))[0]
+
+    async def least_importance(self, agent_id: str | None) -> float:
+        """Returns the minimum importance of memories that the agent is shown: its setting, or 0 if it is not
+        registered."""
+        return (await self._read(agent_id))[1]
+
+    async def _read(self, agent_id: str | None) -> tuple[DecayCurve, float]:
+        if agent_id not in self._known:
+            assert agent_id is not None
+            agent = await self._store.get(AGENTS, self._tenant, agent_id)
+            if agent is None:
+                self._known[agent_id] = DEFAULT_DECAY, 0.0
+            else:
+                settings = agent["settings"]
+                self._known[agent_id] = DecayCurve(**settings["decay"]), settings.get("min_importance") or 0.0
+        return self._known[agent_id]
+
+    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
+        """Returns the decay of a scope of several agents, with one value for each document if their settings differ."""
+        if len(agents) == 1:
+            return await self.of(agents[0])
+        each = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
+        first, *others = each.values() or [DEFAULT_DECAY]
+        if all(other == first for other in others):
+            return first
+        return columns.derived.get("decay", (columns.agent, each), lambda: _of_rows(columns, each))
+
+    async def importance(self, doc: Doc, now_ms: int) -> float:
+        """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
+        not faded by any settings, and none are read."""
+        if doc["pinned"] or to_ms(doc["anchored_at"]) >= now_ms:
+            return float(doc["base_importance"])
+        decay = await self.of(doc["agent_id"])
+        return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
+
+    async def render_now(self, doc: Doc, now_ms: int) -> Doc:
+        """Returns a memory as responses show it, with its importance at that time."""
+        return render(doc, await self.importance(doc, now_ms))
+
+
+def _of_rows(columns: Columns, each: Mapping[int, DecayCurve]) -> DecayCurve:
+    rows = [each[code] for code in columns.agent.tolist()]
+    return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))

@@ -1,0 +1,100 @@
+"""The vectors and terms of records that are about to be written.
+
+If the embedding model fails, the write still succeeds, and the record waits for its vector (`memories/pending.py`).
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
+
+import numpy as np
+
+from app.core.work import in_parts
+from app.embedding.embedder import Embedder
+from app.embedding.model import Vectors
+from app.errors import EmbeddingUnavailable
+from app.storage.changes import IndexEntry
+from app.storage.schema import Doc
+from app.storage.text import IndexedText, index_text
+
+log = logging.getLogger(__name__)
+
+HARMLESS = "word"
+"""A text that every working model accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text to be indexed: its words, context, time and tags become terms, its content becomes a vector.
+
+    A text that is longer than the model's input has one vector for each of its windows.
+    """
+
+    content: str
+    context: str | None = None
+    time: datetime | None = None
+    tags: tuple[str, ...] = ()
+
+    def indexed(self) -> IndexedText:
+        """Returns the terms of the text."""
+        return index_text(self.content, self.context, self.time, self.tags)
+
+
+class Embeddings:
+    """Embeds the texts of one request. Each text is embedded once, however often the write is planned."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._made: dict[str, Vectors] = {}
+
+    async def entries(self, passages: Sequence[Passage]) -> list[IndexEntry]:
+        """Returns the index entry of each passage, without a vector if the embedder failed."""
+        vectors = await self._vectors(passages)
+        return await in_parts([*zip(passages, vectors, strict=True)], self._entry, lambda pair: len(pair[0].content))
+
+    async def entries_each(self, passages: Sequence[Passage]) -> list[IndexEntry]:
+        """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
+        others.
+
+        Raises EmbeddingUnavailable if the model accepts no text at all.
+        """
+        if not passages:
+            return []
+        entries = await self.entries(passages)
+        if any(entry.vector is not None for entry in entries):
+            return entries
+        await self._embedder.embed_texts([HARMLESS])
+        if len(passages) == 1:
+            return entries
+        middle = len(passages) // 2  # one refused text fails its whole batch: search for it by halves
+        halves = passages[:middle], passages[middle:]
+        return [entry for half in halves for entry in await self.entries_each(half)]
+
+    def _entry(self, pair: tuple[Passage, Vectors | None]) -> IndexEntry:
+        passage, windows = pair
+        return IndexEntry(
+            passage.indexed(),
+            None if windows is None else windows[0],
+            self._embedder.name,
+            None if windows is None or len(windows) == 1 else windows[1:],
+        )
+
+    async def _vectors(self, passages: Sequence[Passage]) -> list[Vectors | None]:
+        """Returns the vectors of each passage, shape (windows, dim), or None if the embedder failed."""
+        missing = list(dict.fromkeys(passage.content for passage in passages if passage.content not in self._made))
+        try:
+            windows = await self._embedder.windows(missing)
+            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
+        except EmbeddingUnavailable as error:
+            log.warning("embedding failed", extra={"error": error.detail, "texts": len(missing)})
+        else:
+            ends = list(accumulate(map(len, windows)))
+            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
+        return [self._made.get(passage.content) for passage in passages]
+
+    def info(self, entry: IndexEntry) -> Doc:
+        """Returns the value of a record's field `embedding`."""
+        status = "pending" if entry.vector is None else "ready"
+        return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}

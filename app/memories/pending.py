@@ -1,0 +1,55 @@
+"""The list of records that wait for their vector, and what can be embedded.
+
+A record is listed in the commit that stores it without a vector. `memories/embedding_backfill.py` works the list off.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.core.clock import new_id
+from app.memories.embedding import Passage
+from app.memories.models import MEMORIES
+from app.memories.records import needs_new_entry, passage, standing
+from app.storage.changes import Insert
+from app.storage.schema import Collection, Doc
+from app.storage.scope import SYSTEM
+
+PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False)
+"""Records that were stored while the embedder failed, under the tenant `SYSTEM`.
+
+A text that the model refused is not tried again before `not_before`.
+"""
+
+
+def pending_note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
+    """Returns the change that lists a document without a vector. It is committed together with the document."""
+    doc = {
+        "tenant_id": SYSTEM,
+        "note_id": new_id("pending"),
+        "collection": collection.name,
+        "tenant": tenant,
+        "document_id": doc_id,
+        "created_at": now,
+    }
+    return Insert(PENDING, doc)
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddable:
+    """A searchable collection: how to get a document's text, and which fields to set with its vector."""
+
+    collection: Collection
+    passage: Callable[[Doc], Passage]
+    fields: Callable[[Doc], Doc]
+    repair: Callable[[Doc], Doc] = lambda doc: {}
+    """Returns the fields that documents of earlier versions lack."""
+    needs_new_entry: Callable[[Doc], bool] = lambda changed: True
+    """Returns whether a change of these fields needs a new index entry."""
+
+
+def _missing_of_memory(doc: Doc) -> Doc:
+    mark = standing(doc)
+    return {} if doc.get("standing") == mark else {"standing": mark}
+
+
+MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry)
