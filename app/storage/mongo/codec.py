@@ -148,7 +148,7 @@ def _unique_key(doc: Doc, unique: Unique) -> str:
 
 MOST_REPEATS = 4
 """A document's words tell the search index how often a term occurs, so it finds what our BM25 puts first: with each
-term once, it missed 13 of the 200 texts among the first ten of 200,000 records. In BM25 a fifth time adds a twentieth."""
+term once, it missed 13 of 200 texts among the first ten of 200,000 records. In BM25 a fifth time adds a twentieth."""
 
 
 def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
