@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.core.clock import to_ms
 from app.retrieval.query_analysis import analyse
-from app.retrieval.query_settling import settle
+from app.retrieval.query_settling import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.mongo.store import MongoStore
@@ -119,8 +119,8 @@ async def test_columns_and_ranking_are_the_same(
 
 async def ranked(store: Store, query: SearchQuery) -> list[tuple[float, str]]:
     """Scores and ids, best first; of an exact tie the smaller id, for handles of two engines do not compare."""
-    columns, settled = settle(await store.search(ENTRIES, query), QUERY, {})
-    found = rank(columns, settled, "hybrid", NOW_MS)
+    columns = await store.search(ENTRIES, query)
+    found = rank(columns, SettledQuery(QUERY.terms, QUERY.speaker, order=QUERY.order), "hybrid", NOW_MS)
     docs = await store.fetch(ENTRIES, query.tenant, columns.rows[found.order])
     scores = [round(float(found.score[index]), 6) for index in found.order]
     ids = [one.doc["entry_id"] for one in docs if one is not None]
