@@ -101,7 +101,7 @@ async def list_actions(
 
 
 @router.get("/stats", response_model=schemas.Stats, responses=problems())
-async def get_action_stats(  # noqa: PLR0913 (query parameters)
+async def get_action_stats(
     actions: Actions,
     where_zone: Annotated[ZoneInfo, Depends(zone)],
     agent_id: Annotated[Identifier, Query()],

@@ -65,7 +65,7 @@ def add(  # noqa: PLR0913 (options)
         print(memory["memory_id"])
 
 
-def search(  # noqa: PLR0913 (options)
+def search(
     query: Annotated[str, typer.Argument(help="A question, or words.")],
     user: UserOption = None,
     agent: AgentOption = None,
@@ -87,7 +87,7 @@ def search(  # noqa: PLR0913 (options)
     _table(("score", "memory", "type", "when", "content"), rows)
 
 
-def list_(  # noqa: PLR0913 (options)
+def list_(
     user: UserOption = None,
     agent: AgentOption = None,
     limit: LimitOption = 20,
@@ -158,7 +158,7 @@ MINUTE = len("2026-01-01T00:00")
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, max=10_000_000, help="Most tokens of the memory.")]
 
 
-def sessions(  # noqa: PLR0913 (options)
+def sessions(
     session: Annotated[str | None, typer.Argument(help="Show the messages of this session.")] = None,
     user: UserOption = None,
     agent: AgentOption = None,
@@ -198,7 +198,7 @@ def _conversation_row(session: Json) -> tuple[str, ...]:
     return session["session_id"], owner_of(session), session["created_at"][:DAY], count, session["status"]
 
 
-def context(  # noqa: PLR0913 (options)
+def context(
     query: Annotated[str, typer.Argument(help="What the next prompt asks.")],
     user: UserOption = None,
     agent: AgentOption = None,

@@ -114,7 +114,7 @@ class Packer:
     that are always there. `already_in_prompt`: items that stand in the prompt outside of what is packed.
     """
 
-    def __init__(  # noqa: PLR0913 (a prompt's parts)
+    def __init__(
         self,
         sections: Sequence[Section],
         budget: int,

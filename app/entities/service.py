@@ -109,7 +109,7 @@ class MentionIndex:
         named = np.zeros(len(columns.rows), np.bool_)
         for each in words.values():
             if each:
-                named |= (columns.hits[[place[word] for word in each]] > 0).all(axis=0)
+                named |= (columns.term_counts[[place[word] for word in each]] > 0).all(axis=0)
         chosen = np.flatnonzero(named & columns.matched)
         return columns.rows[chosen[np.argsort(-columns.time[chosen], kind="stable")]]
 

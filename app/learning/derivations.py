@@ -156,7 +156,7 @@ async def commit_noted(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def derivation(  # noqa: PLR0913 (fields of the record)
+async def derivation(
     store: Store,
     tenant: str,
     changes: Sequence[Change],

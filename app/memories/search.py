@@ -47,7 +47,7 @@ class MemoryFragment:
 class MemorySearch:
     """Searches memories for one caller. `order_hits` puts what holds now before what it replaced."""
 
-    def __init__(  # noqa: PLR0913 (what a search uses)
+    def __init__(
         self,
         store: Store,
         scope: Scope,

@@ -35,7 +35,7 @@ ProcedureId = Annotated[Identifier, Path(examples=["proc_01a2003d395076f9a13acea
 CHANGE = problems(404, 409, 412, *BODY)
 
 
-async def list_filters(  # noqa: PLR0913 (query parameters of the list)
+async def list_filters(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     name: Annotated[str | None, Query(min_length=1, max_length=200)] = None,

@@ -112,7 +112,7 @@ class UserImport:
     """Imports an export: call `take` for each line in order, then `end`. `restore_erased` also imports a user with a
     tombstone."""
 
-    def __init__(  # noqa: PLR0913 (parts)
+    def __init__(
         self,
         store: MovableStore,
         embedder: Embedder,

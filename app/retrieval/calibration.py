@@ -61,7 +61,7 @@ class QueryProperties(NamedTuple):
     foreign_coverage: float
 
 
-def probabilities(  # noqa: PLR0913 (what a probability depends on)
+def probabilities(
     columns: Columns,
     query: SettledQuery,
     odds: Floats,

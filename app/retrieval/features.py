@@ -85,10 +85,10 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     scaled_text(text, best, out=words)
     if not all_seen:
         near *= columns.has_vector
-    np.add.reduce((columns.hits > 0) * weights, axis=0, out=covered)
+    np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=covered)
     covered *= 1 / max(limit, TINY)
     # an answer holds the identifier that was asked for: that is no repetition of the question
-    repeating = columns.hits if query.exact is None else columns.hits[~query.exact]
+    repeating = columns.term_counts if query.exact is None else columns.term_counts[~query.exact]
     np.add.reduce(repeating, axis=0, out=repeated)
     repeated *= arrays.per_length
     repeated *= 1 / max(len(repeating), FEW_TERMS)
@@ -147,10 +147,10 @@ def bm25(columns: Columns) -> Floats:
     arrays = neighbour_arrays(columns)
     step = max(1, BLOCK // max(1, len(arrays.norm)))
     if len(weights) <= step:
-        return _saturated(columns.hits, weights, arrays)
+        return _saturated(columns.term_counts, weights, arrays)
     score = np.zeros(len(arrays.norm), np.float32)
     for start in range(0, len(weights), step):
-        score += _saturated(columns.hits[start : start + step], weights[start : start + step], arrays)
+        score += _saturated(columns.term_counts[start : start + step], weights[start : start + step], arrays)
     return score
 
 
@@ -177,7 +177,7 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
     def weigh() -> tuple[Floats, float]:
         count, with_term = columns.count, columns.df
         if (groups := equal_contents(columns)) is not None:
-            has_term = columns.hits > 0
+            has_term = columns.term_counts > 0
             count -= len(groups.order) - len(groups.starts)
             with_term = with_term - np.count_nonzero(has_term, axis=1) + np.count_nonzero(groups.most(has_term), axis=1)
         weights = [(BM25_K1 + 1) * math.log1p((count - df + 0.5) / (df + 0.5)) for df in with_term.tolist()]

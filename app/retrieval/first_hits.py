@@ -122,7 +122,7 @@ def _renewed(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bool
     less it counts, and a question renews nothing.
     """
     weights, limit = term_weights(columns)
-    has = columns.hits[:, group] > 0
+    has = columns.term_counts[:, group] > 0
     common = np.add.reduce((has[:, :, None] & has[:, None, :]) * weights[:, :, None], axis=0)
     of_hit = common.diagonal()[:, None]
     share = common / np.maximum(of_hit, TINY)

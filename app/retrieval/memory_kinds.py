@@ -102,12 +102,12 @@ def echoes(columns: Columns, repeats: Floats, nearest: float) -> Ints:
     is_echo = columns.cosine >= np.float32(nearest)
     is_echo &= turns.short_questions
     share_of_question = repeats * turns.repeated_terms
-    share_of_question *= np.float32(max(len(columns.hits), FEW_TERMS))
+    share_of_question *= np.float32(max(len(columns.term_counts), FEW_TERMS))
     alike = share_of_question >= np.float32(0.6)
     alike &= turns.questions
     at: Ints = alike.nonzero()[0]
     if len(at):
-        share_of_query = np.count_nonzero(columns.hits[:, at], axis=0) / len(columns.hits)
+        share_of_query = np.count_nonzero(columns.term_counts[:, at], axis=0) / len(columns.term_counts)
         nothing_else = (share_of_query >= 0.6) & (share_of_question[at] >= 0.75)
         is_echo[at] |= nothing_else | turns.short_questions[at] & (share_of_query >= 0.8)
     indices: Ints = is_echo.nonzero()[0]
@@ -120,5 +120,5 @@ def fillers(columns: Columns) -> Ints:
     short = turn_kinds(columns).short
     if not len(short):
         return short
-    indices: Ints = short[3 * np.count_nonzero(columns.hits[:, short], axis=0) <= len(columns.hits)]
+    indices: Ints = short[3 * np.count_nonzero(columns.term_counts[:, short], axis=0) <= len(columns.term_counts)]
     return indices

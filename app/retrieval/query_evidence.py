@@ -37,7 +37,7 @@ def evidence_of(columns: Columns, *, has_vector: bool) -> QueryEvidence:
     cosine = columns.cosine[among]
     margin = largest(cosine) - float(np.median(cosine)) if len(cosine) else 0.0
     weights, limit = term_weights(columns)
-    best = largest(np.add.reduce((columns.hits > 0) * weights, axis=0)[among])
+    best = largest(np.add.reduce((columns.term_counts > 0) * weights, axis=0)[among])
     unit = (BM25_K1 + 1) * log1p(2 * columns.count + 1)
     return QueryEvidence(
         margin if has_vector else None, best / max(limit, TINY), limit / unit, best / unit, columns.count

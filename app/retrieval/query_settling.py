@@ -29,7 +29,7 @@ the scope has the word it is the other way round."""
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
 class SettledQuery:
-    """What the ranking reads of a query. The rows of `Columns.hits` and `Columns.df` are its terms."""
+    """What the ranking reads of a query. The rows of `Columns.term_counts` and `Columns.df` are its terms."""
 
     terms: TermIds
     speaker: int = 0
@@ -89,22 +89,24 @@ def settle(
     if only_spaced and not (corrections or query.entities or query.acronyms or columns.df[query.spaced_rows].any()):
         # the usual query: no two of its words are an identifier that the scope has
         settled.terms = query.terms[query.other_rows]
-        return replace(columns, hits=columns.hits[query.other_rows], df=columns.df[query.other_rows]), settled
+        return replace(
+            columns, term_counts=columns.term_counts[query.other_rows], df=columns.df[query.other_rows]
+        ), settled
 
-    terms, hits, df = looked_for(query, corrections), columns.hits.copy(), columns.df.copy()
+    terms, term_counts, df = looked_for(query, corrections), columns.term_counts.copy(), columns.df.copy()
     for entity in query.entities:  # a document with all terms of another name has those of the query's name
         has_other = np.zeros(len(columns.rows), np.bool_)
         for other in entity.others:
             rows = np.flatnonzero(np.isin(terms, other))
             if len(rows):
-                has_other |= (hits[rows] > 0).all(axis=0)
+                has_other |= (term_counts[rows] > 0).all(axis=0)
         rows = np.flatnonzero(np.isin(terms, entity.name))
-        hits[rows] = np.maximum(hits[rows], has_other)
-        df[rows] = np.maximum(df[rows], np.count_nonzero(hits[rows], axis=1))
+        term_counts[rows] = np.maximum(term_counts[rows], has_other)
+        df[rows] = np.maximum(df[rows], np.count_nonzero(term_counts[rows], axis=1))
     for acronym in query.acronyms:  # a document with all pairs of initials has the acronym
-        has_pairs = (hits[np.isin(terms, acronym.pairs)] > 0).all(axis=0)
+        has_pairs = (term_counts[np.isin(terms, acronym.pairs)] > 0).all(axis=0)
         row = np.flatnonzero(terms == acronym.term)
-        hits[row], df[row] = has_pairs, np.count_nonzero(has_pairs)
+        term_counts[row], df[row] = has_pairs, np.count_nonzero(has_pairs)
 
     present = set(terms[df > 0].tolist())
     identifiers = {term: parts for term, parts in query.identifiers.items() if term in present}
@@ -119,7 +121,7 @@ def settle(
     gone += [term for acronym in query.acronyms for term in acronym.pairs.tolist()]
     gone += [int(acronym.term[0]) for acronym in query.acronyms if acronym not in expanded]
     kept = ~np.isin(terms, gone)
-    hits, df, settled.terms = hits[kept], df[kept], terms[kept]
+    term_counts, df, settled.terms = term_counts[kept], df[kept], terms[kept]
 
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
     settled.identifiers = identifiers
@@ -127,7 +129,7 @@ def settle(
         term not in present and term not in query.spaced and present.isdisjoint(parts)
         for term, parts in query.identifiers.items()
     )
-    return replace(columns, hits=hits, df=df, emphasis=emphasis), settled
+    return replace(columns, term_counts=term_counts, df=df, emphasis=emphasis), settled
 
 
 def _emphasis(

@@ -113,7 +113,7 @@ def results(columns: Columns, mode: Mode) -> Bools:
     if mode == "vector":
         return columns.matched & columns.has_vector
     if mode == "text":
-        with_a_term: Bools = columns.matched & (columns.hits > 0).any(axis=0)
+        with_a_term: Bools = columns.matched & (columns.term_counts > 0).any(axis=0)
         return with_a_term
     return columns.matched
 

@@ -99,7 +99,7 @@ def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[l
     by_words: dict[tuple[int, bytes], list[int]] = {}
     for number, group in enumerate(groups.values()):
         for index in group if len(group) > 1 else ():
-            by_words.setdefault((number, columns.hits[:, index].tobytes()), []).append(index)
+            by_words.setdefault((number, columns.term_counts[:, index].tobytes()), []).append(index)
     return [group for group in by_words.values() if len(group) > 1]
 
 
@@ -139,7 +139,7 @@ def said_once(columns: Columns, statements: Sequence[Sequence[int]]) -> Columns:
     """Returns the columns in which the first document of each statement stands for all: the others do not match, and do
     not count in the frequencies of the query's words."""
     others = [index for statement in statements for index in statement[1:] if columns.matched[index]]
-    with_term = np.count_nonzero(columns.hits[:, others], axis=1)
+    with_term = np.count_nonzero(columns.term_counts[:, others], axis=1)
     return replace(
         columns,
         matched=columns.matched & ~np.isin(columns.content, columns.content[others]),

@@ -236,7 +236,7 @@ class Retriever:
             )
             return found
 
-    async def _find(self, wanted: RetrievalQuery) -> RetrievalResult:  # noqa: PLR0915 (the steps, in their order)
+    async def _find(self, wanted: RetrievalQuery) -> RetrievalResult:
         started = time.perf_counter()
         # one after the other: to wait for both at once costs more than either in a store that answers from memory
         scope_info = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
@@ -304,7 +304,7 @@ class Retriever:
             return None
         return towards_what_is_denied(vector, self._embedder.name)
 
-    async def _search_and_rank(  # noqa: PLR0913 (what a ranking depends on)
+    async def _search_and_rank(
         self,
         wanted: RetrievalQuery,
         mode: Mode,
@@ -331,7 +331,7 @@ class Retriever:
                 return ranked
             spare = repetitions
 
-    async def _rank_scope(  # noqa: PLR0913 (what a ranking depends on)
+    async def _rank_scope(
         self,
         wanted: RetrievalQuery,
         mode: Mode,
@@ -542,7 +542,7 @@ class Retriever:
         return {**already_read, **new}
 
 
-def _rank(  # noqa: PLR0913 (what a ranking depends on)
+def _rank(
     wanted: RetrievalQuery,
     mode: Mode,
     columns: Columns,

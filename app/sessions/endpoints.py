@@ -120,7 +120,7 @@ async def append_messages(
 
 
 @router.get("/{session_id}/messages", response_model=Page[schemas.Message], responses=problems(404))
-async def list_messages(  # noqa: PLR0913 (query parameters)
+async def list_messages(
     session_id: SessionId,
     windows: InWindows,
     limit: Limit = 20,

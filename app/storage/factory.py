@@ -112,7 +112,7 @@ def _key(settings: Settings) -> StoreKey | None:
     return StoreKey.of_text(text, "RECALLD_STORE_KEY") if text else None
 
 
-async def open_store(  # noqa: PLR0913 (what a store is opened with)
+async def open_store(
     where: StoreLocation,
     collections: Sequence[Collection],
     *,

@@ -119,7 +119,7 @@ class Columns:
     """-1..1; 0 where `has_vector` is false. Equal documents have equal cosines in any position."""
     has_vector: Bools
     """True if the document has a vector of the query's model."""
-    hits: Floats
+    term_counts: Floats
     """(terms, n): how often each query term occurs in each document."""
     df: Floats
     """(terms,): number of documents in the scope that contain the term."""
@@ -183,7 +183,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         matched=np.concatenate([p.matched for p in parts]),
         cosine=np.concatenate([p.cosine for p in parts]),
         has_vector=np.concatenate([p.has_vector for p in parts]),
-        hits=np.concatenate([p.hits for p in parts], axis=1),
+        term_counts=np.concatenate([p.term_counts for p in parts], axis=1),
         df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
         vectors=np.concatenate(given) if given else None,
         close=_all_close(parts),

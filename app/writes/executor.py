@@ -148,7 +148,7 @@ def users_of(outcome: WriteResult) -> set[str]:
 _FREEING: set[asyncio.Task[None]] = set()
 
 
-async def run_write(  # noqa: PLR0913 (what a write is made of)
+async def run_write(
     store: Store,
     clock: Clock,
     request: KeyedRequest | None,

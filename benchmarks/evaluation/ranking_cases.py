@@ -121,7 +121,7 @@ def build_scope(items: Sequence[Item], embed: Embedder) -> Scope:
         matched=np.ones(n, np.bool_),
         cosine=np.zeros(n, np.float32),
         has_vector=np.ones(n, np.bool_),
-        hits=np.zeros((0, n), np.float32),
+        term_counts=np.zeros((0, n), np.float32),
         df=np.zeros(0, np.float32),
         length=length,
         count=n,
@@ -169,7 +169,7 @@ def build_cases(group: str, worlds: Sequence[World], embed: Embedder, folds: int
             yield _case(group, number % folds, scope, question, speakers, embed, question.now or world.now)
 
 
-def _case(  # noqa: PLR0913 (a case's parts)
+def _case(
     group: str, fold: int, scope: Scope, question: Question, speakers: tuple[str, ...], embed: Embedder, now: str | None
 ) -> Case:
     known_items = scope.items[: question.after]
@@ -191,7 +191,7 @@ def _case(  # noqa: PLR0913 (a case's parts)
             if at < n:
                 hits[row, at] = count
     df = np.count_nonzero(hits, axis=1).astype(np.float32)
-    columns = replace(blank, cosine=nearest.astype(np.float32), hits=hits, df=df)
+    columns = replace(blank, cosine=nearest.astype(np.float32), term_counts=hits, df=df)
     columns, settled = settle(columns, query, {}, subject=subject)
     text = bm25(columns)
     of_documents = document_features(columns, int(columns.time.max(initial=0)))

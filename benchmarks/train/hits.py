@@ -93,7 +93,7 @@ def of_scope(case: Case, odds: Floats, first: Ints) -> dict[str, float]:
     cosine = np.sort(columns.cosine)[::-1].astype(np.float64)
     weights, limit = term_weights(columns)
     weight = weights[:, 0].astype(np.float64)
-    has = columns.hits > 0
+    has = columns.term_counts > 0
     known = np.any(has, axis=1)
     best = np.sort(odds)[::-1].astype(np.float64)
     shares = np.exp(best - best[0])

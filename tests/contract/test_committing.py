@@ -73,7 +73,7 @@ async def everything(store: Store) -> Any:
     docs = [await store.find(collection, T) for collection in (THINGS, NUMBERED, ENTRIES)]
     columns = await store.search(ENTRIES, ask("tea coffee"))
     facts = await store.scope_facts(ENTRIES, T, ask().pairs)
-    return docs, columns.rows.tolist(), columns.hits.tolist(), facts
+    return docs, columns.rows.tolist(), columns.term_counts.tolist(), facts
 
 
 async def test_a_failed_commit_burns_no_number(store: Store) -> None:

@@ -324,7 +324,7 @@ async def test_another_tenant_is_neither_found_nor_counted_nor_fetched_nor_delet
 
 async def test_an_empty_scope_answers_with_empty_columns(store: Store) -> None:
     columns = await store.search(ENTRIES, ask("tea coffee", vector=unit(1)))
-    assert (len(columns.rows), columns.count, columns.hits.shape, columns.df.tolist()) == (0, 0, (2, 0), [0, 0])
+    assert (len(columns.rows), columns.count, columns.term_counts.shape, columns.df.tolist()) == (0, 0, (2, 0), [0, 0])
     assert await store.fetch(ENTRIES, T, columns.rows) == []
 
 

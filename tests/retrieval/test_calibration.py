@@ -125,7 +125,7 @@ def test_each_kind_has_its_own_numbers_by_its_part_of_the_odds() -> None:
 def test_the_formula_is_the_documented_one() -> None:
     """docs/concepts/retrieval.md: base, the share of the odds with two slopes, the best cosine, the best coverage."""
     columns = replace(columns_of(3), cosine=np.array([0.4, 0.1, 0.0], np.float32), df=np.ones(2, np.float32))
-    columns.hits[0, 1] = 1  # one of two terms, equally rare
+    columns.term_counts[0, 1] = 1  # one of two terms, equally rare
     terms = Terms(base=-2.0, share=1.5, tail=0.5, nearest=3.0, coverage=2.0)
     odds = np.array([2.0, 1.0, -1.0], np.float32)
     of_query = -2.0 + 3.0 * 0.4 + 2.0 * 0.5
@@ -172,7 +172,7 @@ def test_what_is_a_question_is_told_anew_when_the_flags_change() -> None:
 
 def test_where_the_model_does_not_know_the_script_the_cosine_counts_less() -> None:
     columns = replace(columns_of(1), cosine=np.array([0.8], np.float32), df=np.ones(2, np.float32))
-    columns.hits[:, 0] = 1
+    columns.term_counts[:, 0] = 1
     known = query_features(columns, NOBODY, bm25(columns))
     assert describe(columns, NOBODY, known) == pytest.approx((0.8, 1.0, 0.0, 0.0))
     assert describe(columns, FOREIGN, known) == pytest.approx((0.0, 1.0, 1.0, 1.0))

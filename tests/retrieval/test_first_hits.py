@@ -36,7 +36,7 @@ def notes(*hits: list[int]) -> Columns:
     """Plain memories, oldest first, that have these terms of the query as often as said."""
     terms = np.array(hits, np.float32).T
     columns = replace(columns_of(len(hits)), time=np.arange(len(hits)) * 1_000, has_vector=np.zeros(len(hits), bool))
-    return replace(columns, hits=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
+    return replace(columns, term_counts=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
 
 
 def ordered(columns: Columns, odds: list[float], weights: Weights, query: SettledQuery = NOBODY) -> list[int]:
@@ -76,7 +76,7 @@ def test_a_query_for_the_earliest_or_for_a_time_keeps_the_order() -> None:
 def test_what_another_one_says_or_asks_later_renews_nothing() -> None:
     columns, odds = conversation(3, by_assistant=1), np.zeros(3, np.float32)
     columns.flags[2] |= IS_QUESTION
-    columns = replace(columns, hits=np.ones((1, 3), np.float32), df=np.array([3], np.float32))
+    columns = replace(columns, term_counts=np.ones((1, 3), np.float32), df=np.array([3], np.float32))
     assert properties(columns, odds, np.arange(3), past=False)[-1].tolist() == [0, 0, 0]
 
 

@@ -17,7 +17,7 @@ def scope_of(terms: TermIds, *texts: str) -> Columns:
     counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in map(indexed, texts)]
     found = np.array([[count.get(term, 0) for count in counts] for term in terms.tolist()], np.float32)
     df = np.count_nonzero(found, axis=1).astype(np.float32)
-    return replace(columns_of(len(texts), terms=len(terms)), hits=found, df=df)
+    return replace(columns_of(len(texts), terms=len(terms)), term_counts=found, df=df)
 
 
 def indexed(text: str) -> IndexedText:
@@ -82,8 +82,8 @@ def test_a_mistyped_word_counts_less_than_the_one_that_it_stands_for() -> None:
 def test_a_document_with_another_name_has_that_of_the_query_and_the_columns_stay_as_they_were() -> None:
     query = with_names(analyse("Where does Bob live?", ()), "Where does Bob live?", [["Bob", "Robert"]])
     before = scope_of(query.terms, "Robert lives in Oslo", "Ann lives in Bergen")
-    hits, df = before.hits.copy(), before.df.copy()
+    hits, df = before.term_counts.copy(), before.df.copy()
     columns, settled = settle(before, query, {})
-    assert columns.hits[settled.terms.tolist().index(ids("Bob")[0])].tolist() == [1, 0]
-    assert np.array_equal(before.hits, hits)
+    assert columns.term_counts[settled.terms.tolist().index(ids("Bob")[0])].tolist() == [1, 0]
+    assert np.array_equal(before.term_counts, hits)
     assert np.array_equal(before.df, df)

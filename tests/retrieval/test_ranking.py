@@ -63,7 +63,7 @@ def test_every_ranking_is_sound(columns: Columns, mode: Mode, query: SettledQuer
     if mode == "vector":
         assert set(found.tolist()) == set(np.flatnonzero(columns.matched & columns.has_vector).tolist())
     if mode == "text":
-        assert set(found.tolist()) == set(np.flatnonzero(columns.matched & columns.hits.any(axis=0)).tolist())
+        assert set(found.tolist()) == set(np.flatnonzero(columns.matched & columns.term_counts.any(axis=0)).tolist())
 
 
 @given(scopes(), st.sampled_from(MODES), st.randoms(use_true_random=False))
@@ -108,7 +108,7 @@ def test_a_single_document_is_found() -> None:
 
 def test_without_vectors_the_text_decides() -> None:
     columns = replace(columns_of(3), has_vector=np.zeros(3, np.bool_), df=np.ones(2, np.float32))
-    columns.hits[0, 1] = columns.hits[1, 2] = columns.hits[0, 2] = 1
+    columns.term_counts[0, 1] = columns.term_counts[1, 2] = columns.term_counts[0, 2] = 1
     assert rank(columns, NOBODY, "hybrid", NOW).order.tolist() == [2, 1, 0]
 
 
@@ -124,10 +124,10 @@ def test_of_equals_the_newer_comes_first_then_the_lower_handle() -> None:
 
 def test_a_turn_is_helped_by_its_neighbours_its_session_and_its_speaker() -> None:
     columns = columns_of(6, np.array([0, 0, 0, 1, 1, 1]))
-    columns.hits[0, 0] = 1
+    columns.term_counts[0, 0] = 1
     columns.df[0] = 1
     assert rank(columns, NOBODY, "hybrid", NOW).order.tolist()[:3] == [0, 1, 2]
-    spoken = replace(columns, hits=np.zeros_like(columns.hits), speaker=np.array([8, 8, 8, 8, 7, 8]))
+    spoken = replace(columns, term_counts=np.zeros_like(columns.term_counts), speaker=np.array([8, 8, 8, 8, 7, 8]))
     assert rank(spoken, SPOKEN, "hybrid", NOW).order[0] == 4
 
 
@@ -144,7 +144,7 @@ def test_a_best_text_match_that_holds_little_of_the_query_is_no_full_match() -> 
     """Both hold one term, once: of a query of two terms, and of a query of eight that are found nowhere else."""
     weak, strong = (columns_of(20, terms=terms) for terms in (8, 2))
     for columns in (weak, strong):
-        columns.hits[0, 0] = columns.df[0] = 1
+        columns.term_counts[0, 0] = columns.df[0] = 1
     text = [rank(columns, NOBODY, "hybrid", NOW).parts["text_scaled"] for columns in (weak, strong)]
     assert 0 < text[0][0] < text[1][0] < 1
     assert text[0][1:].max() == 0
@@ -176,9 +176,9 @@ def feature(name: str, columns: Columns, query: SettledQuery = NOBODY) -> list[f
 
 def test_coverage_is_the_share_of_the_querys_words_each_by_its_rareness() -> None:
     columns = replace(columns_of(4), df=np.array([1, 3], np.float32))
-    columns.hits[0, 0] = columns.hits[1, 0] = 1
-    columns.hits[1, 1] = 7
-    columns.hits[1, 2] = 1
+    columns.term_counts[0, 0] = columns.term_counts[1, 0] = 1
+    columns.term_counts[1, 1] = 7
+    columns.term_counts[1, 2] = 1
     rare, common = (np.log1p((4 - df + 0.5) / (df + 0.5)) for df in (1, 3))
     part = common / (rare + common)
     assert feature("coverage", columns) == pytest.approx([1, part, part, 0])
@@ -187,7 +187,7 @@ def test_coverage_is_the_share_of_the_querys_words_each_by_its_rareness() -> Non
 
 def test_repeats_is_the_part_of_a_text_that_the_query_said_already() -> None:
     columns = replace(columns_of(3), length=np.array([4, 10, 0], np.float32), df=np.ones(2, np.float32))
-    columns.hits[0, 0], columns.hits[1, 0], columns.hits[0, 1] = 1, 2, 1
+    columns.term_counts[0, 0], columns.term_counts[1, 0], columns.term_counts[0, 1] = 1, 2, 1
     assert feature("repeats", columns) == pytest.approx([3 / 6 / 4, 1 / 10 / 4, 0]), "of six terms, four are asked for"
 
 
@@ -307,7 +307,7 @@ def test_a_query_without_a_subject_is_answered_by_time(columns: Columns, order: 
 
 def test_of_a_query_without_a_subject_the_asked_time_counts_before_words_and_vectors() -> None:
     columns = replace(columns_of(3), cosine=np.array([0.9, 0.1, 0.5], np.float32), time=NOW - np.arange(3) * DAY_MS)
-    columns.hits[0, 0] = columns.hits[1, 0] = 1
+    columns.term_counts[0, 0] = columns.term_counts[1, 0] = 1
     query, yesterday = replace(NOBODY, subject=False), (NOW - DAY_MS, NOW - DAY_MS + 1)
     assert rank(columns, query, "hybrid", NOW, interval=yesterday).order[0] == 1
 
@@ -315,7 +315,7 @@ def test_of_a_query_without_a_subject_the_asked_time_counts_before_words_and_vec
 def test_in_a_script_that_the_model_does_not_know_the_words_decide() -> None:
     columns = replace(columns_of(10), cosine=np.full(10, 0.4, np.float32), df=np.ones(2, np.float32))
     columns.cosine[0] = 0.9
-    columns.hits[0, 1] = 1
+    columns.term_counts[0, 1] = 1
     assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 0
     assert rank(columns, replace(NOBODY, foreign=1.0), "hybrid", NOW).order[0] == 1
 
@@ -329,8 +329,8 @@ def ranked_pair(first: int, second: int, repeats: float = 0) -> list[int]:
     columns.cosine[:2] = 0.5
     columns.flags[:2] = first, second
     columns.length[:2] = 4
-    columns.hits[0, :2] = columns.df[0] = 1
-    columns.hits[0, 0] += repeats
+    columns.term_counts[0, :2] = columns.df[0] = 1
+    columns.term_counts[0, 0] += repeats
     order: list[int] = rank(columns, NOBODY, "hybrid", NOW).order[:2].tolist()
     return order
 
@@ -345,7 +345,7 @@ def asked_before(cosine: float, hits: int, length: int, flags: int = IS_QUESTION
     one holds one of them and is less near."""
     columns = replace(columns_of(40, np.arange(40)), df=np.array([1, 2], np.float32))
     columns.cosine[:2] = cosine, 0.4
-    columns.hits[:hits, 0] = columns.hits[1, 1] = 1
+    columns.term_counts[:hits, 0] = columns.term_counts[1, 1] = 1
     columns.length[0] = length
     columns.flags[0] = flags
     return columns
@@ -388,7 +388,7 @@ def answered_before(length: int, hits: int = 0, flags: int = 0) -> Columns:
     columns.flags[0] |= flags
     columns.time[0] += 1
     columns.length[:] = 20
-    columns.length[0], columns.hits[:hits, 0] = length, 1
+    columns.length[0], columns.term_counts[:hits, 0] = length, 1
     columns.df[:hits] = 1
     return columns
 
@@ -462,7 +462,7 @@ def test_plain_facts_are_found_beside_a_conversation(question: str, fact: int, m
     turn = np.arange(len(texts)) < n
     columns = replace(
         columns_of(len(texts), np.where(turn, 0, -1), terms=len(query.terms)),
-        hits=hits,
+        term_counts=hits,
         df=np.count_nonzero(hits, axis=1).astype(np.float32),
         cosine=(vectors[:-1] @ vectors[-1]).astype(np.float32),
         length=np.array([t.length for t in indexed], np.float32),
@@ -483,7 +483,7 @@ def test_large_scopes_are_in_order(seed: int) -> None:
     columns = replace(
         columns_of(n, np.arange(n) // 20),
         cosine=np.round(random.random(n), 2).astype(np.float32),
-        hits=(random.random((2, n)) < 0.1).astype(np.float32),
+        term_counts=(random.random((2, n)) < 0.1).astype(np.float32),
         df=np.full(2, n / 10, np.float32),
     )
     ranked = rank(columns, SPOKEN, "vector", NOW)

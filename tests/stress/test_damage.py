@@ -59,7 +59,7 @@ async def served(folder: Path) -> Any:
         found = await store.search(ENTRIES, ask("tea", vector=np.eye(DIM, dtype=np.float32)[0]))
         fetched = await store.fetch(ENTRIES, T, found.rows)
         documents = sorted(one.doc["entry_id"] for one in fetched if one is not None)
-        columns = [part.tolist() for part in (found.cosine, found.hits, found.length, found.time, found.flags)]
+        columns = [part.tolist() for part in (found.cosine, found.term_counts, found.length, found.time, found.flags)]
         counts = [await store.count(one, T) for one in COLLECTIONS]
         await store.check()
         return things, entries, single, documents, columns, counts

@@ -27,7 +27,7 @@ def columns_of(n: int, session: NDArray[np.int64] | None = None, terms: int = 2)
         matched=np.ones(n, np.bool_),
         cosine=np.zeros(n, np.float32),
         has_vector=np.ones(n, np.bool_),
-        hits=np.zeros((terms, n), np.float32),
+        term_counts=np.zeros((terms, n), np.float32),
         df=np.zeros(terms, np.float32),
         length=np.full(n, 10, np.float32),
         count=n,
@@ -61,7 +61,7 @@ def scopes(draw: st.DrawFn) -> Columns:
         matched=np.array(some(0, 1, 1), np.bool_),
         cosine=np.array(some(-1, 0, 0.5, 0.7, 1), np.float32),
         has_vector=np.array(some(0, 1, 1), np.bool_),
-        hits=hits,
+        term_counts=hits,
         df=np.count_nonzero(hits, axis=1).astype(np.float32),
         length=np.array(some(0, 1, 20), np.float32),
         speaker=np.array(some(0, 7, 8), np.int64),
@@ -99,5 +99,5 @@ def with_one_more(columns: Columns, other: Columns) -> Columns:
 
 def unmatched_elsewhere() -> Columns:
     """One document that is as near as can be, in a session of its own, and was filtered out."""
-    strong = replace(columns_of(1), cosine=np.ones(1, np.float32), hits=np.full((2, 1), 9, np.float32))
+    strong = replace(columns_of(1), cosine=np.ones(1, np.float32), term_counts=np.full((2, 1), 9, np.float32))
     return replace(strong, matched=np.zeros(1, np.bool_), session=np.array([5]), rows=np.array([99]))

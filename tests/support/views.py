@@ -38,7 +38,7 @@ async def view(store: Store, collection: Collection, query: SearchQuery) -> View
             **{name: getattr(columns, name)[i].item() for name in _PLAIN},
             "cosine": round(float(columns.cosine[i]), 6),
             "importance": round(float(columns.base_importance[i]), 6),
-            "hits": columns.hits[:, i].tolist(),
+            "hits": columns.term_counts[:, i].tolist(),
             "previous": ids[columns.previous[i]] if columns.previous[i] >= 0 else None,
             "following": ids[columns.following[i]] if columns.following[i] >= 0 else None,
             "session": sessions.get(int(columns.session[i])),

@@ -47,7 +47,7 @@ from app.storage.schema import Collection, Doc, Filter, Range, both
 from app.storage.text import content_hash, terms
 
 
-async def search(  # noqa: PLR0913 (what a search depends on)
+async def search(
     request: SourceRequest,
     collection: Collection,
     where: Filter,

@@ -303,7 +303,7 @@ class Segment:
             matched=matched,
             cosine=cosine,
             has_vector=has_vector,
-            hits=hits,
+            term_counts=hits,
             df=df,
             vectors=vectors,
             close=self._close(query, df) if query.spelled else {},

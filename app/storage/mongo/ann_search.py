@@ -201,7 +201,7 @@ class Candidates:
         joined = concatenate(
             [self._of_pair(collection, query, state, rows.values(), len(rows) == count) for state in states]
         )
-        seen = np.add.reduce(joined.hits != 0, axis=1, dtype=np.float32)
+        seen = np.add.reduce(joined.term_counts != 0, axis=1, dtype=np.float32)
         counted = np.array([counts.get(int(term), 0.0) for term in query.terms], np.float32)
         return replace(
             joined,

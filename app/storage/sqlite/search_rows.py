@@ -110,7 +110,7 @@ def changed_rows(
     return _rows(connection, collection, pair, "rev > ?", (since,), model, dim)
 
 
-def _rows(  # noqa: PLR0913 (as above)
+def _rows(
     connection: apsw.Connection,
     collection: Collection,
     pair: int,

@@ -171,7 +171,7 @@ def column_of(collection: Collection, field: str) -> str:
     return quoted(field)
 
 
-def select_documents(  # noqa: PLR0913 (what `find` takes)
+def select_documents(
     connection: apsw.Connection,
     collection: Collection,
     tenant: str | None,
@@ -217,7 +217,7 @@ def fetched(text: str) -> Fetched | None:
         return None
 
 
-def select_values(  # noqa: PLR0913 (what `values` takes)
+def select_values(
     connection: apsw.Connection,
     collection: Collection,
     tenant: str,

@@ -37,7 +37,7 @@ def previous(segment: Segment) -> dict[int, int | None]:
 
 def test_an_empty_segment_answers() -> None:
     found = columns(made())
-    assert (len(found.rows), found.hits.shape, found.count, found.mean_length) == (0, (1, 0), 0, 0)
+    assert (len(found.rows), found.term_counts.shape, found.count, found.mean_length) == (0, (1, 0), 0, 0)
 
 
 def test_applying_twice_changes_nothing() -> None:
@@ -77,7 +77,7 @@ def test_the_dead_are_left_out_of_every_column() -> None:
     segment.apply([Row(1, None), Row(4, None)])
     found = columns(segment, text="roses")
     assert found.rows.tolist() == [0, 2, 3, 5]
-    assert found.hits.tolist() == [[0, 0, 1, 1]]
+    assert found.term_counts.tolist() == [[0, 0, 1, 1]]
     assert (found.df.tolist(), found.count, found.mean_length) == ([2], 4, 1.5)
     assert all(len(getattr(found, name)) == 4 for name in ("cosine", "matched", "previous", "time", "speaker"))
 
@@ -110,7 +110,7 @@ def test_a_changed_text_makes_a_new_entry() -> None:
     segment = made(row(1), row(2))
     segment.apply([row(1, "coffee", rev=2)])
     found = columns(segment)
-    assert sorted(zip(found.rows.tolist(), found.hits[0].tolist(), strict=True)) == [(1, 0), (2, 1)]
+    assert sorted(zip(found.rows.tolist(), found.term_counts[0].tolist(), strict=True)) == [(1, 0), (2, 1)]
 
 
 def test_a_conversation_is_linked_by_ordinal_in_whatever_order_it_comes() -> None:
@@ -140,7 +140,7 @@ def test_growing_keeps_what_was_there() -> None:
     segment = made(row(0, "coffee"))
     for i in range(1, 40):
         segment.apply([row(i, "tea" if i % 3 else "coffee")])
-    assert columns(segment).hits[0].tolist() == [1.0 if i % 3 else 0.0 for i in range(40)]
+    assert columns(segment).term_counts[0].tolist() == [1.0 if i % 3 else 0.0 for i in range(40)]
     assert segment.nbytes > 40 * (DIM + 8)
 
 
