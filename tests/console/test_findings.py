@@ -33,7 +33,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     page = visit.open("findings?user_id=nina", "Look for findings")  # a scheduled reflection may have looked before
     visit.check()
     page.get_by_role("button", name="Look for findings").click()
-    finding = page.get_by_role("region", name="contradiction: They give different values (home).")
+    finding = page.get_by_role("region", name="contradiction: nina: two values of home")
     expect(finding.get_by_text("nina lives in Rome")).to_be_visible()
     expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
     evidence = finding.locator("ul > li")
@@ -44,7 +44,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     visit.check()
     finding.get_by_role("button", name="Accept").click()
     page.get_by_text("Accepted.").wait_for()
-    expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
+    expect(page.get_by_text("No finding waits to be settled here")).to_be_visible()
     assert server.client.get("/v1/users/nina/profile").json()["home"] == "Oslo"
     page.get_by_role("combobox", name="Status").select_option("accepted")
     expect(page.get_by_role("region", name="contradiction").get_by_text("replaced", exact=True)).to_be_visible()
@@ -59,7 +59,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
 def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit, server: Server) -> None:
     told(server, "lena", "lives_in", "Porto", "Lyon")
     server.client.post("/v1/reflect", json={"user_id": "lena"})
-    page = visit.open("findings?user_id=lena&status=any", "They give different values (home).")
+    page = visit.open("findings?user_id=lena&status=any", "lena: two values of home")
     expect(page.get_by_role("list", name="Filters")).to_have_count(0)  # "any" leaves nothing out
     page = visit.open("owners", "lena")
     row = page.locator("main .list > li", has=page.get_by_role("link", name="lena", exact=True))
@@ -73,12 +73,12 @@ def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit
     expect(holds.get_by_role("link", name="contradicted").first).to_be_visible()
     visit.check()
     page.get_by_role("region", name="Who").get_by_role("link", name="uncertain").click()
-    page.get_by_text("They give different values (home).").wait_for()
+    page.get_by_text("lena: two values of home").wait_for()
 
 
 def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> None:
     told(server, "otto", "works_as", "cook", "baker")
-    page = visit.open("findings?user_id=otto", "Nothing waits to be settled here")
+    page = visit.open("findings?user_id=otto", "No finding waits to be settled here")
     page.get_by_role("button", name="Look for findings").click()
     page.get_by_role("button", name="Dismiss").click()
     dialog = page.get_by_role("dialog")
@@ -100,7 +100,7 @@ def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Serv
     page.get_by_role("button", name="Look for findings").click()
     expect(page.get_by_role("button", name="Accept")).to_have_count(1)
     page.get_by_role("combobox", name="Kind").select_option("insight")
-    expect(page.get_by_text("Nothing waits to be settled here")).to_be_visible()
+    expect(page.get_by_text("No finding waits to be settled here")).to_be_visible()
     page.get_by_role("combobox", name="Kind").select_option("")
     page.get_by_role("link", name="Open", exact=True).click()
     expect(page.get_by_role("heading", name="Finding", exact=True)).to_be_visible()

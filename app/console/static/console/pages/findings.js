@@ -1,9 +1,10 @@
-/** Findings: what reflection and reviews found, with the evidence side by side; accept, dismiss, undo. */
+/** Findings: what reflection and reviews found, with the evidence side by side; accept, dismiss, undo. And what is disputed, with the way to where it is decided. */
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended, place } from "../parts/records.js";
+import { DisputeOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
 import { Icon, Tag, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -25,6 +26,7 @@ const EFFECTS = /** @type {Record<string, string>} */ ({
   revise: "The procedure is changed; its former version stays in its history.",
   none: "Nothing is changed.",
 });
+const ARCHIVES = "The procedure is archived: it leaves answers and prompts, and can be brought back.";
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
 const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
 
@@ -98,25 +100,36 @@ function Settle({ finding, caller, onDone }) {
 /** @param {{ finding: Finding, caller: Caller, onDone: () => void }} props */
 function Card({ finding, caller, onDone }) {
   const { action, details } = finding.proposal;
-  const told = /** @type {{ content?: string, valid_until?: string }} */ (details ?? {});
+  const told = /** @type {{ content?: string, valid_until?: string, status?: string }} */ (details ?? {});
   const names = useNames();
   const owner = [finding.agent_id && names.agent(finding.agent_id), finding.user_id && names.person(finding.user_id)].filter(Boolean).join(" · ");
-  return html`<section aria-label=${`${finding.kind}: ${finding.reason}`}>
-    <div class="row apart"><h2><${Text} text=${finding.reason} /></h2><span><${Tag} of=${words(finding.kind)} /> <${Tag} of=${finding.status} tone=${TONES[finding.status] ?? ""} /></span></div>
-    <p class="quiet small">${owner && `${owner} · `}found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>Open</a></p>
+  const title = titleOf(finding, names.person);
+  return html`<section aria-label=${`${finding.kind}: ${title}`}>
+    <div class="row apart"><h2><${Text} text=${title} /></h2><span><${Tag} of=${words(finding.kind)} /> <${Tag} of=${statusOf(finding.status)} tone=${TONES[finding.status] ?? ""} /></span></div>
+    <p class="quiet small">${owner && `${owner} · `}found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>This finding alone</a></p>
     <ul class="claims">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-    ${finding.status === "open" && html`<p>If you accept: ${EFFECTS[action] ?? action}</p>`}
+    ${finding.status === "open" && html`<p>If you accept: ${action === "revise" && told.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action}</p>`}
     <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
-    <p class="quiet small">Confidence ${percent(finding.confidence)}, least trust of the evidence ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
+    <p class="quiet small">Confidence ${percent(finding.confidence)}, trust of the least trusted record ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
     <${Json} title="The proposal in full" value=${finding.proposal} /></section>`;
+}
+
+/** Facts and memories that contradict what has more trust: they are decided at the record, and no finding is made of them.
+ * @param {{ owner: { user_id?: string, agent_id?: string } }} props */
+function Disputed({ owner }) {
+  const found = useLoad((signal) => disputes(owner, signal), [JSON.stringify(owner)], ["fact", "memory"]);
+  const names = useNames();
+  return html`<${ProblemBox} problem=${found.error} />${found.data && found.data.length > 0 && html`<section class="box" aria-label="Disputes"><h2>Disputes</h2>
+    <p class="quiet small">What was stored although it contradicts what has more trust. Searches and prompts leave it out until somebody decides.</p>
+    <ul class="list">${found.data.map((one) => html`<li key=${"fact_id" in one.record ? one.record.fact_id : one.record.memory_id}><${DisputeOf} of=${one} person=${names.person} /></li>`)}</ul></section>`}`;
 }
 
 /** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */
 function Choice({ route, name, label, of, all, value }) {
   const change = (/** @type {any} */ event) => go(to(route.page, [], { ...route.params, [name]: event.target.value === value ? "" : event.target.value }), { replace: true });
   return html`<label>${label} <select value=${route.params[name] ?? value ?? ""} onChange=${change}>
-    ${all && html`<option value="">${all}</option>`}${of.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label>`;
+    ${all && html`<option value="">${all}</option>`}${of.map((one) => html`<option value=${one}>${one === "open" ? statusOf(one) : words(one)}</option>`)}</select></label>`;
 }
 
 /** Looks for findings of the agent and user in the filters. @param {{ params: Params, onEnd: () => void }} props */
@@ -125,7 +138,7 @@ function Reflect({ params, onEnd }) {
   const owner = { ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }) };
   const start = useAction(async (dry_run) => run(await ask(api.POST("/v1/reflect", { body: { ...owner, dry_run } }))));
   return html`<div class="actions"><button type="button" disabled=${start.busy} onClick=${() => start.start(false)}>Look for findings</button>
-      <button type="button" disabled=${start.busy} onClick=${() => start.start(true)}>Dry run</button></div>
+      <button type="button" disabled=${start.busy} onClick=${() => start.start(true)}>Only count what it would find</button></div>
     <${ProblemBox} problem=${start.error} />
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}`;
 }
@@ -159,7 +172,8 @@ export default function Findings({ route, caller }) {
     <${Chips} params=${params} set=${set} names=${{ kind: "Kind", status: "Status" }} />
     ${may(caller, "write") && html`<${Reflect} params=${params} onEnd=${list.again} />`}
     <${ProblemBox} problem=${list.error} />
-    ${list.items?.length === 0 && html`<${Empty} title="Nothing waits to be settled here. Look for what cannot be true together:"
+    ${["open", "any"].includes(query.status) && [undefined, "contradiction"].includes(query.kind) && html`<${Disputed} owner=${asked} />`}
+    ${list.items?.length === 0 && html`<${Empty} title="No finding waits to be settled here. Look for what cannot be true together:"
       curl=${curl("POST", `${BASE}/v1/reflect`, asked, Boolean(key.get()))} />`}
     <ul class="list" aria-label="Findings">${list.items?.map((finding) => html`<li key=${`${finding.finding_id}/${finding.version}`} class="box">
       <${Card} finding=${finding} caller=${caller} onDone=${list.again} /></li>`)}</ul><${More} of=${list} />`;

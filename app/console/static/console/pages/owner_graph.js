@@ -28,7 +28,9 @@ export function Graph(props) {
 /** @param {import("./owners.js").PartProps} props */
 function Walked({ id, owner, route }) {
   const own = useNames().person(id);
-  const called = (/** @type {string} */ name) => (name === USER ? own : name);
+  // a fact may name the person, too: "has name Mira" leads to an entity of its own
+  const same = [...drawn.names.values()].some((name) => name.toLowerCase() === own.toLowerCase());
+  const called = (/** @type {string} */ name) => (name === USER ? (same ? `${own} (the person)` : own) : same && name.toLowerCase() === own.toLowerCase() ? `${name} (a word)` : name);
   const prefix = route.params.prefix ?? "";
   const entities = useLoad((signal) => ask(api.GET("/v1/graph/entities", { params: { query: { ...owner, prefix, limit: ENTITIES } }, signal })), [prefix]);
   const [drawn, setDrawn] = useState(NOTHING);
@@ -58,7 +60,7 @@ function Walked({ id, owner, route }) {
         onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}
         <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
-    <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn, ${MOST_NEW} new ones a step${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see its neighbours.</p>
+    <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see up to ${MOST_NEW} neighbours.</p>
     ${last && html`<p><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
     ${count > 0 && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
 }

@@ -1,7 +1,7 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, useLoad } from "../api.js";
-import { Contradicted, Dispute, FieldValue, againstField, againstRecord } from "../parts/doubts.js";
+import { Contradicted, Dispute, FieldValue, againstField, againstRecord, titleOf } from "../parts/doubts.js";
 import { Empty, Loaded } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
 import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
@@ -110,16 +110,17 @@ function Shown({ id, route, known }) {
           ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s></div>`}
           <div class="small quiet"><${Time} at=${change.at} /> · <${SourceLink} of=${change.source} /></div></li>`)}</ul></section>
       <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
-        ${!uncertain && html`<p class="quiet">Nothing is disputed, and no finding waits.</p>`}
-        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><a class="title" href=${to("findings", [finding.finding_id])}><${Text} text=${finding.reason} long=${200} /></a>
+        ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
+        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><a class="title" href=${to("findings", [finding.finding_id])}><${Text} text=${titleOf(finding, () => known.profile?.name ?? id)} long=${200} /></a>
             <div class="small quiet"><${Tag} of=${words(finding.kind)} tone="bad" /> ${finding.evidence.map((one) => visible(one.text ?? "a record that is gone")).join(" · ")}</div></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} reason=${reason(fact, rivals(fact, known.facts))}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} decide=${address(fact)} reason=${reason(fact, rivals(fact, known.facts))}
             claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
             <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Dispute} reason="It contradicts a memory of more trust."
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Dispute} decide=${to("memories", [memory.memory_id])} reason="It contradicts a memory of more trust."
             claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((one) => ({ text: one.content, href: to("memories", [one.memory_id]),
-              about: html`<${Time} at=${one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul></section></div></div>
+              about: html`<${Time} at=${one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul>
+        ${uncertain > 0 && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
 }
 

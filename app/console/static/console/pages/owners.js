@@ -1,12 +1,12 @@
 /** Users and agents: what is known of them, and what they do. */
-import { html, useState } from "../ui.js";
+import { html, useEffect, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { FieldValue, againstField } from "../parts/doubts.js";
+import { FieldValue, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
 import { to } from "../route.js";
-import { called, useNames } from "../parts/scope.js";
+import { called, useKnown, useNames } from "../parts/scope.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {{ user_id?: string, agent_id?: string }} Owner */
@@ -51,13 +51,18 @@ const TABS = /** @type {Record<string, { name: string, title: string, show: (pro
 export default function Owners({ route, caller }) {
   const [kind, id, part] = route.rest;
   const tabs = Object.hasOwn(TABS, kind) ? TABS[kind] : undefined;
+  const known = useKnown();
+  // who is remembered first while the console is open is not in the list yet: it is asked for once more
+  const missing = kind === "users" && Boolean(id) && known.everyone && !known.users.some((user) => user.user_id === id);
+  useEffect(() => { if (missing) known.again(); }, [missing, id]);
   if (!id || !tabs) return html`<${Lists} />`;
   const tab = tabs.find((one) => one.name === part) ?? tabs[0];
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
   return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
     <${Heading} kind=${kind} id=${id} />
-    <${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
-    <${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`;
+    ${missing ? html`<${Empty} title="There is no such person: nothing is stored under this id. The first memory makes one:"
+      curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />` : html`<${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
+    <${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`}`;
 }
 
 /** The name of the person or agent, and the id where it is another word. @param {{ kind: string, id: string }} props */
@@ -74,12 +79,15 @@ function Lists() {
   const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", kind: "contradiction", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
+  const disputed = useLoad((signal) => disputedOf({}, signal), [], ["fact", "memory"]).data ?? [];
+  const doubtful = new Set([...findings, ...disputed].map((one) => one.user_id));
   const withKey = Boolean(key.get());
   return html`<h1>People and agents</h1><div class="two">
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
-      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
+      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} />${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
+          && html` <${Tag} of="uncertain" tone="bad" />`}</a>
         ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
@@ -139,8 +147,8 @@ function About({ id }) {
     ? html`<${Empty} title="This agent is not registered. Its records are there all the same; registering gives it settings:"
         curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: id, name: id }, Boolean(key.get()))} />`
     : html`<section class="box"><${Pairs} pairs=${[["Name", agent.name], ["Description", agent.description], ["Model", agent.model], ["System prompt", agent.system_prompt],
-      ["Tokens of a context", agent.settings.max_context_tokens], ["Least importance", agent.settings.min_importance],
-      ["Decay", `times ${agent.settings.decay?.factor} a day after ${agent.settings.decay?.grace_days} days, at least ${agent.settings.decay?.floor}`],
+      ["Tokens of a context", agent.settings.max_context_tokens], ["Importance below which searches leave a memory out", agent.settings.min_importance],
+      ["Decay", `Importance falls to ${agent.settings.decay?.factor} of itself with each 30 days in which nobody recalls it, once ${agent.settings.decay?.grace_days} days have gone by; never below ${agent.settings.decay?.floor}`],
       ["Extraction", agent.settings.extraction_instructions]]} />
       <p class="small"><a href=${to("memories", [], { agent_id: id })}>Memories of this agent</a>, <a href=${to("sessions", [], { agent_id: id })}>sessions</a>, <a href=${to("tasks", [], { agent_id: id })}>tasks</a>, <a href=${to("findings", [], { agent_id: id })}>findings</a></p></section>`}</${Loaded}>`;
 }
@@ -157,7 +165,7 @@ function Experience({ id }) {
     ? html`<p class="quiet">Only registered agents gather experience.</p>`
     : html`${experience.procedural_knowledge && html`<section class="box"><${Text} text=${experience.procedural_knowledge} /></section>`}
       <div class="grid">${LESSONS.map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
-        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /> <span class="quiet small">seen ${lesson.seen} times${lesson.source.session_id
+        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /> <span class="quiet small">seen ${lesson.seen === 1 ? "once" : `${lesson.seen} times`}${lesson.source.session_id
           && html`, <a href=${to("sessions", [lesson.source.session_id])}>session</a>`}</span></li>`)}</ul>
         ${!experience[name].length && html`<p class="quiet">Nothing yet.</p>`}</section>`)}</div>`}</${Loaded}>`;
 }

@@ -1,9 +1,66 @@
-/** What open findings contradict, marked where it stands; and two claims that cannot both hold, side by side. */
+/** What is uncertain: what an open finding contradicts, marked where it stands, and disputes, with both claims side by side. Each leads to
+ * where it is decided: a finding to its page, a dispute to the record that contradicts what has more trust. */
 import { html } from "../ui.js";
+import { api, ask } from "../api.js";
 import { to } from "../route.js";
-import { Tag, Text } from "./text.js";
+import { SourceLink } from "./records.js";
+import { Tag, Text, Time, statement, words } from "./text.js";
 
-/** @typedef {import("schema").components["schemas"]["ReflectionFinding"]} Finding */
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["ReflectionFinding"]} Finding */
+/** @typedef {Schemas["Fact"]} Fact */
+/** @typedef {Schemas["Memory"]} Memory */
+/** Whose records: both, one or nobody named. @typedef {{ user_id?: string, agent_id?: string }} Owner */
+/** A record that contradicts what has more trust, and what it contradicts. @typedef {{ record: Fact | Memory, others: (Fact | Memory)[] }} Disputed */
+
+const MOST = 100;
+/** Disputes whose other side is loaded at once. */
+const SIDES = 4;
+
+/** What waits to be decided, as the pages call it. @param {Finding["status"]} status */
+export const statusOf = (status) => (status === "open" ? "to decide" : words(status));
+
+/** What a finding is about: "nina: two values of home", where the service says "They give different values (home).".
+ * @param {Finding} finding @param {(id: string) => string} person */
+export function titleOf({ kind, reason, user_id, proposal, evidence }, person) {
+  const aspect = proposal.details?.aspect;
+  if (kind === "contradiction" && user_id && typeof aspect === "string" && aspect !== "statement") return `${person(user_id)}: two values of ${words(aspect)}`;
+  const [subject] = kind === "failing_procedure" ? evidence : [];
+  return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
+}
+
+/** The disputed facts and memories of an owner, without the other side of each. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<(Fact | Memory)[]>} */
+export async function disputedOf({ user_id, agent_id }, signal) {
+  const query = { user_id, agent_id, status: /** @type {const} */ ("disputed"), limit: MOST };
+  const [facts, memories] = await Promise.all([
+    ask(api.GET("/v1/facts", { params: { query: { ...query, timeline: true } }, signal })), ask(api.GET("/v1/memories", { params: { query }, signal })),
+  ]);
+  return [...facts.items, ...memories.items];
+}
+
+/** The same with the other side of each, for the first few. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<Disputed[]>} */
+export async function disputes(owner, signal) {
+  const records = await disputedOf(owner, signal);
+  return Promise.all(records.map(async (record, index) => {
+    const ids = index < SIDES ? ("fact_id" in record ? record.disputes : record.contradicts).slice(0, 1) : [];
+    /** @type {(Fact | Memory | undefined)[]} */
+    const others = await Promise.all(ids.map((/** @type {string} */ id) => ("fact_id" in record ? ask(api.GET("/v1/facts/{fact_id}", { params: { path: { fact_id: id } }, signal }))
+      : ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } }, signal }))).catch(() => undefined)));
+    return { record, others: others.filter((one) => one !== undefined) };
+  }));
+}
+
+/** The address of a fact or memory. @param {Fact | Memory} record */
+const addressOf = (record) => ("memory_id" in record ? to("memories", [record.memory_id])
+  : to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }));
+
+/** A dispute as both its claims. @param {{ of: Disputed, person: (id: string) => string }} props */
+export function DisputeOf({ of: { record, others }, person }) {
+  const most = Math.max(...others.map((one) => one.trust));
+  return html`<${Dispute} decide=${addressOf(record)} reason=${others.length ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust."}
+    claims=${[record, ...others].map((one) => ({ text: "fact_id" in one ? statement(one, one.user_id && person(one.user_id)) : one.content, href: addressOf(one),
+      about: html`<${Time} at=${"fact_id" in one ? one.valid_from ?? one.known_from : one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} />`;
+}
 
 /** The open finding that contradicts a record. @param {Finding[]} findings @param {string} id */
 export const againstRecord = (findings, id) => findings.find((one) => one.kind === "contradiction" && one.evidence.some((piece) => piece.id === id));
@@ -34,8 +91,8 @@ export const FieldValue = ({ value, by, names, facts = [] }) => html`<${Text} te
 
 /** What is said, where it is shown, and since when and by whom. @typedef {{ text: string, href: string, about: unknown }} Claim */
 
-/** A dispute: why, and each claim. @param {{ reason: string, claims: Claim[] }} props */
-export function Dispute({ reason, claims }) {
-  return html`<p class="small"><${Tag} of="disputed" tone="bad" /> ${reason}</p>
+/** A dispute: why, each claim, and the way to where one decides. @param {{ reason: string, claims: Claim[], decide: string }} props */
+export function Dispute({ reason, claims, decide }) {
+  return html`<p class="small"><${Tag} of="disputed" tone="bad" /> ${reason} <a href=${decide}>Decide which holds</a></p>
     <ul class="claims">${claims.map((claim) => html`<li key=${claim.href}><a href=${claim.href}><${Text} text=${claim.text} long=${200} /></a><div class="small quiet">${claim.about}</div></li>`)}</ul>`;
 }

@@ -5,11 +5,11 @@ import { go, scopeOf, to } from "../route.js";
 import { visible } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
-/** The first hundred of each, and the person who is chosen. `every`: these are all agents. `again()` loads them anew.
- * @typedef {{ users: Schemas["ListedUser"][], agents: Schemas["Agent"][], every: boolean, loading: boolean, again: () => void }} Known */
+/** The first hundred of each, and the person who is chosen. `every`: these are all agents; `everyone`: all people. `again()` loads them anew.
+ * @typedef {{ users: Schemas["ListedUser"][], agents: Schemas["Agent"][], every: boolean, everyone: boolean, loading: boolean, again: () => void }} Known */
 
 const MOST = 100;
-const Owners = createContext(/** @type {Known} */ ({ users: [], agents: [], every: false, loading: true, again: () => {} }));
+const Owners = createContext(/** @type {Known} */ ({ users: [], agents: [], every: false, everyone: false, loading: true, again: () => {} }));
 
 /** The people and agents to choose from. The frame loads them once for all pages. @returns {Known} */
 export const useKnown = () => useContext(Owners);
@@ -32,7 +32,7 @@ export function KnownOwners({ route, children }) {
     return [/** @type {Schemas["ListedUser"]} */ ({ version: null, created_at: null, updated_at: null, ...profile, user_id: far })];
   }, [far]);
   const users = far && chosen.data?.[0]?.user_id === far ? [...chosen.data, ...listed] : listed;
-  return html`<${Owners.Provider} value=${{ users, agents, every, loading: loaded.loading && !loaded.data, again: loaded.again }}>${children}</${Owners.Provider}>`;
+  return html`<${Owners.Provider} value=${{ users, agents, every, everyone: Boolean(loaded.data) && everyone, loading: loaded.loading && !loaded.data, again: loaded.again }}>${children}</${Owners.Provider}>`;
 }
 
 /** The names of people and agents, by their ids; the id where none is known: `useNames().person("mira")` is "Mira". */
