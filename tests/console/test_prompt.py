@@ -56,7 +56,9 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
     more.first.click()
     expect(more).to_have_count(before - 1)
     shown = page.get_by_role("group", name="Tokens of the budget by section").locator("li").all_inner_texts()
-    assert shown == [f"{section['name']} {section['tokens']}" for section in answer["sections"]]
+    frame = answer["tokens"] - sum(section["tokens"] for section in answer["sections"])
+    assert frame > 0
+    assert shown == [f"{section['name']} {section['tokens']}" for section in answer["sections"]] + [f"frame {frame}"]
 
 
 def test_the_keyboard_moves_a_slider_and_the_address_keeps_it(visit: Visit) -> None:

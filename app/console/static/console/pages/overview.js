@@ -16,8 +16,10 @@ const PAGE_OF = /** @type {Record<keyof Stats["counts"], string>} */ ({
 });
 const KINDS = /** @type {(keyof Stats["counts"])[]} */ (Object.keys(PAGE_OF));
 
-/** Routes that are listed at once: those with the most requests. */
+/** Routes that are listed at once: the slowest ones. */
 const ROUTES = 8;
+/** Of fewer requests the median and the 95th percentile say nothing. */
+const FEW = 20;
 
 /** How many there are; the kinds stand there before they are counted. @param {{ counts?: Stats["counts"] }} props */
 function Counts({ counts }) {
@@ -42,7 +44,9 @@ function growth({ growth: days }) {
 function kinds(stats) {
   const parts = (/** @type {Record<string, number>} */ counts) =>
     Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name, value }));
-  return html`<h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
+  const { message = 0, fact = 0 } = stats.memories_by_type;
+  return html`<p class="quiet small">${message > 0 && `${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too. `}${fact > 0 && "A memory of the type fact is a sentence; the facts counted above have a subject, a value and a time."}</p>
+    <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
     <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status)} digits=${0} />`;
 }
 
@@ -58,10 +62,11 @@ function recalledLately({ recalled }) {
 function health(stats) {
   const { failed = 0, ...others } = stats.operations_by_status;
   const done = Object.values(others).reduce((sum, count) => sum + count, 0);
-  const [slowest] = [...routesOf(stats.latency)].sort((one, other) => other.p95_ms - one.p95_ms);
+  const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
   return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
       : html`<${Tag} of="healthy" tone="good" /> No operation failed, of ${done.toLocaleString("en")}.`}</p>
-    ${slowest && html`<p class="quiet">The slowest kind of request took ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.</p>`}`;
+    <p class="quiet">${slowest ? html`The slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
+      : "There were too few requests to say how fast it answers."}</p>`;
 }
 
 /** What a language model was asked for, which is what costs: this process's count of tokens, and the most of a day.
@@ -79,19 +84,20 @@ function Cost() {
   return html`<section class="box" aria-label="Cost"><h2>Cost</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof cost>>} */ { server, model, budget, embeddings, tokens }) => html`
     ${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(Number(tokens), "token")}</b> since the service started`}.</p>
         <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
-      : html`<p>${embeddings ? "No language model. Embeddings are asked of a server with a key." : "No language model: nothing is paid for."}</p>`}`}</${Loaded}></section>`;
+      : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : "No language model is set here: nothing is paid for. What a model made earlier, or a script for the demo, stays."}</p>`}`}</${Loaded}></section>`;
 }
 
 /** A path that may break after each of its slashes. @param {{ of: string }} props */
 const Path = ({ of }) => html`<span class="path">${of.split("/").map((part, index) => html`${index > 0 && html`<wbr />/`}${part}`)}</span>`;
 
-/** Without the stream of changes, which lasts as long as somebody listens. @param {Stats["latency"]} latency */
-const routesOf = (latency) => (latency ?? []).filter((row) => row.route !== "/v1/changes");
+/** Without the stream of changes, which lasts as long as somebody listens: the slowest first, then those of too few requests. @param {Stats["latency"]} latency */
+const routesOf = (latency) => (latency ?? []).filter((row) => row.route !== "/v1/changes")
+  .sort((one, other) => Number(other.requests >= FEW) - Number(one.requests >= FEW) || (one.requests >= FEW ? other.p95_ms - one.p95_ms : other.requests - one.requests));
 
 /** @param {Stats} stats */
 function latencies({ latency }) {
   const rows = routesOf(latency);
-  return html`<p class="quiet small">Of this process since it started, in milliseconds.</p>
+  return html`<p class="quiet small">Of this process since it started, in milliseconds. The median and the 95 % are estimates, from ${FEW} requests on.</p>
     <${Routes} rows=${rows.slice(0, ROUTES)} />
     ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}`;
 }
@@ -100,7 +106,7 @@ function latencies({ latency }) {
 function Routes({ rows }) {
   return html`<table><thead><tr><th>Route</th><th class="number">Requests</th><th class="number">Median</th><th class="number">95 %</th></tr></thead>
     <tbody>${rows.map((row) => html`<tr><td>${row.method} <${Path} of=${row.route} /></td><td class="number">${row.requests}</td>
-      <td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td></tr>`)}</tbody></table>`;
+      ${row.requests < FEW ? html`<td class="number quiet" colspan="2">too few</td>` : html`<td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td>`}</tr>`)}</tbody></table>`;
 }
 
 /** @param {{ caller: import("../api.js").Caller, operations?: Stats["operations_by_status"] }} props */
@@ -108,7 +114,7 @@ function Jobs({ caller, operations }) {
   const admin = may(caller, "admin");
   const jobs = useLoad(async (signal) => (admin ? (await ask(api.GET("/v1/jobs", { signal }))).items : []), [admin]);
   return html`<section class="box"><h2>Jobs</h2>
-    <p>${Object.entries(operations ?? {}).map(([status, count]) => html`
+    <p>Operations: ${Object.entries(operations ?? {}).map(([status, count]) => html`
       <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}
       <a href=${to("operations")}>Operations</a></p>
     <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<p class="quiet small">${counted(items.filter((job) => job.outcome === "succeeded").length, "job")} of ${items.length} did their last work well.</p>

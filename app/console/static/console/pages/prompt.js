@@ -18,7 +18,7 @@ const SECTIONS = /** @type {const} */ ([
 const SLIDERS = /** @type {const} */ ([
   { name: "token_budget", label: "Budget in tokens", min: 100, max: 16000, step: 100, usual: 4000 },
   { name: "min_score", label: "Least score", min: 0, max: 1, step: 0.01, usual: 0 },
-  { name: "min_importance", label: "Least importance", min: 0, max: 1, step: 0.01, usual: 0 },
+  { name: "min_importance", label: "Least importance of now", min: 0, max: 1, step: 0.01, usual: 0 },
   { name: "min_trust", label: "Least trust", min: 0, max: 1, step: 0.01, usual: 0 },
 ]);
 const CHOICES = /** @type {const} */ ([
@@ -110,7 +110,9 @@ function Shares({ params, set }) {
 
 /** @param {{ context: Context }} props */
 function Made({ context }) {
-  const parts = context.sections.map((section) => ({ name: section.name, value: section.tokens }));
+  const inSections = context.sections.reduce((sum, section) => sum + section.tokens, 0);
+  const frame = context.tokens - inSections;
+  const parts = [...context.sections.map((section) => ({ name: section.name, value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
   const kept = context.sections.reduce((count, section) => count + section.items.length, 0);
   const milliseconds = Number(context.took_ms.total ?? 0).toFixed(0);
   return html`<section class="box"><h2>Budget</h2>

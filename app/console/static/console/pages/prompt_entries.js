@@ -5,7 +5,7 @@ import { ProblemBox, useAction } from "../parts/feedback.js";
 import { RecordLink, SourceLink } from "../parts/records.js";
 import { Strength } from "../parts/scores.js";
 import { Tag, Text, counted, statement, words } from "../parts/text.js";
-import { to } from "../route.js";
+import { parse, scopeOf, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Context"]} Context */
@@ -13,7 +13,7 @@ import { to } from "../route.js";
 
 const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
   budget: "The budget was used up", section_budget: "Their section was full", limit: "Their section has enough entries",
-  duplicate: "Another entry says the same", score: "They hardly fit the query", importance: "They matter too little by now",
+  duplicate: "Another entry says the same", enough: "Enough of what was asked for is in it", score: "They hardly fit the query", importance: "They matter too little by now",
 });
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
 const HEADING = /^(#|<)/;
@@ -53,11 +53,19 @@ const RECORD = /^(mem|fact)_/;
 /** What was left out is told by its id alone: the first few are looked up at once. */
 const LOOKED_UP = 5;
 
+/** The page of what is no record with an id of its own: a field of the profile, a lesson, an action, a conversation that was held.
+ * @param {string} type @param {{ user_id?: string, agent_id?: string }} owner */
+function pageOf(type, { user_id, agent_id }) {
+  if (["profile", "interaction", "issue", "solution"].includes(type)) return user_id && to("owners", ["users", user_id, "profile"]);
+  const part = { experience: "experience", action: "actions", procedure: "procedures" }[type];
+  return part && agent_id && to("owners", ["agents", agent_id, part]);
+}
+
 /** The turn that an entry comes from, when it is asked for or `atOnce`. @param {{ id: string, withText?: boolean, atOnce?: boolean }} props */
 function WhereFrom({ id, withText = false, atOnce = false }) {
   const [origin, set] = useState(/** @type {Origin | undefined} */ (undefined));
   const look = useAction(async () => set(await originOf(id)));
-  useEffect(() => { if (atOnce && RECORD.test(id)) look.start(); }, []);
+  useEffect(() => { if (atOnce && RECORD.test(id) && !origin) look.start(); }, [atOnce]);
   if (!RECORD.test(id)) return null;
   if (look.error?.status === 404) return html`<span class="small quiet">It is gone, or not for this key.</span>`;
   if (!origin) return html`<button type="button" class="plain small" disabled=${look.busy} onClick=${look.start}>Where from</button><${ProblemBox} problem=${look.error} />`;
@@ -68,27 +76,32 @@ function WhereFrom({ id, withText = false, atOnce = false }) {
 /** @param {{ context: Context }} props */
 export function Kept({ context }) {
   const texts = entryTexts(context);
-  return html`${context.sections.map((section) => html`<section key=${section.name}><h3>${words(section.name)} · ${counted(section.tokens, "token")}</h3>
+  const owner = scopeOf(parse(location.hash));
+  const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
+  return html`<p class="quiet small">Strong, likely and weak say how well an entry fits the query by itself. The search of memories gives what states the present value the place of what it replaced; here the older entry names that value instead.</p>
+    ${context.sections.map((section) => html`<section key=${section.name}><h3>${words(section.name)} · ${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
-      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} /></div></li>`)}</ul></section>`)}`;
+      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
 }
 
-/** What was left out, by the reason. Those whose score is too low are many, and open when they are asked for.
+/** What was left out, by the reason. The first one is open, unless it is a score that is too low: those are many.
  * @param {{ items: Context["dropped"] }} props */
 export function Dropped({ items }) {
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason) => {
-    const dropped = items.filter((item) => item.reason === reason);
-    const records = dropped.filter((item) => RECORD.test(item.id));
-    const first = reason === reasons[0] ? LOOKED_UP : 0;
-    const row = (/** @type {{ id: string }} */ { id }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} /></div></li>`;
-    return html`<details key=${reason} open=${reason !== "score"}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
-      <ul class="list">${records.slice(0, first).map((item) => row(item, true))}</ul>
-      ${records.length > first && html`<details class="rest"><summary class="small">${first ? `${records.length - first} more records` : counted(records.length, "record")}</summary><ul class="list">${records.slice(first).map((item) => row(item, false))}</ul></details>`}
-      ${others(dropped).map(([name, count]) => html`<p key=${name}>Also ${counted(count, "entry", "entries")} of the kind <b>${name}</b></p>`)}</details>`;
-  });
+  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} atFirst=${index === 0 && reason !== "score"} />`);
+}
+
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], atFirst: boolean }} props `atFirst`: it is open at first */
+function Reason({ reason, dropped, atFirst }) {
+  const [open, setOpen] = useState(atFirst);
+  const records = dropped.filter((item) => RECORD.test(item.id));
+  const row = (/** @type {{ id: string }} */ { id }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} /></div></li>`;
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
+      <ul class="list">${records.slice(0, LOOKED_UP).map((item) => row(item, open))}</ul>
+      ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
+      ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;
 }
 
 /** What is no record of its own, by its kind: ["experience", 4]. @param {Context["dropped"]} items */
