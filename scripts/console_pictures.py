@@ -36,6 +36,9 @@ UNROLL = """() => {
   document.adoptedStyleSheets.push(rule);
 }"""
 """A record beside its list scrolls for itself; a picture of the whole page shows all of it."""
+LOADED = """() => !document.querySelector("main .waiting, main [aria-busy=true]")
+  && !document.querySelector("main")?.innerText.includes("Loading…")"""
+"""What is counted comes last, by requests that begin when others have ended: the network may be idle in between."""
 SETTLE_MS = 500
 """Charts and the graph are drawn a moment after the page."""
 
@@ -148,6 +151,8 @@ def take(browser: Browser, base: str, pages: dict[str, str], given: argparse.Nam
                 page.goto("about:blank")
                 page.goto(f"{base}/console/#/{address}")
                 page.wait_for_load_state("networkidle")
+                if name != "components":  # which shows how a page looks while it loads
+                    page.wait_for_function(LOADED)
                 if name in PRESSED:
                     page.get_by_role("button", name=PRESSED[name]).first.click()
                 if whole:
