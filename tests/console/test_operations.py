@@ -89,7 +89,7 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
     page.get_by_label("User").fill("old")
     page.get_by_label("Older than").fill("0")
     page.get_by_label("Importance at most").fill("0.2")
-    page.get_by_role("button", name="Dry run").click()
+    page.get_by_role("button", name="Show what would go").click()
     page.get_by_text("1 would go").wait_for()
     expect(page.get_by_role("link", name="Old note 1")).to_be_visible()
     expect(page.get_by_label("Older than")).to_have_value("0")
@@ -103,15 +103,20 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
 
 def test_a_wrong_policy_names_the_field(visit: Visit) -> None:
     page = visit.open("operations/forget", "Forget by policy")
-    page.get_by_role("button", name="Dry run").click()
+    page.get_by_role("button", name="Show what would go").click()
     page.get_by_role("alert").get_by_text("agent_id, user_id or both are required").wait_for()
     visit.faults.clear()  # the browser notes the 422 itself
 
 
 def test_settings_in_force_are_shown(visit: Visit) -> None:
-    page = visit.open("operations/settings", "RECALLD_STORE")
+    page = visit.open("operations/settings", "RECALLD_DATA_DIR")
     visit.check()
     assert page.evaluate("document.documentElement.scrollHeight") < 4000
+    value = page.locator("dl.settings > div", has_text="RECALLD_CACHE_BYTES").locator("dd")
+    expect(value).to_contain_text(re.compile(r"^\d+ MB"))
+    expect(page.locator("dl.settings").first).not_to_contain_text("`")
+    auth = page.locator("dl.settings > div", has_text="RECALLD_AUTH").first
+    expect(auth).to_contain_text("this machine alone is answered")
     limit = page.get_by_text("RECALLD_LLM_CONTEXT_TOKENS", exact=True)
     expect(limit).to_be_hidden()
     page.keyboard.press("/")
@@ -127,12 +132,13 @@ def test_settings_in_force_are_shown(visit: Visit) -> None:
 
 def test_the_audit_trail_is_filtered(visit: Visit, server: Server) -> None:
     made = server.client.post("/v1/memories", json={"user_id": "audited", "content": "Noted"}).json()
-    page = visit.open("operations/audit", "create_memory")
+    page = visit.open("operations/audit", "create memory")
     visit.check()
     page.get_by_label("record").fill(made["memory_id"])
     page.keyboard.press("Tab")
     expect(page.locator("main .list > li")).to_have_count(1)
-    expect(page.locator("main .list > li")).to_contain_text("create_memory")
+    expect(page.locator("main .list > li")).to_contain_text("create memory without a key, about audited")
+    expect(page.locator("main .list > li")).to_contain_text("1 memory added")
     assert f"record_id={made['memory_id']}" in page.url
 
 

@@ -34,7 +34,10 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     }
     assert shown == counts
     expect(page.get_by_role("link", name=hit["memory"]["content"])).to_be_visible()
-    expect(page.locator(".box", has_text="Latency").get_by_role("row").nth(1)).to_be_visible()
+    latency = page.locator(".box", has_text="Latency")
+    expect(latency.get_by_role("row").nth(1)).to_be_visible()
+    few = [row for row in latency.get_by_role("row").all() if row.get_by_text("too few").count()]
+    assert all(int(row.locator("td").nth(1).inner_text()) < 20 for row in few)
     page.get_by_text("Numbers").first.click()
     expect(page.get_by_role("region", name="Numbers of Records created").get_by_role("row")).to_have_count(31)
     visit.check()
@@ -168,16 +171,16 @@ def test_a_phone_opens_the_whole_menu(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize(
     ("address", "ready"),
-    [("owners/users/mira/data", "Erase"), ("operations/settings", "RECALLD_STORE"), ("components", "States of a page")],
+    [("owners/users/mira/data", "Erase"), ("operations/settings", "RECALLD_DATA_DIR"), ("components", "States of a page")],
 )
-def test_a_phone_shows_the_whole_of_the_current_tab(visitor: Visitor, address: str, ready: str) -> None:
+def test_a_phone_shows_every_tab(visitor: Visitor, address: str, ready: str) -> None:
     visit = visitor(viewport=PHONE)
     bar = visit.open(address, ready).locator(".tabs")
-    expect(bar).to_have_class(re.compile("before"))  # the edge says that there is more
-    bounds = "node => [node.getBoundingClientRect().left, node.getBoundingClientRect().right]"
-    (left, right), (begin, end) = (node.evaluate(bounds) for node in (bar, bar.locator("[aria-current]")))
-    assert left <= begin + 1
-    assert end <= right + 1
+    for tab in bar.get_by_role("link").all():
+        box = tab.bounding_box()
+        assert box
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= PHONE["width"]
     visit.check()
 
 

@@ -2,8 +2,10 @@
 import { api, ask, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Confirm, Dialog, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { RecordLink } from "../parts/records.js";
+import { useNames } from "../parts/scope.js";
 import { Table } from "../parts/table.js";
-import { Code, Tag, Text, Time } from "../parts/text.js";
+import { Code, Tag, Text, Time, counted, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -72,10 +74,31 @@ export function Keys() {
       <p>The next request with it is refused. This cannot be undone.</p></${Confirm}>`}</section>`;
 }
 
+const CHANGES = /** @type {Record<string, string>} */ ({ insert: "added", update: "changed", delete: "removed" });
+/** Records of an entry that are named at once. */
+const NAMED = 3;
+
+/** "1 memory added", of the collection agent_memories. @param {string} kind @param {string} what @param {number} count */
+function changed(kind, what, count) {
+  const many = words(kind.replace(/^agent_/, ""));
+  const noun = many.endsWith("ies") ? `${many.slice(0, -3)}y` : many.endsWith("s") ? many.slice(0, -1) : many;
+  return `${counted(count, noun, many)} ${CHANGES[what] ?? words(what)}`;
+}
+
+/** @param {{ entry: Schemas["AuditEntry"] }} props */
+function Entry({ entry }) {
+  const names = useNames();
+  const by = entry.key_id === "anonymous" ? "without a key" : `by key ${entry.key_id}`;
+  const told = Object.entries(entry.changes).flatMap(([kind, made]) => Object.entries(made).map(([what, count]) => changed(kind, what, count)));
+  return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased user"}`}, <${Time} at=${entry.created_at} /></span>
+    <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}${entry.records.length > NAMED && `and ${entry.records.length - NAMED} more`}</span>`}</div></li>`;
+}
+
 /** @param {{ params: Record<string, string> }} props */
 export function Audit({ params }) {
   const entries = usePages(async (cursor, signal) => {
-    const { key_id, action, user_id, record_id } = params;
+    const { key_id, user_id, record_id } = params;
+    const action = params.action?.trim().replaceAll(" ", "_");
     const page = await ask(api.GET("/v1/audit", { params: { query: { key_id, action, user_id, record_id, limit: 30, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
   }, [JSON.stringify(params)]);
@@ -83,10 +106,7 @@ export function Audit({ params }) {
     onChange=${(/** @type {any} */ event) => go(to("operations", ["audit"], { ...params, [name]: event.target.value.trim() }), { replace: true })} /></label>`;
   return html`<section class="box"><h2>Audit</h2><div class="filters">${["key_id", "action", "user_id", "record_id"].map(field)}</div><${ProblemBox} problem=${entries.error} />
     ${entries.items?.length === 0 && html`<${Empty} title="No entry is like this." />`}
-    <ul class="list">${entries.items?.map((entry) => html`<li key=${entry.audit_id}><b>${entry.action}</b> <span class="quiet small">by ${entry.key_id}
-      ${(entry.user_id || entry.user_hash) && ` of ${entry.user_id ?? "an erased user"}`} <${Time} at=${entry.created_at} /></span>
-      <div class="small"><${Text} text=${Object.entries(entry.changes).map(([kind, made]) => `${kind}: ${Object.entries(made).map(([what, count]) => `${count} ${what}`).join(", ")}`).join("; ")} />
-        ${entry.records.length > 0 && html` <span class="quiet"><${Text} text=${entry.records.join(", ")} long=${120} /></span>`}</div></li>`)}</ul><${More} of=${entries} /></section>`;
+    <ul class="list">${entries.items?.map((entry) => html`<${Entry} key=${entry.audit_id} entry=${entry} />`)}</ul><${More} of=${entries} /></section>`;
 }
 
 /** Settings that share the first word of their name are a group, from this many on; the others are the first group. */
@@ -100,14 +120,35 @@ function grouped(items) {
   return [...groups].sort(([one], [other]) => one.localeCompare(other));
 }
 
-/** @param {{ items: Schemas["SettingInForce"][] }} props */
-function SettingTable({ items }) {
-  return html`<dl class="settings">${items.map((one) => html`<div key=${one.name}>
-    <dt><code>${one.name}</code> ${one.changed && html`<${Tag} of="changed" />`}</dt>
-    <dd><b class="text">${one.value || "empty"}</b>${one.changed && !one.secret && html` <span class="quiet">default: ${one.default || "empty"}</span>`}<div class="small quiet">${one.description}</div></dd></div>`)}</dl>`;
+/** The name of a group: `RECALLD_LLM_…` is "LLM", `RECALLD_TRUST_…` "Trust". @param {string} name */
+const groupName = (name) => {
+  const word = name.split("_")[1] ?? name;
+  return ["LLM", "OIDC"].includes(word) ? word : `${word[0]}${word.slice(1).toLowerCase()}`;
+};
+
+const MEBI = 1024 * 1024;
+
+/** A value as one reads it: 268435456 bytes are 256 MB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
+function readable({ name, description }, value) {
+  if (!value) return "empty";
+  if (value === "True" || value === "False") return value === "True" ? "on" : "off";
+  const bytes = /\bbytes\b/i.test(`${name.replaceAll("_", " ")} ${description}`) && /^\d+$/.test(value) ? Number(value) : 0;
+  return bytes >= MEBI && bytes % MEBI === 0 ? `${(bytes / MEBI).toLocaleString("en")} MB (${value})` : value;
 }
 
-export function SettingList() {
+/** A description with what stands between backticks as code. @param {{ text: string }} props */
+const Described = ({ text }) => html`${text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part))}`;
+
+/** @param {{ items: Schemas["SettingInForce"][], keyless: boolean }} props `keyless`: there is no API key yet */
+function SettingTable({ items, keyless }) {
+  return html`<dl class="settings">${items.map((one) => html`<div key=${one.name}>
+    <dt><code>${one.name}</code> ${one.changed && html`<${Tag} of="changed" />`}</dt>
+    <dd><b class="text">${readable(one, one.value)}</b>${one.changed && !one.secret && html` <span class="quiet">default: ${readable(one, one.default)}</span>`}<div class="small quiet"><${Described} text=${one.description} />${one.name === "RECALLD_AUTH" && one.value === "on" && keyless
+      && " Keys are asked for as soon as there is one. There is none yet: this machine alone is answered."}</div></dd></div>`)}</dl>`;
+}
+
+/** @param {{ caller: import("../api.js").Caller }} props */
+export function SettingList({ caller }) {
   const settings = useLoad((signal) => ask(api.GET("/v1/settings", { signal })), []);
   const [changed, setChanged] = useState(false);
   const [typed, type] = useState("");
@@ -122,7 +163,7 @@ export function SettingList() {
       const narrowed = changed || sought.length > 0;
       return html`${!groups.length && html`<p class="quiet">No setting is like this.</p>`}
         ${groups.map(({ name, all, shown }) => html`<details class="settings" key=${`${name} ${narrowed}`} open=${narrowed || !name}>
-          <summary>${name ? html`<code>${name}</code>` : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && ", some changed"}</span></summary>
-          <${SettingTable} items=${shown} /></details>`)}`;
+          <summary>${name ? groupName(name) : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && ", some changed"}</span></summary>
+          <${SettingTable} items=${shown} keyless=${caller.key_id === "anonymous"} /></details>`)}`;
     }}</${Loaded}></section>`;
 }

@@ -116,7 +116,7 @@ function Row({ hit, chosen, params, picked, turn }) {
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
-      ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.agent_id && names.agent(memory.agent_id), memory.user_id && names.person(memory.user_id)].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
+      ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.memory_type === "message" && (memory.source?.speaker ?? memory.source?.role) && `said by ${visible(memory.source.speaker ?? memory.source.role ?? "")}`, memory.agent_id && names.agent(memory.agent_id), memory.user_id && names.person(memory.user_id)].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
     ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 

@@ -1,12 +1,12 @@
 /** One memory: text, importance as a curve, source, chain, history, and what can be done with it. */
-import { api, ask, asProblem, may, useLoad } from "../api.js";
+import { api, ask, asProblem, key, may, useLoad } from "../api.js";
 import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Json, Status } from "../parts/records.js";
-import { Icon, Tag, Text, Time, visible, words } from "../parts/text.js";
+import { Icon, Tag, Text, Time, counted, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { CorrectMemory, EditMemory } from "./memory_edit.js";
 
@@ -196,7 +196,7 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
   const done = () => { found.again(); onChange(); };
   const gone = () => { location.hash = back; onChange(); };
   if (found.error?.status === 404) {
-    return html`<section class="box"><${Empty} title="There is no such memory, or the key may not see it." /><p><a href=${back}>Close</a></p></section>`;
+    return html`<section class="box"><${DetailHead} title="No such memory" back=${back} all="All memories" /><${Empty} title=${key.get() ? "It is gone, or the key may not see it." : "It is gone, or there was none of this id."} /></section>`;
   }
   return html`<section class="box" aria-label="Memory"><${DetailHead} title=${headingOf(found.data?.memory.content)} back=${back} all="All memories" />
     <${Loaded} of=${found}>${(/** @type {{ memory: Memory, versions: Version[] }} */ { memory, versions }) => html`
@@ -212,7 +212,7 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
       <section><h3>Fields</h3><dl class="pairs">
         ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
-          recalled: `${memory.access_count} times`, helped: `${memory.helpful_count} times`, misled: `${memory.misleading_count} times`,
+          recalled: counted(memory.access_count, "time"), helped: counted(memory.helpful_count, "time"), misled: counted(memory.misleading_count, "time"),
           version: String(memory.version), "created at": memory.created_at,
         }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${Time} at=${value} />` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
         <${Json} title="Metadata" value=${memory.metadata} /></section>`}

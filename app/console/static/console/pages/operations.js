@@ -55,14 +55,21 @@ function every(schedule) {
   return seconds === size ? `every ${span}` : `every ${seconds / size} ${span}s`;
 }
 
+/** What a job does, where its name does not say it. */
+const JOB_NAMES = /** @type {Record<string, string>} */ ({
+  embed_pending: "vectors that are missing", merge_predicates: "one name for the same relation", decay: "fading of importance", expiry: "what has expired", consolidation: "roll-ups of actions", retention: "what policies forget",
+});
+const jobName = (/** @type {string} */ name) => (JOB_NAMES[name] ? html`${words(name)}<div class="small quiet">${JOB_NAMES[name]}</div>` : words(name));
+
 /** @param {{ onRun: (operation: Operation) => void, running?: Operation, onEnd: () => void }} props */
 function Jobs({ onRun, running, onEnd }) {
   const jobs = useLoad((signal) => ask(api.GET("/v1/jobs", { signal })), []);
   const run = useAction(async (name, dry_run) =>
     onRun(await ask(api.POST("/v1/jobs/{name}/run", { params: { path: { name } }, body: { dry_run } }))));
   return html`<section class="box"><h2>Jobs</h2><${ProblemBox} problem=${run.error} />
+    <p class="quiet small">A job looks for work at each of its times and runs where there is some. A run of the schedule is not listed among the operations below; what it changed of one agent or person is.</p>
     <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<${Table} label="Jobs" heads=${["Job", "Schedule", "Last run", "Next run", "Run now"]} rows=${items.map((job) => ({ key: job.name, cells: [
-      words(job.name), every(job.schedule), html`<${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}`,
+      jobName(job.name), every(job.schedule), html`<${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}`,
       waits(job) ? html`<span class="quiet">waits for work</span>` : html`<${Time} at=${job.next_run} />`,
       html`<button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button>`] }))} />`}</${Loaded}>
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
@@ -108,5 +115,5 @@ export default function Operations({ route, caller }) {
   return html`<h1>Operations</h1><${Tabs} label="Parts of operations" current=${tab} tabs=${tabs.map((one) => ({ ...one, href: to("operations", one.name ? [one.name] : []) }))} />
     ${tab === "" && html`<${Work} caller=${caller} />`}
     ${tab === "forget" && html`<${Forget} caller=${caller} />`}
-    ${tab === "keys" && html`<${Keys} />`}${tab === "audit" && html`<${Audit} params=${route.params} />`}${tab === "settings" && html`<${SettingList} />`}`;
+    ${tab === "keys" && html`<${Keys} />`}${tab === "audit" && html`<${Audit} params=${route.params} />`}${tab === "settings" && html`<${SettingList} caller=${caller} />`}`;
 }

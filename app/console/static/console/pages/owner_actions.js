@@ -12,6 +12,7 @@ import { Text, Time, curl, percent, words } from "../parts/text.js";
 
 const DAYS = 60;
 const LATEST = 8;
+const WEEK_SECONDS = 7 * 86_400;
 
 /** @param {{ agent_id: string, user_id?: string }} owner @param {AbortSignal} signal */
 async function statistics(owner, signal) {
@@ -43,13 +44,19 @@ export function Actions({ id, route }) {
 /** @param {{ of: Awaited<ReturnType<typeof statistics>> }} props */
 function Figures({ of: { types, days } }) {
   const x = days.map((day) => Date.parse(day.key) / 1000);
+  // a day has one to three actions, whose rate jumps between 0 and 1
+  const rates = x.map((at) => {
+    const week = days.filter((day, index) => day.success_rate && x[index] <= at && x[index] > at - WEEK_SECONDS);
+    const total = week.reduce((sum, day) => sum + day.total_actions, 0);
+    return total ? week.reduce((sum, day) => sum + (day.success_rate?.value ?? 0) * day.total_actions, 0) / total : null;
+  });
   const most = Math.max(4, ...days.map((day) => day.total_actions));
   return html`<ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
       <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
-      <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating</li></ul>
+      <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating of 1 to 5</li></ul>
     <div class="grid"><section class="box"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} /></section>
-      <section class="box"><${Chart} label="Success rate by day" x=${x} range=${[-0.05, 1.05]} digits=${2} series=${[{ name: "success", values: days.map((day) => day.success_rate?.value ?? null), tone: 2, points: true }]} /></section></div>
-    <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating" }]}
+      <section class="box"><${Chart} label="Success rate of the seven days up to each day" x=${x} range=${[-0.05, 1.05]} digits=${2} series=${[{ name: "success", values: rates, tone: 2, points: true }]} /></section></div>
+    <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating, 1 to 5" }]}
       rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${group.key} long=${80} />`, group.total_actions,
         group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", group.p95_duration_ms?.toFixed(0) ?? "–", group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
 }

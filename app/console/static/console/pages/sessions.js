@@ -46,7 +46,7 @@ function Row({ session, params, chosen }) {
   const names = useNames();
   return html`<li class=${chosen ? "chosen" : ""}><a class="title text" href=${to("sessions", [session.session_id], params)} aria-current=${chosen ? "true" : undefined}>${session.session_id}</a>
     <div class="small quiet">${session.status === "active" && html`<${Status} of="active" /> `}${names.agent(session.agent_id)} with ${names.person(session.user_id)} · ${counted(session.message_count, "message")} · <${Time} at=${session.last_message_at} /></div>
-    ${session.summary && !chosen && html`<div class="small quiet"><${Text} text=${session.summary} long=${140} /></div>`}</li>`;
+    ${session.summary && html`<div class="small quiet"><${Text} text=${session.summary} long=${140} /></div>`}</li>`;
 }
 
 /** @param {string} session_id @param {number} from @param {AbortSignal} signal */
@@ -85,11 +85,13 @@ function bySeq(memories, facts) {
   return places;
 }
 
-/** What was made of a turn; that the turn itself is a memory is said last, since that is so of most turns.
+/** @param {Memory | Fact} record @returns {record is Memory} whether it is the turn itself, kept as a memory */
+const isTurn = (record) => "memory_id" in record && record.memory_type === "message";
+
+/** What was made of a turn. That the turn itself is a memory, as most turns are, stands in the head of the turn.
  * @param {{ of: (Memory | Fact)[] | undefined, name: string }} props */
 function CameOf({ of = [], name }) {
-  const isTurn = (/** @type {Memory | Fact} */ record) => "memory_id" in record && record.memory_type === "message";
-  const made = [...of].sort((one, other) => Number(isTurn(one)) - Number(isTurn(other)));
+  const made = of.filter((record) => !isTurn(record));
   return html`<ul class="came">${made.map((record) => {
     const status = record.status !== "active" && html`<${Status} of=${record.status} />`;
     const gone = status ? "gone" : "";
@@ -97,10 +99,14 @@ function CameOf({ of = [], name }) {
       const text = html`<${Text} text=${statement(record, name)} long=${160} />`;
       return html`<li key=${record.fact_id} class=${gone}><${Tag} of="fact" />${status}${record.user_id ? html`<a href=${to("owners", ["users", record.user_id, "facts"], { fact: record.fact_id })}>${text}</a>` : text}</li>`;
     }
-    const href = to("memories", [record.memory_id]);
-    return isTurn(record) ? html`<li key=${record.memory_id} class=${gone}>${status}<a class="small" href=${href}>kept as a memory</a></li>`
-      : html`<li key=${record.memory_id} class=${gone}><${Tag} of=${record.memory_type} />${status}<a href=${href}><${Text} text=${record.content} long=${160} /></a></li>`;
+    return html`<li key=${record.memory_id} class=${gone}><${Tag} of=${record.memory_type} />${status}<a href=${to("memories", [record.memory_id])}><${Text} text=${record.content} long=${160} /></a></li>`;
   })}</ul>`;
+}
+
+/** The way to the memory that a turn is. @param {{ of: (Memory | Fact)[] | undefined }} props */
+function KeptTurn({ of = [] }) {
+  const turn = of.find(isTurn);
+  return turn ? html` · <a href=${to("memories", [turn.memory_id])}>${turn.status === "active" ? "as a memory" : `as a memory, ${words(turn.status)}`}</a>` : null;
 }
 
 /** The text of a message, whatever form it came in. @param {Schemas["Message"]} message */
@@ -135,7 +141,7 @@ function Details({ data, from, params, caller, again }) {
       <div class="heads small quiet"><span>What was said</span><span>What it left behind</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
       ${messages.items.map((message) => html`<div class="turn" key=${message.seq} id=${`turn-${message.seq}`}>
-        <div class=${`bubble ${message.role}`}><div class="small quiet">#${message.seq} ${message.name ?? message.role}, <${Time} at=${message.timestamp} />${message.edited_at && ", edited"}</div>
+        <div class=${`bubble ${message.role}`}><div class="small quiet">#${message.seq} ${message.name ?? message.role}, <${Time} at=${message.timestamp} />${message.edited_at && ", edited"}<${KeptTurn} of=${places.get(message.seq)} /></div>
           ${message.deleted_at ? html`<i class="quiet">deleted</i>` : html`<${Text} text=${said(message)} />`}</div>
         <${CameOf} of=${places.get(message.seq)} name=${person} /></div>`)}
       ${!messages.items.length && html`<p class="quiet">No messages here.</p>`}

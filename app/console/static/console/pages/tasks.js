@@ -153,7 +153,7 @@ function Checkpoints({ data, caller, again }) {
     ${!items.length && html`<p class="quiet">None yet.</p>`}
     <ul class="list">${items.map((checkpoint) => html`<li key=${checkpoint.seq}><strong>#${checkpoint.seq}</strong>
       ${checkpoint.label && html` <${Text} text=${checkpoint.label} long=${80} />`}
-      <span class="quiet small"> ${checkpoint.reason}, <${Time} at=${checkpoint.created_at} /></span>
+      <span class="quiet small"> ${checkpoint.reason === "asked" ? "kept on request" : words(checkpoint.reason)}, <${Time} at=${checkpoint.created_at} /></span>
       ${writes && html` <button type="button" class="small" aria-label=${`Restore checkpoint ${checkpoint.seq}`} onClick=${() => choose(checkpoint)}>Restore</button>`}
       <${Json} title="What it holds" value=${checkpoint.state} /></li>`)}</ul>
     ${data.checkpoints.next_cursor && html`<p class="quiet small">Older checkpoints are not drawn.</p>`}

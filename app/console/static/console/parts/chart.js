@@ -56,7 +56,9 @@ export function Chart({ x, series, label, height = 180, time = true, range, digi
 /** @param {HTMLDivElement} box @param {{ x: number[], series: Series[], height: number, time: boolean, range?: [number, number] }} given */
 function plot(box, { x, series, height, time, range }) {
   const days = (/** @type {unknown} */ _, /** @type {number[]} */ splits) => {
-    const named = splits.map((at) => DAY.format(at * 1000));
+    const year = (/** @type {number} */ at) => new Date(at * 1000).getUTCFullYear();
+    const years = year(x[0]) !== year(x[x.length - 1]);  // then the first day and the first one of each year say theirs
+    const named = splits.map((at, index) => `${DAY.format(at * 1000)}${years && year(at) !== year(splits[index - 1]) ? `\n${year(at)}` : ""}`);
     return named.map((name, index) => (name === named[index - 1] ? "" : name));
   };
   const axis = { stroke: colour(box, "--quiet"), grid: { stroke: colour(box, "--line"), width: 1 }, ticks: { show: false } };
@@ -74,7 +76,7 @@ function plot(box, { x, series, height, time, range }) {
   const across = /** @type {[number, number]} */ ([x[0] - room, x[x.length - 1] + room]);
   const options = {
     width: box.clientWidth || 300, height, legend: { show: series.length > 1, live: false }, cursor: { drag: { x: false, y: false } },
-    scales: { x: { time, ...(room ? { range: across } : {}) }, y: range ? { range } : {} }, axes: [{ ...axis, size: 28, ...(time ? { values: days } : {}) }, { ...axis, size: 44 }], series: [{}, ...lines],
+    scales: { x: { time, ...(room ? { range: across } : {}) }, y: range ? { range } : {} }, axes: [{ ...axis, size: x.length && time && new Date(x[0] * 1000).getUTCFullYear() !== new Date(x[x.length - 1] * 1000).getUTCFullYear() ? 44 : 28, ...(time ? { values: days } : {}) }, { ...axis, size: 44 }], series: [{}, ...lines],
   };
   return new uPlot(options, [x, ...series.map((one) => one.values)], box);
 }

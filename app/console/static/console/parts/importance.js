@@ -2,11 +2,15 @@
 import { api, ask, useLoad } from "../api.js";
 import { html } from "../ui.js";
 import { Chart } from "./chart.js";
+import { counted } from "./text.js";
 import { DAY, DEFAULT_DECAY, anchorOf, importanceAt, whenAt } from "./decay.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 
-const FUTURE_DAYS = 365;
+/** Days ahead that are drawn: twice the past, within these. What lies behind a memory of three days would be no line beside a year. */
+const AHEAD = /** @type {const} */ ([60, 365]);
+/** Behind it lies less than this share of the chart: no line, and no name in the legend. */
+const SEEN = 0.02;
 const STEPS = 48;
 
 /** The decay of an agent: its settings, or the defaults if it is not registered. An agent is asked for only if the list of
@@ -31,11 +35,12 @@ function curve(memory, versions, decay, now) {
   const first = past.length ? [] : [{ at: start, value: memory.base_importance }];
   const earlier = [...first, ...past].filter((point) => point.at < fading.anchor).sort((one, other) => one.at - other.at);
   const since = Array.from({ length: STEPS + 1 }, (_, step) => fading.anchor + ((now - fading.anchor) * step) / STEPS);
-  const ahead = Array.from({ length: STEPS }, (_, step) => now + (FUTURE_DAYS * DAY * (step + 1)) / STEPS);
+  const future = Math.max(AHEAD[0] * DAY, Math.min(AHEAD[1] * DAY, 2 * (now - start)));
+  const ahead = Array.from({ length: STEPS }, (_, step) => now + (future * (step + 1)) / STEPS);
   const times = [...earlier.map((point) => point.at), ...since, ...ahead];
   const known = times.map((at) => (at > now ? null : earlier.find((point) => point.at === at)?.value ?? importanceAt(fading, at)));
   const coming = times.map((at) => (at < now ? null : importanceAt(fading, at)));
-  return { fading, x: times.map((at) => at / 1000), known, coming };
+  return { fading, x: times.map((at) => at / 1000), known, coming, past: (now - start) / (now - start + future) >= SEEN };
 }
 
 /** @param {number} at */
@@ -61,11 +66,11 @@ export function ImportanceCurve({ memory, versions, owners }) {
   const { decay, least } = found.data ?? { decay: DEFAULT_DECAY, least: 0 };
   if (!found.data && found.loading) return html`<p class="quiet">Loading…</p>`;
   const now = Math.floor(Date.now() / 60_000) * 60_000;
-  const { fading, x, known, coming } = curve(memory, versions, decay, now);
+  const { fading, x, known, coming, past: hasPast } = curve(memory, versions, decay, now);
   const accessed = memory.last_accessed ? `, last recalled ${memory.last_accessed.slice(0, 10)}` : "";
   return html`<section><h3>Importance</h3>
-    <${Chart} label=${`Importance ${memory.importance.toFixed(2)} now; recalled ${memory.access_count} times${accessed}`} x=${x} range=${[0, 1]} digits=${3} height=${150}
-      series=${[{ name: "so far", values: known }, { name: "if nobody recalls it", values: coming, dash: [6, 4], tone: 1 },
+    <${Chart} label=${`Importance ${memory.importance.toFixed(2)} now; recalled ${counted(memory.access_count, "time")}${accessed}`} x=${x} range=${[0, 1]} digits=${3} height=${150}
+      series=${[...(hasPast ? [{ name: "so far", values: known, tone: 0 }] : []), { name: "if nobody recalls it", values: coming, dash: [6, 4], tone: 1 },
         ...(least > 0 ? [{ name: "least shown", values: x.map(() => least), dash: [2, 4], tone: 7 }] : [])]} />
     <p class="small quiet">${ending(memory, fading, least, now)}</p></section>`;
 }

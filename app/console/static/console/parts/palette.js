@@ -1,4 +1,4 @@
-/** What ⌘K opens: finds pages, people, agents, sessions and memories, and goes there. */
+/** What ⌘K opens: finds people, agents, sessions, memories and pages, and goes there. */
 import { api, ask, useLoad } from "../api.js";
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { scopeOf, to } from "../route.js";
@@ -43,7 +43,7 @@ export function Palette({ route, commands, onClose }) {
   }, [late]);
   useEffect(() => known.again(), []);
   const items = /** @type {Item[]} */ ([
-    ...commands.filter((one) => has(one.label, typed)).slice(0, typed ? MOST : commands.length),
+    ...(typed ? commands.filter((one) => has(one.label, typed)).slice(0, MOST) : []),
     ...known.users.filter((user) => has(`${user.user_id} ${user.name ?? ""}`, typed)).slice(0, MOST)
       .map((user) => ({ group: "People", label: called(user.user_id, user.name), href: to("owners", ["users", user.user_id]) })),
     ...known.agents.filter((agent) => has(`${agent.agent_id} ${agent.name}`, typed)).slice(0, MOST)
@@ -52,6 +52,7 @@ export function Palette({ route, commands, onClose }) {
       .map((session) => ({ group: "Sessions", label: visible(session.session_id), hint: visible(session.user_id), href: to("sessions", [session.session_id]) })),
     ...(late === typed.trim() ? hits.data ?? [] : []).map((hit) => ({ group: `Memories of ${visible(whose)}`, label: visible(hit.memory.content ?? ""),
       hint: html`<${Strength} probability=${hit.score} />`, href: to("memories", [hit.memory.memory_id]) })),
+    ...(typed ? [] : commands),
     ...(typed.trim() ? [{ group: "Search", label: `Search memories for “${visible(typed.trim())}”`, hint: whose ? "" : "asks whose", href: to("memories", [], { query: typed.trim() }) }] : []),
   ]);
   const chosen = Math.min(at, items.length - 1);

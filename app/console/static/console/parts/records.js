@@ -1,5 +1,5 @@
 /** What pages of owned records share: links to records, operations that go on in the background. */
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html } from "../ui.js";
 import { api, ask } from "../api.js";
 import { to } from "../route.js";
 import { Copy, Tag, Text, visible, words } from "./text.js";
@@ -26,7 +26,7 @@ export function RecordLink({ id }) {
 
 /** Where it comes from: the words that were said, or the conversation. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
 export function SourceLink({ of }) {
-  if (!of.session_id) return html`<span>${of.origin === "api" ? "stored directly" : words(of.origin)}</span>`;
+  if (!of.session_id) return html`<span>${of.origin === "api" ? "through the API" : words(of.origin)}</span>`;
   const from = of.message_seq ? Math.max(0, of.message_seq - 1) : undefined;
   return html`<a href=${to("sessions", [of.session_id], { from })}>${of.quote ? `“${visible(of.quote)}”` : visible(of.session_id)}</a>`;
 }
@@ -76,26 +76,6 @@ export function Json({ value, title }) {
   return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;
 }
 
-/** Links that show a part of a record each. Where they are wider than the window, the current one is in view, and an edge with more behind it fades. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
-export function Tabs({ label, tabs, current }) {
-  const bar = useRef(/** @type {HTMLElement | null} */ (null));
-  const [more, setMore] = useState("");
-  const look = () => {
-    const { scrollLeft = 0, scrollWidth = 0, clientWidth = 0 } = bar.current ?? {};
-    setMore(`${scrollLeft > 1 ? "before" : ""} ${scrollLeft + clientWidth < scrollWidth - 1 ? "after" : ""}`);
-  };
-  useEffect(() => {
-    const box = bar.current;
-    if (!box) return undefined;
-    const show = () => {
-      const now = box.querySelector("[aria-current]");
-      if (now instanceof HTMLElement) box.scrollLeft = now.offsetLeft + (now.offsetWidth - box.clientWidth) / 2;
-      look();
-    };
-    const resized = new ResizeObserver(show);
-    resized.observe(box);
-    return () => resized.disconnect();
-  }, [current]);
-  return html`<nav class=${`tabs ${more}`} aria-label=${label} ref=${bar} onScroll=${look}>${tabs.map((tab) => html`<a href=${tab.href}
+/** Links that show a part of a record each; they take a second line where the window is narrow. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
+export const Tabs = ({ label, tabs, current }) => html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a key=${tab.name} href=${tab.href}
     aria-current=${tab.name === current ? "page" : undefined}>${tab.title}</a>`)}</nav>`;
-}
