@@ -1,6 +1,5 @@
 """The frame of the console and its first page: key, verbs, theme, keyboard, and what an empty store says."""
 
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -171,7 +170,11 @@ def test_a_phone_opens_the_whole_menu(visitor: Visitor) -> None:
 
 @pytest.mark.parametrize(
     ("address", "ready"),
-    [("owners/users/mira/data", "Erase"), ("operations/settings", "RECALLD_DATA_DIR"), ("components", "States of a page")],
+    [
+        ("owners/users/mira/data", "Erase"),
+        ("operations/settings", "RECALLD_DATA_DIR"),
+        ("components", "States of a page"),
+    ],
 )
 def test_a_phone_shows_every_tab(visitor: Visitor, address: str, ready: str) -> None:
     visit = visitor(viewport=PHONE)
