@@ -28,12 +28,13 @@ export function Graph(props) {
 /** @param {import("./owners.js").PartProps} props */
 function Walked({ id, owner, route }) {
   const own = useNames().person(id);
-  // a fact may name the person, too: "has name Mira" leads to an entity of its own
-  const same = [...drawn.names.values()].some((name) => name.toLowerCase() === own.toLowerCase());
-  const called = (/** @type {string} */ name) => (name === USER ? (same ? `${own} (the person)` : own) : same && name.toLowerCase() === own.toLowerCase() ? `${name} (a word)` : name);
   const prefix = route.params.prefix ?? "";
   const entities = useLoad((signal) => ask(api.GET("/v1/graph/entities", { params: { query: { ...owner, prefix, limit: ENTITIES } }, signal })), [prefix]);
   const [drawn, setDrawn] = useState(NOTHING);
+  // a fact may name the person, too: "has name Mira" leads to an entity of its own
+  const isOwn = (/** @type {string} */ name) => name.toLowerCase() === own.toLowerCase();
+  const same = [...drawn.names.values(), ...(entities.data?.items ?? []).map((entity) => entity.name)].some(isOwn);
+  const called = (/** @type {string} */ name) => (name === USER ? (same ? `${own} (the person)` : own) : same && isOwn(name) ? `${name} (the name)` : name);
   const [problem, setProblem] = useState(/** @type {import("../api.js").Problem | undefined} */ (undefined));
   const now = useRef(drawn);
   now.current = drawn;
