@@ -85,7 +85,7 @@ function bySeq(memories, facts) {
   return places;
 }
 
-/** @param {Memory | Fact} record @returns {record is Memory} whether it is the turn itself, kept as a memory */
+/** @param {Memory | Fact} record @returns {boolean} whether it is the turn itself, kept as a memory */
 const isTurn = (record) => "memory_id" in record && record.memory_type === "message";
 
 /** What was made of a turn. That the turn itself is a memory, as most turns are, stands in the head of the turn.
@@ -106,7 +106,7 @@ function CameOf({ of = [], name }) {
 /** The way to the memory that a turn is. @param {{ of: (Memory | Fact)[] | undefined }} props */
 function KeptTurn({ of = [] }) {
   const turn = of.find(isTurn);
-  return turn ? html` · <a href=${to("memories", [turn.memory_id])}>${turn.status === "active" ? "as a memory" : `as a memory, ${words(turn.status)}`}</a>` : null;
+  return turn && "memory_id" in turn ? html` · <a href=${to("memories", [turn.memory_id])}>${turn.status === "active" ? "as a memory" : `as a memory, ${words(turn.status)}`}</a>` : null;
 }
 
 /** The text of a message, whatever form it came in. @param {Schemas["Message"]} message */

@@ -25,7 +25,7 @@ export const statusOf = (status) => (status === "open" ? "to decide" : words(sta
 export function titleOf({ kind, reason, user_id, proposal, evidence }, person) {
   const aspect = proposal.details?.aspect;
   if (kind === "contradiction" && user_id && typeof aspect === "string" && aspect !== "statement") return `${person(user_id)}: two values of ${words(aspect)}`;
-  const [subject] = kind === "failing_procedure" ? evidence : [];
+  const subject = kind === "failing_procedure" ? evidence[0] : undefined;
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
 
@@ -38,15 +38,23 @@ export async function disputedOf({ user_id, agent_id }, signal) {
   return [...facts.items, ...memories.items];
 }
 
+/** What a record contradicts, or undefined where it is gone. @param {Fact | Memory} record @param {string} id @param {AbortSignal} signal @returns {Promise<Fact | Memory | undefined>} */
+async function contradicted(record, id, signal) {
+  try {
+    return "fact_id" in record ? await ask(api.GET("/v1/facts/{fact_id}", { params: { path: { fact_id: id } }, signal }))
+      : await ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } }, signal }));
+  } catch {
+    return undefined;
+  }
+}
+
 /** The same with the other side of each, for the first few. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<Disputed[]>} */
 export async function disputes(owner, signal) {
   const records = await disputedOf(owner, signal);
   return Promise.all(records.map(async (record, index) => {
-    const ids = index < SIDES ? ("fact_id" in record ? record.disputes : record.contradicts).slice(0, 1) : [];
-    /** @type {(Fact | Memory | undefined)[]} */
-    const others = await Promise.all(ids.map((/** @type {string} */ id) => ("fact_id" in record ? ask(api.GET("/v1/facts/{fact_id}", { params: { path: { fact_id: id } }, signal }))
-      : ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } }, signal }))).catch(() => undefined)));
-    return { record, others: others.filter((one) => one !== undefined) };
+    const [id] = "fact_id" in record ? record.disputes : record.contradicts;
+    const other = index < SIDES && id ? await contradicted(record, id, signal) : undefined;
+    return { record, others: other ? [other] : [] };
   }));
 }
 
