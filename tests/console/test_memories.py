@@ -146,7 +146,7 @@ def test_a_memory_shows_its_source_chain_and_curve(visit: Visit, server: Server)
     old = server.client.get(f"/v1/memories/{memory['supersedes'][0]}").json()
     page = visit.open(f"memories/{memory['memory_id']}", "What it replaced")
     view = page.get_by_role("region", name="Memory", exact=True)
-    expect(view).to_contain_text(f"Importance {memory['importance']:.2f} now; recalled {memory['access_count']} times")
+    expect(view).to_contain_text(f"Importance {memory['importance']:.2f} now; recalled {memory['access_count']} time")
     link = view.get_by_role("link", name=memory["source"]["session_id"])
     assert (link.get_attribute("href") or "").startswith(f"#/sessions/{memory['source']['session_id']}")
     view.get_by_role("button", name="Find near-duplicates").click()
@@ -303,7 +303,7 @@ def test_content_that_attacks_is_text(visit: Visit, server: Server, content: str
 
 
 def test_a_memory_that_is_not_there_says_so(visit: Visit) -> None:
-    visit.open("memories/mem_nothere", "There is no such memory")
+    visit.open("memories/mem_nothere", "No such memory")
 
 
 def test_what_changes_is_seen_in_a_list_and_one_stream_carries_it(visit: Visit, server: Server) -> None:
