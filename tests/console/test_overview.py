@@ -44,7 +44,11 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
 
 def test_the_overview_stands_there_before_it_is_counted(visit: Visit) -> None:
     held: list[Route] = []
-    visit.page.route("**/v1/stats", held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    visit.page.route("**/v1/stats", hold)
     visit.page.goto(f"{visit.base}/console/#/overview")
     first = visit.page.locator(".tiles li").first
     expect(first).to_contain_text("…")

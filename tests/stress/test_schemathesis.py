@@ -36,6 +36,7 @@ async def test_all_that_fits_the_document_is_answered_as_it_says(tmp_path: Path)
     with scripted_model() as llm, serving(data, **quiet, RECALLD_LLM_BASE_URL=llm.server.url) as server:
         url, total, found = str(server.client.base_url), 0, dict[tuple[str, str, str], int]()
         await converse(url, key)
+        server.client.get("/openapi.json", timeout=120)  # built once; schemathesis waits ten seconds for it
         while total < requests:
             code, said = await schemathesis(url, key, max(2, (requests - total) // (2 * PER_OPERATION)))
             assert code == 0, said

@@ -46,7 +46,7 @@ def test_applying_twice_changes_nothing() -> None:
     before = columns(segment)
     segment.apply(rows)
     assert all(
-        np.array_equal(getattr(before, name), getattr(columns(segment), name)) for name in ("rows", "hits", "df")
+        np.array_equal(getattr(before, name), getattr(columns(segment), name)) for name in ("rows", "term_counts", "df")
     )
     assert len(segment) == 2
 
@@ -66,7 +66,7 @@ def test_filling_at_once_is_applying_one_by_one() -> None:
         segment.apply(changed)
     assert previous(filled) == previous(slowly)
     mine, theirs = columns(filled), columns(slowly)
-    for name in ("rows", "hits", "df", "cosine", "has_vector", "length", "time", "content"):
+    for name in ("rows", "term_counts", "df", "cosine", "has_vector", "length", "time", "content"):
         assert np.array_equal(getattr(mine, name), getattr(theirs, name)), name
     together = [found.session[:, np.newaxis] == found.session for found in (mine, theirs)]
     assert np.array_equal(*together)
