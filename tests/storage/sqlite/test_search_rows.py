@@ -41,7 +41,8 @@ async def test_what_the_database_joins_is_what_the_rows_hold(store: EmbeddedStor
     rows.apply(search_rows.changed_rows(connection, ENTRIES, state.pair, 0, model, DIM))
     assert len(joined) == len(rows) == state.count == 2 * search_rows.BLOCK + 1
     one, other = joined.columns(query), rows.columns(query)
-    for name in ("rows", "cosine", "has_vector", "term_counts", "df", "length", "time", "content", "previous", "session"):
+    names = ("rows", "cosine", "has_vector", "term_counts", "df", "length", "time", "content", "previous", "session")
+    for name in names:
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
     assert np.count_nonzero(one.has_vector) == 2 * search_rows.BLOCK - 1
     empty = search_rows.whole(
