@@ -60,9 +60,10 @@ export default function Owners({ route, caller }) {
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
   return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
     <${Heading} kind=${kind} id=${id} />
-    ${missing ? html`<${Empty} title="There is no such person: nothing is stored under this id. The first memory makes one:"
-      curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />` : html`<${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
-    <${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`}`;
+    <${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
+    ${missing && (tab === tabs[0] || tab.name === "data") ? html`<${Empty} title="There is no such person: nothing is stored under this id. The first memory makes one:"
+      curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />`
+    : html`<${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`}`;
 }
 
 /** The name of the person or agent, and the id where it is another word. @param {{ kind: string, id: string }} props */
