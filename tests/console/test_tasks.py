@@ -16,7 +16,7 @@ VIEWS = {
     ),
     "person": ("owners/users/mira", "What changed lately"),
     "facts": ("owners/users/mira/facts?status=any", "Mira rides"),
-    "graph": ("owners/users/jonas/graph", "Choose an entity to see its neighbours."),
+    "graph": ("owners/users/jonas/graph", "Choose an entity to see up to"),
     "actions": ("owners/agents/workshop/actions", "By type"),
     "tasks": ("tasks/lisbon-wheels", "Working memory, as the model sees it"),
 }
