@@ -5,7 +5,7 @@ other origins, where a setting names them), `ProblemLayer` (the body limit, and 
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, TypeAlias
@@ -24,9 +24,9 @@ from app.errors import BadRequest, RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
 from app.storage.protocol import begin_request, using_reserve
 from app.storage.records import DAMAGED, remembering
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection
 
-Blame: TypeAlias = Callable[[Exception, Iterable[tuple[Collection, Doc]]], RecalldError | None]
+Blame: TypeAlias = Callable[[Exception, Iterable[tuple[Collection, Mapping[str, Any]]]], RecalldError | None]
 """Returns the error for the caller where one of the documents that a failed request had read is damaged."""
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")

@@ -179,7 +179,7 @@ def is_raised_only(change: Insert | Update) -> bool:
     if change.collection is not USERS:
         return False
     if isinstance(change, Update):
-        return change.set.keys() <= {"updated_at"}
+        return set(change.set) <= {"updated_at"}
     return not change.doc["interactions"] and bool(change.doc["profile"] == EMPTY_PROFILE)
 
 

@@ -1,7 +1,10 @@
 """The stored shape of long-term memory: the collections of memories, of earlier versions and of feedback."""
 
+from typing import Literal, TypedDict
+
+from app.core.schemas import JsonObject
 from app.memories.search_flags import FLAG_FIELDS, flags_of, quotes_only
-from app.storage.schema import Absent, And, Collection, Eq, Not, SearchSchema, Unique
+from app.storage.schema import Absent, And, BaseRecord, Collection, Eq, Not, OwnedRecord, SearchSchema, Unique
 from app.storage.text import DERIVED, SUMMARY
 
 MAX_TAGS = 64
@@ -31,7 +34,65 @@ INTERNAL = frozenset(
 
 NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
 
-MEMORIES = Collection(
+
+class MemorySource(TypedDict, total=False):
+    """Where a memory comes from: `{"origin": "extraction", "session_id": "ses_1", "message_seq": 4, …}`."""
+
+    origin: str
+    session_id: str | None
+    message_seq: int | None
+    speaker: str | None
+    role: str | None
+    action_ids: list[str]
+    memory_ids: list[str]
+    url: str | None
+    note: str | None
+    model: str | None
+    prompt_version: str | None
+    quote: str | None
+    api_key_id: str | None
+
+
+class MemoryRecord(OwnedRecord, total=False):
+    """A document of the collection `agent_memories`. `MEMORIES` explains its internal fields."""
+
+    memory_id: str
+    key: str | None
+    memory_type: str
+    content: str
+    context: str | None
+    importance: float
+    base_importance: float
+    trust: float
+    tags: list[str]
+    metadata: JsonObject
+    metadata_terms: list[str]
+    pinned: bool
+    status: Literal["active", "archived", "superseded", "disputed"]
+    supersedes: list[str]
+    superseded_by: str | None
+    merged: bool
+    contradicts: list[str]
+    claimed_key: str | None
+    source: MemorySource
+    event_at: str | None
+    valid_from: str | None
+    valid_until: str | None
+    expires_at: str | None
+    last_accessed: str | None
+    access_count: int
+    helpful_count: int
+    misleading_count: int
+    anchored_at: str
+    archived_by: str | None
+    archived_at: str | None
+    content_hash: int
+    identity_hash: int
+    dedupe_key: str | None
+    standing: str | None
+
+
+MEMORIES: Collection[MemoryRecord] = Collection(
     name="agent_memories",
     kind="memory",
     counted=True,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -40,7 +41,7 @@ _SHAPES: Mapping[str, tuple[Callable[[Doc], Doc], ItemType]] = {
 }
 
 
-def fault_in(collection: Collection, doc: Doc) -> str | None:
+def fault_in(collection: Collection, doc: Mapping[str, Any]) -> str | None:
     """Returns why a document is no record of its kind, such as `created_at is no time`, or None."""
     if (fault := damage(collection, doc)) is not None:
         return fault
@@ -70,7 +71,7 @@ def _fault_of(error: Exception) -> str | None:
     return f"{error.args[0]} is missing" if isinstance(error, KeyError) and error.args else None
 
 
-def fault_behind(error: Exception, read: Iterable[tuple[Collection, Doc]]) -> RecordDamaged | None:
+def fault_behind(error: Exception, read: Iterable[tuple[Collection, Mapping[str, Any]]]) -> RecordDamaged | None:
     """Returns the error for the caller of a request that has failed, if one of the documents that it had `read` is
     damaged. None: the fault is ours."""
     missing = error.args[0] if isinstance(error, KeyError) and error.args else None

@@ -6,13 +6,13 @@ And what a tenant stores: its records and their bytes, which engines count in th
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import Conflict, QuotaExceeded
-from app.storage.schema import Collection, Doc, Filter
+from app.storage.schema import Collection, Doc, Filter, R
 from app.storage.text import IndexedText
 
 
@@ -123,11 +123,11 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Generic[R]):
     """Inserts a document. Conflicts if its id or a unique key exists."""
 
-    collection: Collection
-    doc: Doc
+    collection: Collection[R]
+    doc: R
     entry: IndexEntry | None = None
     like: str | None = None
     """Used in place of `entry`: the id of a document with the same owners and the same text, which existed before this
@@ -135,16 +135,16 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(Generic[R]):
     """Sets and increments top-level fields of one document.
 
     The document must exist, and its fields must equal those of `expect`.
     """
 
-    collection: Collection
+    collection: Collection[R]
     tenant: str
     id: str
-    set: Doc = field(default_factory=dict)
+    set: R = field(default_factory=dict)  # type: ignore[assignment]  # an empty dict is a change of any record
     inc: Mapping[str, int] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
     entry: IndexEntry | None = None

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias
 
 from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
 from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
-from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, both
+from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, R, both
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
 
@@ -113,13 +113,13 @@ Order: TypeAlias = Literal["asc", "desc"]
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Generic[R]):
     """A document found by a search. It is read-only, because the engine may return the same object again.
 
     `derived` memoizes what readers compute from the document.
     """
 
-    doc: Doc
+    doc: R
     derived: Memo = field(default_factory=Memo, compare=False)
 
 
@@ -246,20 +246,20 @@ class Store(Protocol):
         """The log of what was committed."""
         ...
 
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+    async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         """Returns a document by its id, or None."""
         ...
 
     async def find(
         self,
-        collection: Collection,
+        collection: Collection[R],
         tenant: str | None,
         where: Filter = EVERYTHING,
         *,
         order: Order = "desc",
         after: After | None = None,
         limit: int = 100,
-    ) -> list[Doc]:
+    ) -> list[R]:
         """Returns documents sorted by `collection.order`, then id, starting after `after` (keyset paging).
 
         With `tenant` None it searches all tenants, for jobs.
@@ -305,7 +305,7 @@ class Store(Protocol):
         before `query.facts` were read."""
         ...
 
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
+    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
         """Returns documents for the handles in `Columns.rows`, in the same order; None for one deleted since, or that
         cannot be read."""
         ...

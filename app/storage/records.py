@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import orjson
 
 from app.core.clock import parse_rfc3339
 from app.metrics import RECORDS_LEFT_OUT
-from app.storage.schema import Collection, Doc, value_at
+from app.storage.schema import Collection, Doc, R, value_at
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What reading a document raises that is not as this service stores it."""
-Read: TypeAlias = Sequence[Doc | None]
+Read: TypeAlias = Sequence[R | None]
 """Documents, and None for each that cannot be read."""
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def left_out(collection: Collection, doc_id: object, error: str) -> None:
     log.warning("record left out", extra={"kind": collection.noun, "id": str(doc_id), "error": error})
 
 
-def whole(collection: Collection, doc_id: object, doc: Doc) -> Doc | None:
+def whole(collection: Collection[R], doc_id: object, doc: R) -> R | None:
     """Returns the document if it has an id, a tenant and a place in lists, and None otherwise. Collections without
     fields are never listed, and their documents need no place."""
     placed = type(doc.get(collection.order)) is collection.place or not collection.fields
@@ -40,26 +40,26 @@ def whole(collection: Collection, doc_id: object, doc: Doc) -> Doc | None:
     return None
 
 
-def parsed(collection: Collection, texts: Iterable[tuple[str, str]]) -> Read:
+def parsed(collection: Collection[R], texts: Iterable[tuple[str, str]]) -> Read[R]:
     """Returns documents that are stored as JSON text, given with their ids."""
     docs = ((doc_id, parsed_one(collection, doc_id, text)) for doc_id, text in texts)
     return [None if doc is None else whole(collection, doc_id, doc) for doc_id, doc in docs]
 
 
-def parsed_one(collection: Collection, doc_id: str, text: str) -> Doc | None:
+def parsed_one(collection: Collection[R], doc_id: str, text: str) -> R | None:
     """Returns a document that is stored as JSON text, or None if it is none."""
     try:
-        doc = orjson.loads(text)
+        doc: Any = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         left_out(collection, doc_id, type(error).__name__)
         return None
     if isinstance(doc, dict):
-        return doc
+        return cast(R, doc)
     left_out(collection, doc_id, type(doc).__name__)
     return None
 
 
-def damage(collection: Collection, doc: Doc) -> str | None:
+def damage(collection: Collection[R], doc: R) -> str | None:
     """Returns why a document cannot be read, such as `version is missing`, or None. It names a field, never what the
     document says."""
     for name, kind in collection.needs.items():
@@ -72,7 +72,7 @@ def damage(collection: Collection, doc: Doc) -> str | None:
     return next((f"{name} is missing" for name in owners if name not in doc), None)
 
 
-def is_readable(collection: Collection, doc: Doc) -> bool:
+def is_readable(collection: Collection[R], doc: R) -> bool:
     """Returns whether a document can be read. One that cannot is named in the log and counted."""
     fault = damage(collection, doc)
     if fault is not None:
@@ -102,7 +102,7 @@ _IS: Mapping[str, Callable[[object], bool]] = {
 
 LAST_READ = 1_000
 """Documents that a request remembers."""
-ReadDocs: TypeAlias = deque[tuple[Collection, Doc]]
+ReadDocs: TypeAlias = deque[tuple[Collection, Mapping[str, Any]]]
 
 _DOCS_READ: ContextVar[ReadDocs | None] = ContextVar("docs_read", default=None)
 
@@ -120,7 +120,7 @@ def remembering() -> Iterator[ReadDocs]:
         read.clear()  # tasks that were started inside may live on, with this context
 
 
-def remember(collection: Collection, docs: Iterable[Doc]) -> None:
+def remember(collection: Collection[R], docs: Iterable[R]) -> None:
     """Notes that the caller of this request reads these documents. They are documents that it may see."""
     read = _DOCS_READ.get()
     if read is not None:
@@ -130,7 +130,7 @@ def remember(collection: Collection, docs: Iterable[Doc]) -> None:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-async def first_whole(limit: int, read: Callable[[int], Awaitable[Read]]) -> list[Doc]:
+async def first_whole(limit: int, read: Callable[[int], Awaitable[Read[R]]]) -> list[R]:
     """Returns the first `limit` documents that can be read. `read(n)` returns the first n: it is called again, with so
     many more, where some cannot."""
     wanted = limit

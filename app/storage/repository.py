@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, cast
 
 import orjson
 
@@ -15,7 +15,7 @@ from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store, Tallied
 from app.storage.records import left_out, remember
-from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, Range, both
+from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, R, Range, both
 from app.storage.scope import Scope
 
 FILTERED_AT_ONCE = 500
@@ -40,7 +40,7 @@ def unexpired(now: str) -> Filter:
     return Or((_NO_EXPIRY, Range("expires_at", gt=now)))
 
 
-def expired(doc: Doc, now: str) -> bool:
+def expired(doc: Mapping[str, Any], now: str) -> bool:
     """Returns whether the document has expired at `now` (RFC 3339)."""
     return doc["expires_at"] is not None and doc["expires_at"] <= now
 
@@ -65,8 +65,8 @@ async def anything(store: Store, wanted: Iterable[tuple[Collection, Filter]]) ->
 
 
 async def pages(
-    find: Callable[..., Awaitable[list[Doc]]], collection: Collection, size: int, order: Order = "asc"
-) -> AsyncIterator[list[Doc]]:
+    find: Callable[..., Awaitable[list[R]]], collection: Collection[R], size: int, order: Order = "asc"
+) -> AsyncIterator[list[R]]:
     """Yields all documents of `find` (`Store.find` or `Repository.find` with its filter bound) in pages of `size`, by
     keyset."""
     after = None
@@ -86,7 +86,7 @@ class ItemType(Protocol):
 
 
 async def render_items(
-    collection: Collection, docs: Iterable[Doc], render: Callable[[Doc], Doc | Awaitable[Doc]], shape: ItemType
+    collection: Collection[R], docs: Iterable[R], render: Callable[[R], Doc | Awaitable[Doc]], shape: ItemType
 ) -> list[Doc]:
     """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong
     type, is named in the log, counted, and left out.
@@ -101,7 +101,7 @@ async def render_items(
 
 
 async def fault_of(
-    doc: Doc, render: Callable[[Doc], Doc | Awaitable[Doc]], shape: ItemType, items: list[Doc]
+    doc: R, render: Callable[[R], Doc | Awaitable[Doc]], shape: ItemType, items: list[Doc]
 ) -> str | None:
     """Appends the rendered document to `items`, or returns the class of the error why it cannot be shown."""
     try:
@@ -130,13 +130,13 @@ def require_fit(item: Doc, shape: ItemType) -> None:
             raise
 
 
-class Repository:
+class Repository(Generic[R]):
     """Reads and prepares changes of one collection within one scope. Changes are returned, not committed."""
 
-    def __init__(self, store: Store, scope: Scope, collection: Collection) -> None:
+    def __init__(self, store: Store, scope: Scope, collection: Collection[R]) -> None:
         self.store, self.scope, self.collection = store, scope, collection
 
-    async def find_one(self, doc_id: str) -> Doc | None:
+    async def find_one(self, doc_id: str) -> R | None:
         """Returns the document, or None if it does not exist or is outside the scope; callers cannot tell which."""
         doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
         if doc is None or not self.scope.sees(doc):
@@ -144,25 +144,25 @@ class Repository:
         remember(self.collection, [doc])
         return doc
 
-    async def get(self, doc_id: str) -> Doc:
+    async def get(self, doc_id: str) -> R:
         """Returns the document. Raises NotFound if it does not exist or is outside the scope."""
         doc = await self.find_one(doc_id)
         if doc is None:
             raise no_such(self.collection.noun)
         return doc
 
-    async def get_unexpired(self, doc_id: str, now: str) -> Doc:
+    async def get_unexpired(self, doc_id: str, now: str) -> R:
         """Returns the document. Raises NotFound, also if it has expired but was not purged yet."""
         doc = await self.get(doc_id)
         if expired(doc, now):
             raise no_such(self.collection.noun)
         return doc
 
-    async def get_any_owner(self, doc_id: str) -> Doc | None:
+    async def get_any_owner(self, doc_id: str) -> R | None:
         """Returns the tenant's document with that id, also outside the bindings: ids are unique within a tenant."""
         return await self.store.get(self.collection, self.scope.tenant, doc_id)
 
-    async def holder(self, doc_id: str) -> Doc | None:
+    async def holder(self, doc_id: str) -> R | None:
         """Returns the document that has an id which a caller has chosen, or None if the id is free. Raises NotFound, as
         every other request for that id does, if the document is outside the bindings: a conflict would tell of it."""
         doc = await self.get_any_owner(doc_id)
@@ -170,7 +170,7 @@ class Repository:
             raise no_such(self.collection.noun)
         return doc
 
-    async def get_many(self, doc_ids: Sequence[str]) -> dict[str, Doc]:
+    async def get_many(self, doc_ids: Sequence[str]) -> dict[str, R]:
         """Returns the documents of `doc_ids` that exist and are visible, by id."""
         wanted = In(self.collection.id_field, tuple(dict.fromkeys(doc_ids)))
         docs = await self.find(wanted, limit=len(wanted.values)) if wanted.values else []
@@ -178,7 +178,7 @@ class Repository:
 
     async def find(
         self, where: Filter, *, order: Order = "desc", after: After | None = None, limit: int = 100
-    ) -> list[Doc]:
+    ) -> list[R]:
         """Returns the visible documents that match. See `Store.find`."""
         seen = both(where, self.scope.visible())
         docs = await self.store.find(self.collection, self.scope.tenant, seen, order=order, after=after, limit=limit)
@@ -204,8 +204,8 @@ class Repository:
         return await self.store.tally(self.collection, self.scope.tenant, fields, seen, first=first)
 
     async def page(
-        self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[Doc], bool] | None = None
-    ) -> tuple[list[Doc], str | None]:
+        self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[R], bool] | None = None
+    ) -> tuple[list[R], str | None]:
         """Returns one page and the cursor of the next, or None on the last page.
 
         A cursor is valid only for the same `mark`, which describes the request. `keep` says what belongs to the list
@@ -220,8 +220,8 @@ class Repository:
         return docs, seal_cursor(self.collection.after(docs[-1]), mark)
 
     async def _next(
-        self, where: Filter, listing: Listing, after: After | None, keep: Callable[[Doc], bool] | None
-    ) -> list[Doc]:
+        self, where: Filter, listing: Listing, after: After | None, keep: Callable[[R], bool] | None
+    ) -> list[R]:
         """Returns the documents of a page, and one more if there is one."""
         wanted = listing.limit + 1
         step = wanted if keep is None else max(wanted, FILTERED_AT_ONCE)
@@ -236,18 +236,18 @@ class Repository:
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 
-    def insert(self, doc: Doc, entry: IndexEntry | None = None) -> Insert:
+    def insert(self, doc: R, entry: IndexEntry | None = None) -> Insert[R]:
         """Returns an insert of `doc`. Raises Forbidden if the caller may not write for its owners."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
-        return Insert(self.collection, {"tenant_id": self.scope.tenant, **doc}, entry)
+        return Insert(self.collection, cast(R, {"tenant_id": self.scope.tenant, **doc}), entry)
 
-    def require_write(self, doc: Doc) -> None:
+    def require_write(self, doc: R) -> None:
         """Raises Forbidden if the caller may not change `doc`."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
 
     def update(
-        self, doc: Doc, fields: Doc, *, now: str, expect: Doc | None = None, entry: IndexEntry | None = None
-    ) -> Update:
+        self, doc: R, fields: R, *, now: str, expect: R | None = None, entry: IndexEntry | None = None
+    ) -> Update[R]:
         """Returns an update that increments the version. By default it expects the version that was read.
 
         Raises Forbidden if the caller may not change `doc`.
@@ -257,14 +257,14 @@ class Repository:
             self.collection,
             self.scope.tenant,
             doc[self.collection.id_field],
-            set={**fields, "updated_at": now},
+            set=cast(R, {**fields, "updated_at": now}),
             inc={"version": 1},
             expect={"version": doc["version"]} if expect is None else expect,
             entry=entry,
             user=doc.get("user_id"),
         )
 
-    def append(self, doc: Doc, fields: Doc, *, expect: Doc, inc: dict[str, int] | None = None) -> Update:
+    def append(self, doc: R, fields: R, *, expect: R, inc: dict[str, int] | None = None) -> Update[R]:
         """Returns an update that adds to or counts in a record without incrementing its version.
 
         Raises Forbidden if the caller may not change `doc`.
@@ -280,7 +280,7 @@ class Repository:
             user=doc.get("user_id"),
         )
 
-    def delete(self, doc: Doc) -> Delete:
+    def delete(self, doc: R) -> Delete:
         """Returns a deletion of `doc`, which must not have changed. A damaged one can be deleted, too. Raises Forbidden
         if the caller may not delete it."""
         self.require_write(doc)

@@ -4,6 +4,11 @@
 collection's `id_field`, `version`, `created_at` and `updated_at`. Times are RFC 3339 strings (`clock.rfc3339`), which
 sort in order of time. A collection declares fields, unique keys, indexes and a search schema.
 
+**Records** are the same documents as features know them: a subclass of `BaseRecord` names the fields of a collection and
+their types. `MEMORIES` is a `Collection[MemoryRecord]`, so what a store or a repository returns for it is a
+`MemoryRecord`, and `memories.update(memory, {"contnet": ""}, now=now)` is an error of types. A record keeps the fields
+that its class does not name: those of a newer release survive reading and writing (docs/decisions/0032).
+
 **Filters** are typed conditions over declared fields. Field names come from our code, values from callers; a caller's
 dict is never used. Each engine translates filters. `matches` defines their meaning, and the contract suite checks every
 engine against it. Filters are treated as immutable but are not frozen: a frozen one takes five times as long to make,
@@ -19,7 +24,9 @@ from then on.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypedDict
+
+from typing_extensions import TypeVar
 
 from app import VERSION
 from app.errors import StoreUnavailable
@@ -27,8 +34,32 @@ from app.errors import StoreUnavailable
 Scalar: TypeAlias = str | int | float | bool
 Doc: TypeAlias = dict[str, Any]
 FieldKind: TypeAlias = Literal["text", "number", "flag", "time", "list"]
-S = TypeVar("S")
 GUIDE = "docs/operations/upgrading.md"
+
+
+class BaseRecord(TypedDict, total=False):
+    """What the documents of a collection contain: the base of `MemoryRecord`, `FactRecord` and so on.
+
+    No field is required by the type, so that the changes of an update have it, too: `{"pinned": True}`. What a document
+    cannot be read without stands in `Collection.needs`.
+    """
+
+    tenant_id: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class OwnedRecord(BaseRecord, total=False):
+    """A record of an agent, of a user, of both, or of the whole tenant."""
+
+    agent_id: str | None
+    user_id: str | None
+
+
+S = TypeVar("S")
+R = TypeVar("R", bound=Mapping[str, Any], default=Any)
+"""The record type of a collection. Code that handles documents of any collection leaves it out: `Collection`."""
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -213,8 +244,11 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
-    """The declaration of a kind of document. Indexes, erasure, export, migration and the contract suite read it."""
+class Collection(Generic[R]):
+    """The declaration of a kind of document. Indexes, erasure, export, migration and the contract suite read it.
+
+    The parameter is the type of its records: `MEMORIES: Collection[MemoryRecord] = Collection(name="memories", …)`.
+    """
 
     name: str
     id_field: str
@@ -291,7 +325,7 @@ class Collection:
         """The type of the order field in a cursor: a time or text, or a number such as `seq`."""
         return int if self.fields.get(self.order) == "number" else str
 
-    def after(self, doc: Mapping[str, Any]) -> "After":
+    def after(self, doc: R) -> "After":
         """Returns the position of `doc` in lists."""
         return After(doc[self.order], doc[self.id_field])
 

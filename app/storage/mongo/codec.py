@@ -14,7 +14,7 @@ read. `kept` has alternate vectors, by the codes of their models. A vector index
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -36,6 +36,7 @@ from app.storage.schema import (
     In,
     Not,
     Or,
+    R,
     Range,
     SearchSchema,
     Unique,
@@ -88,7 +89,7 @@ def encode(collection: Collection, fields: Mapping[str, Any]) -> Stored:
     return {name: _sealed(value) if name in collection.opaque else value for name, value in fields.items()}
 
 
-def decoded(collection: Collection, stored: Stored) -> Doc | None:
+def decoded(collection: Collection[R], stored: Stored) -> R | None:
     """Returns the document as it was given, or None if it cannot be read. Modifies `stored`."""
     doc_id = id_in(stored)
     try:
@@ -98,7 +99,7 @@ def decoded(collection: Collection, stored: Stored) -> Doc | None:
         return None
 
 
-def decode(collection: Collection, stored: Stored) -> Doc:
+def decode(collection: Collection[R], stored: Stored) -> R:
     """Returns the document as it was given. Modifies `stored`."""
     stored.pop("_id", None)
     stored.pop(OWN, None)
@@ -106,7 +107,7 @@ def decode(collection: Collection, stored: Stored) -> Doc:
         value = stored.get(name)
         if isinstance(value, dict):
             stored[name] = orjson.loads(value["json"])
-    return {name: _plain(value) for name, value in stored.items()}
+    return cast(R, {name: _plain(value) for name, value in stored.items()})
 
 
 def _sealed(value: Any) -> Any:

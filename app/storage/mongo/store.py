@@ -37,7 +37,7 @@ from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, whole
-from app.storage.schema import EVERYTHING, Absent, After, Collection, Doc, Filter, Not, both
+from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
@@ -140,7 +140,7 @@ class MongoStore(Shielded):
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     @shielded
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+    async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         with self._within():
             found = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
         return None if found is None else decoded(collection, found)
@@ -148,17 +148,17 @@ class MongoStore(Shielded):
     @shielded
     async def find(
         self,
-        collection: Collection,
+        collection: Collection[R],
         tenant: str | None,
         where: Filter = EVERYTHING,
         *,
         order: Order = "desc",
         after: After | None = None,
         limit: int = 100,
-    ) -> list[Doc]:
+    ) -> list[R]:
         wanted = codec.all_of(codec.of_tenant(collection, tenant, where), codec.beyond(collection, after, order))
 
-        async def first(most: int) -> Read:
+        async def first(most: int) -> Read[R]:
             # one more than there are: the driver's first batch is of 101, and the rest another round trip
             found = self._database[collection.name].find(wanted, PLAIN, batch_size=most + 1)
             found = found.sort(codec.sorting(collection, order))
@@ -319,9 +319,9 @@ class MongoStore(Shielded):
         return columns
 
     @shielded
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
+    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
         wanted: list[int] = rows.tolist()
-        by_row: dict[int, Fetched] = {}
+        by_row: dict[int, Fetched[R]] = {}
         with self._within():
             for part in parts(wanted):
                 found = self._database[collection.name].find(

@@ -20,7 +20,7 @@ from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, left_out, parsed, parsed_one
-from app.storage.schema import EVERYTHING, After, Collection, Doc, Filter
+from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
@@ -103,7 +103,7 @@ class EmbeddedStore:
 
     # --- Documents ----------------------------------------------------------------------------------------------------
 
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+    async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         if collection.cached:
             found = self._reads.get((collection.name, tenant, doc_id), partial(self._sized, collection, tenant, doc_id))
         else:
@@ -122,15 +122,15 @@ class EmbeddedStore:
 
     async def find(
         self,
-        collection: Collection,
+        collection: Collection[R],
         tenant: str | None,
         where: Filter = EVERYTHING,
         *,
         order: Order = "desc",
         after: After | None = None,
         limit: int = 100,
-    ) -> list[Doc]:
-        async def first(most: int) -> Read:
+    ) -> list[R]:
+        async def first(most: int) -> Read[R]:
             def read(connection: apsw.Connection) -> list[tuple[str, str]]:
                 return select_documents(connection, collection, tenant, where, order, after, most)
 
@@ -139,7 +139,7 @@ class EmbeddedStore:
             if collection.cached and after is None:
                 key = (collection.name, tenant, where, order, most)
 
-                def load() -> tuple[Read, int]:
+                def load() -> tuple[Read[R], int]:
                     texts = read(self._reader)
                     return parsed(collection, texts), sum(len(text) for _, text in texts)
 
@@ -221,7 +221,7 @@ class EmbeddedStore:
         segments = [await self._segment(collection, state, model) for state in states if state.count]
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
 
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
+    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
         cached, wanted = self._reads.cached(), rows.tolist()
         documents = {row: cached.get((collection.name, tenant, row)) for row in wanted}
         missing = [row for row, document in documents.items() if document is None]
@@ -238,7 +238,7 @@ class EmbeddedStore:
                 self._reads.keep((collection.name, tenant, row), documents[row], len(text))
         return [documents[row] for row in wanted]
 
-    def _fetched(self, text: str) -> Fetched | None:
+    def _fetched(self, text: str) -> Fetched[Any] | None:
         """Parses a document. The cache is keyed by the text just read, so the result is always what is stored."""
         return self._read_before(text)
 
