@@ -73,9 +73,12 @@ def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
 def merge_experience(
     experience: ExperienceRecord, patch: Mapping[str, Any], source: MemorySource, now: str, names: Sequence[str] = ()
 ) -> ExperienceRecord:
-    """Adds lessons that were learned `now`: of `patch`, the texts by list, as in `ExperiencePatch`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
-    are dropped, then the oldest. Null clears a list. Lessons that contain one of `names` (a session's user) are not
-    learned: experience is about no user."""
+    """Adds lessons that were learned `now`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
+    are dropped, then the oldest.
+
+    `patch`: the fields of an `ExperiencePatch` that are set; null clears a list. Lessons that contain one of `names` (a
+    session's user) are not learned: experience is about no user.
+    """
     merged: ExperienceRecord = {**experience}
     if "procedural_knowledge" in patch:
         merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""
