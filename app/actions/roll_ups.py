@@ -21,10 +21,20 @@ from app.memories.models import MEMORIES
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc, Eq, Has, both
+from app.storage.schema import Collection, Doc, Eq, Has, OwnedRecord, both
 from app.storage.scope import Scope
 
-ROLL_UPS = Collection(
+
+class RollUpRecord(OwnedRecord, total=False):
+    """A document of the collection `action_roll_ups`: the memory that stands for these purged actions."""
+
+    roll_up_id: str
+    memory_id: str
+    bucket: str
+    action_ids: list[str]
+
+
+ROLL_UPS: Collection[RollUpRecord] = Collection(
     name="action_roll_ups",
     id_field="roll_up_id",
     fields={

@@ -1,6 +1,6 @@
 """Action logs as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
@@ -11,6 +11,7 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
+    JsonObject,
     Object,
     Owned,
     Schema,
@@ -19,10 +20,81 @@ from app.core.schemas import (
     TopK,
     example,
 )
+from app.memories.models import MemorySource
 from app.memories.records import SOURCE
 from app.memories.schemas import Source, SourceIn
 from app.memories.search_schemas import HowSearched
-from app.storage.schema import Collection, Doc, SearchSchema, Unique
+from app.storage.schema import Collection, Doc, OwnedRecord, SearchSchema, Unique
+
+Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
+ActionActor = TypeAliasType("ActionActor", Literal["user", "agent", "system"])
+
+
+class ActionCall(TypedDict, total=False):
+    """What was called. It has the caller's own fields, too."""
+
+    tool: str | None
+    input: JsonValue
+    output: JsonValue
+    duration_ms: float | None
+
+
+class ActionFeedback(TypedDict, total=False):
+    """What a user thought of an action."""
+
+    user_rating: int | None
+    was_helpful: bool | None
+    correction: str | None
+
+
+class ActionRecord(OwnedRecord, total=False):
+    """A document of the collection `action_logs`. `INDEXED` and `INTERNAL` explain its internal fields."""
+
+    action_id: str
+    session_id: str | None
+    task_id: str | None
+    event_type: str
+    action_type: str
+    actor: ActionActor
+    action: ActionCall
+    content: str
+    context: JsonObject
+    outcome: Outcome | None
+    entities: list[str]
+    tags: list[str]
+    feedback: ActionFeedback
+    timestamp: str
+    metadata: JsonObject
+    source: MemorySource
+    content_hash: int
+    entity_keys: list[str]
+    tag_keys: list[str]
+    mentions: list[str]
+    tool: str | None
+    duration_ms: float | None
+    measured: bool
+    consolidated_at: str | None
+
+
+class DayCell(TypedDict):
+    """The figures of the actions of a day with the same type and tool (`actions/roll_ups.py`)."""
+
+    action_type: str
+    tool: str | None
+    outcomes: dict[str, int]
+    duration_sum: float
+    durations: dict[str, int]
+    """The number of durations in each bucket, by its name."""
+    ratings: dict[str, int]
+
+
+class ActionDayRecord(OwnedRecord, total=False):
+    """A document of the collection `action_days`."""
+
+    day_id: str
+    day: str
+    cells: list[DayCell]
+
 
 _LISTS = ("entities", "tags", "entity_keys", "tag_keys", "mentions")
 INDEXED = frozenset({"entity_keys", "tag_keys", "mentions", "tool", "duration_ms", "measured"})
@@ -34,7 +106,7 @@ INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"}) | INDEXED
 """Fields that never leave the service. `consolidated_at` is the time when a job learned from the
 action; unset before."""
 
-ACTIONS = Collection(
+ACTIONS: Collection[ActionRecord] = Collection(
     name="action_logs",
     kind="action",
     counted=True,
@@ -84,7 +156,7 @@ ACTIONS = Collection(
 )
 
 
-ACTION_DAYS = Collection(
+ACTION_DAYS: Collection[ActionDayRecord] = Collection(
     name="action_days",
     id_field="day_id",
     fields={"agent_id": "text", "user_id": "text", "day": "time", "created_at": "time"},
@@ -98,8 +170,6 @@ The summary of the day, a memory, may be changed or deleted; its figures stay.""
 
 ActionWord = TypeAliasType("ActionWord", Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")])
 Words = Annotated[list[ActionWord], Field(max_length=64)]
-Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
-ActionActor = TypeAliasType("ActionActor", Literal["user", "agent", "system"])
 GroupBy = TypeAliasType("GroupBy", Literal["action_type", "tool", "day"])
 
 

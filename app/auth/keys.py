@@ -20,7 +20,7 @@ from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Una
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection, Doc
 from app.storage.scope import SYSTEM, Scope
 
 VERBS = ("read", "write", "admin")
@@ -52,7 +52,25 @@ def unauthenticated(name: str) -> Principal:
     return Principal(name, name, frozenset(VERBS), Scope("default"))
 
 
-API_KEYS = Collection(
+class KeyRecord(BaseRecord, total=False):
+    """A document of the collection `api_keys`. `API_KEYS` explains its internal fields."""
+
+    key_id: str
+    tenant: str
+    name: str
+    verbs: list[str]
+    agents: list[str]
+    users: list[str]
+    requests_per_second: float | None
+    secret_sha256: str
+    expires_at: str | None
+    revoked_at: str | None
+    replaces: str | None
+    replaced_by: str | None
+    lineage: str
+
+
+API_KEYS: Collection[KeyRecord] = Collection(
     name="api_keys",
     id_field="key_id",
     fields={},

@@ -1,13 +1,13 @@
 """Jobs and operations, as stored and as the API returns them."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Count, Schema
-from app.storage.schema import Absent, Collection, Not, Unique
+from app.storage.schema import Absent, BaseRecord, Collection, Not, OwnedRecord, Unique
 
 POST_CONVERSATION = "post_conversation"
 SUMMARIZE = "summarize"
@@ -68,7 +68,29 @@ def lane_of(kind: str) -> Lane:
     return _LANE_OF.get(kind, ORDINARY)
 
 
-JOBS = Collection(
+Payload: TypeAlias = dict[str, Any]
+"""The arguments of a job, as JSON. Each kind has its own."""
+
+
+class JobRecord(BaseRecord, total=False):
+    """A document of the collection `jobs`. `tenant` owns the data that the job works on."""
+
+    job_id: str
+    kind: str
+    lane: Lane
+    tenant: str
+    payload: Payload
+    operation_id: str | None
+    slot: str | None
+    status: Literal["queued", "running", "failed"]
+    run_at: str
+    leased_until: str | None
+    token: int
+    attempts: int
+    error: str | None
+
+
+JOBS: Collection[JobRecord] = Collection(
     name="jobs",
     id_field="job_id",
     fields={
@@ -87,9 +109,57 @@ JOBS = Collection(
 )
 """The queue, under the tenant `SYSTEM`. A finished job is deleted; a job that failed for good keeps its error for a
 while. Only one job of a `slot` waits or runs at a time, so scheduled jobs never pile up."""
-SCHEDULES = Collection(name="schedules", id_field="name", fields={})
+
+
+class ScheduleRecord(BaseRecord, total=False):
+    """A document of the collection `schedules`. `looked_at` is the time from which the next run looks for news."""
+
+    name: str
+    next_run: str
+    last_run: str | None
+    outcome: str | None
+    looked_at: str
+
+
+SCHEDULES: Collection[ScheduleRecord] = Collection(name="schedules", id_field="name", fields={})
 """The schedules, under the tenant `SYSTEM`."""
-OPERATIONS = Collection(
+OperationStatus = TypeAliasType(
+    "OperationStatus", Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
+)
+OperationResult = TypeAliasType("OperationResult", dict[str, Any])
+
+
+class OperationProgress(TypedDict):
+    """How far a job has come. `total` is None if it is not known."""
+
+    done: int
+    total: int | None
+
+
+class OperationUndo(TypedDict, total=False):
+    """What an undo of an operation needs. `by` is what the records that it changed are marked with; an operation on
+    aliases has their earlier states instead."""
+
+    until: str
+    by: str
+    aliases: Sequence[Mapping[str, Any]]
+
+
+class OperationRecord(OwnedRecord, total=False):
+    """A document of the collection `operations`. `undoing` is the operation that undoes it."""
+
+    operation_id: str
+    session_id: str | None
+    kind: str
+    status: OperationStatus
+    progress: OperationProgress
+    result: OperationResult | None
+    error: str | None
+    undo: OperationUndo | None
+    undoing: str | None
+
+
+OPERATIONS: Collection[OperationRecord] = Collection(
     name="operations",
     id_field="operation_id",
     fields={
@@ -107,12 +177,6 @@ OPERATIONS = Collection(
     internal=frozenset({"undo", "undoing"}),
 )
 """Operations that callers asked for, in their tenant: progress, result, and the data that an undo needs."""
-
-
-OperationStatus = TypeAliasType(
-    "OperationStatus", Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
-)
-OperationResult = TypeAliasType("OperationResult", dict[str, Any])
 
 
 class SkippedRecord(Schema):

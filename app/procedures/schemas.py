@@ -1,7 +1,7 @@
 """Procedures as they are stored, and as requests and responses show them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field, StringConstraints
 from typing_extensions import TypeAliasType
@@ -13,6 +13,7 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
+    JsonObject,
     NotNull,
     Object,
     Owned,
@@ -23,13 +24,74 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.models import history
+from app.memories.models import MemorySource, history
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
 from app.memories.search_schemas import HowSearched, Scores
-from app.storage.schema import Collection, Doc, Eq, SearchSchema, Unique
+from app.storage.schema import Collection, Doc, Eq, OwnedRecord, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
 """Fields that never leave the service. `dropped_trials` are the revised steps that were tried in vain."""
+
+
+ProcedureVariant = TypeAliasType("ProcedureVariant", Literal["current", "revised"])
+ProcedureStatus = TypeAliasType("ProcedureStatus", Literal["active", "archived"])
+
+
+class OutcomeEntry(TypedDict):
+    """An outcome of a procedure, of its version `version`. Those of earlier versions of the service name no variant."""
+
+    success: bool
+    note: str | None
+    action_id: str | None
+    task_id: str | None
+    variant: NotRequired[ProcedureVariant]
+    at: str
+    version: int
+
+
+class OutcomeCounts(TypedDict):
+    """The outcomes of some steps."""
+
+    success_count: int
+    failure_count: int
+
+
+class Trial(TypedDict):
+    """Revised steps that are tried beside the current ones, with the outcomes of both since the trial began."""
+
+    trial_id: str
+    steps: list[str]
+    current: OutcomeCounts
+    revised: OutcomeCounts
+    action_ids: list[str]
+    model: str
+    prompt_version: str
+    started_at: str
+
+
+class ProcedureRecord(OwnedRecord, total=False):
+    """A document of the collection `procedures`. `PROCEDURES` explains its internal fields."""
+
+    procedure_id: str
+    name: str
+    trigger: str
+    preconditions: list[str]
+    steps: list[str]
+    notes: list[str]
+    name_key: str
+    success_count: int
+    failure_count: int
+    success_rate: float
+    recent_outcomes: list[OutcomeEntry]
+    last_used: str | None
+    trial: Trial | None
+    dropped_trials: list[list[str]]
+    status: ProcedureStatus
+    trust: float
+    tags: list[str]
+    metadata: JsonObject
+    source: MemorySource
+    content_hash: int
 
 
 def situation(procedure: Mapping[str, Any]) -> str:
@@ -37,7 +99,7 @@ def situation(procedure: Mapping[str, Any]) -> str:
     return "\n".join([procedure["name"], procedure["trigger"], *procedure["preconditions"]])
 
 
-PROCEDURES = Collection(
+PROCEDURES: Collection[ProcedureRecord] = Collection(
     name="procedures",
     kind="procedure",
     counted=True,
@@ -71,8 +133,6 @@ PROCEDURE_HISTORY = history("procedure_history", INTERNAL)
 
 ProcedureListStatus = TypeAliasType("ProcedureListStatus", Literal["active", "archived", "any"])
 ProcedureWarningCode = TypeAliasType("ProcedureWarningCode", Literal["failing_lately", "stale"])
-ProcedureVariant = TypeAliasType("ProcedureVariant", Literal["current", "revised"])
-ProcedureStatus = TypeAliasType("ProcedureStatus", Literal["active", "archived"])
 MAX_NOTES = 50
 ProcedureName = Annotated[
     str,

@@ -1,6 +1,6 @@
 """Tasks and checkpoints as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from pydantic import Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
@@ -13,6 +13,7 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
+    JsonObject,
     NotNull,
     Object,
     Schema,
@@ -20,11 +21,80 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.storage.schema import Collection, Doc, Unique
+from app.storage.schema import Collection, Doc, OwnedRecord, Unique
+
+CheckpointReason = TypeAliasType("CheckpointReason", Literal["asked", "steps", "before_restore", "restore"])
+NewTaskStatus = TypeAliasType("NewTaskStatus", Literal["pending", "in_progress"])
+TaskStatus = TypeAliasType("TaskStatus", Literal["pending", "in_progress", "completed", "failed", "cancelled"])
+StepStatus = TypeAliasType("StepStatus", Literal["pending", "in_progress", "completed", "failed", "skipped"])
+
+
+class TaskStep(TypedDict):
+    """A step of a plan. `step` is its number, as the caller counts."""
+
+    step: int
+    action: str
+    params: JsonObject
+    status: StepStatus
+    result: JsonValue
+
+
+class TaskNote(TypedDict):
+    """A note of the scratchpad. Notes of earlier versions have no priority."""
+
+    id: str
+    content: str
+    priority: NotRequired[float]
+    tokens: int
+
+
+class TaskEvidence(TypedDict):
+    """A piece of evidence. Those of earlier versions have no count of their tokens."""
+
+    source: str
+    content: str
+    tokens: NotRequired[int]
+
+
+class TaskState(TypedDict, total=False):
+    """The parts of a task that a checkpoint stores and a restore sets back (`STATE`)."""
+
+    plan: list[TaskStep]
+    context: JsonObject
+    scratchpad: list[TaskNote]
+    evidence: list[TaskEvidence]
+    open_questions: list[str]
+    status: TaskStatus
+
+
+class TaskRecord(OwnedRecord, TaskState, total=False):
+    """A document of the collection `task_states`."""
+
+    task_id: str
+    session_id: str | None
+    goal: str
+    max_tokens: int
+    checkpoint_every: int
+    metadata: JsonObject
+    expires_at: str | None
+    kept_after_end: bool
+    """True if the service, not the caller, set `expires_at` because the task ended."""
+
+
+class CheckpointRecord(OwnedRecord, total=False):
+    """A document of the collection `checkpoints`."""
+
+    checkpoint_id: str
+    task_id: str
+    seq: int
+    label: str | None
+    reason: CheckpointReason
+    restored_seq: int | None
+    state: TaskState
+
 
 INTERNAL = frozenset({"kept_after_end"})
-"""`kept_after_end` is true if the service, not the caller, set `expires_at` because the task ended."""
-TASKS = Collection(
+TASKS: Collection[TaskRecord] = Collection(
     name="task_states",
     kind="task",
     counted=True,
@@ -42,7 +112,7 @@ TASKS = Collection(
     opaque=("metadata", "context", "plan"),
     internal=INTERNAL,
 )
-CHECKPOINTS = Collection(
+CHECKPOINTS: Collection[CheckpointRecord] = Collection(
     name="checkpoints",
     kind="checkpoint",
     counted=True,
@@ -65,10 +135,6 @@ def counter(task_id: str) -> str:
     return f"checkpoints:{task_id}"
 
 
-CheckpointReason = TypeAliasType("CheckpointReason", Literal["asked", "steps", "before_restore", "restore"])
-NewTaskStatus = TypeAliasType("NewTaskStatus", Literal["pending", "in_progress"])
-TaskStatus = TypeAliasType("TaskStatus", Literal["pending", "in_progress", "completed", "failed", "cancelled"])
-StepStatus = TypeAliasType("StepStatus", Literal["pending", "in_progress", "completed", "failed", "skipped"])
 MaxTokens = Annotated[
     int,
     Field(
