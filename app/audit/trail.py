@@ -3,12 +3,44 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from app.core.clock import new_id
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.schema import Collection
+from app.storage.schema import BaseRecord, Collection
 
-AUDIT = Collection(
+
+class AuditRecord(BaseRecord, total=False):
+    """A document of the collection `audit`: who did what to which records of whom."""
+
+    audit_id: str
+    key_id: str
+    action: str
+    user_id: str | None
+    user_hash: str | None
+    records: list[str]
+    changes: dict[str, dict[str, int]]
+    """Counts by collection and kind: `{"agent_memories": {"insert": 2}}`."""
+
+
+class TombstoneRecord(BaseRecord, total=False):
+    """A document of the collection `erased_users`: a tombstone, or the tenant's key with `KEY` as its id."""
+
+    erased_id: str
+    status: Literal["begun", "erased"]
+    times: int
+    """How often the erasure was asked for."""
+    begun_at: str
+    erased_at: str | None
+    operation_id: str
+    job_id: str
+    key: str | None
+    """The tenant's key in plain form, as an earlier version stored it; else None."""
+    sealed: str
+    check: str
+
+
+AUDIT: Collection[AuditRecord] = Collection(
     name="audit",
     id_field="audit_id",
     fields={
@@ -27,7 +59,7 @@ AUDIT = Collection(
 """One entry for each user that a commit touched. Entries contain ids and counts, no content. For an erased user,
 `user_hash` replaces the id, and hashes replace the ids that callers chose."""
 
-ERASED = Collection(name="erased_users", id_field="erased_id", fields={}, audited=False)
+ERASED: Collection[TombstoneRecord] = Collection(name="erased_users", id_field="erased_id", fields={}, audited=False)
 """Tombstones by the keyed hash of the user's id; `status` is begun or erased. One more document contains the tenant's
 key, sealed with the erasure key, which is not in the store."""
 

@@ -10,19 +10,38 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal, TypedDict
 
 import orjson
 
+from app.facts.alias_schemas import AliasRule
 from app.facts.keys import group_of, key_of
 from app.facts.repository import of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc, Or, both
+from app.storage.schema import Collection, Doc, Or, OwnedRecord, both
 from app.storage.scope import Partition, Scope
 
-ENTITY_ALIASES = Collection(
+AliasState = TypedDict("AliasState", {"status": Literal["active", "dismissed"], "from": str})
+"""A status of an alias, and the time from which it was known (RFC 3339)."""
+
+
+class AliasRecord(OwnedRecord, total=False):
+    """A document of the collection `entity_aliases`. `ENTITY_ALIASES` explains its fields."""
+
+    alias_id: str
+    name: str
+    name_key: str
+    alias: str
+    alias_key: str
+    status: Literal["active", "dismissed"]
+    rule: AliasRule
+    states: list[AliasState]
+
+
+ENTITY_ALIASES: Collection[AliasRecord] = Collection(
     name="entity_aliases",
     kind="alias",
     counted=True,

@@ -7,13 +7,14 @@ user and to no agent, has cardinality `one`, and is the only place where the fie
 import unicodedata
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
 
+from app.core.schemas import JsonObject
 from app.errors import invalid
 from app.storage.changes import Insert, Update
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection, Doc
 from app.storage.text import normalise_content
 
 MAX_KEY = 512
@@ -77,7 +78,48 @@ def sentence(fact: Mapping[str, Any]) -> str:
 USER = "@user"
 """The subject of facts about the user. Texts show it as "The user"."""
 
-USERS = Collection(
+
+class UserProfile(TypedDict, total=False):
+    """A profile: its whole, what a record stores of it, or the fields that change."""
+
+    name: str | None
+    age: int | None
+    home: str | None
+    occupation: str | None
+    interests: list[str]
+    conversation_preferences: list[str]
+    preferences: JsonObject
+    custom: JsonObject
+
+
+class UserInteraction(TypedDict, total=False):
+    """What happened with a user, and with which agent. One that an earlier version stored names no agent."""
+
+    timestamp: str
+    summary: str
+    outcome: str | None
+    agent_id: str | None
+
+
+class ProfileChange(TypedDict):
+    """What the changed fields of a profile were, and until when (RFC 3339)."""
+
+    until: str
+    fields: UserProfile
+
+
+class UserRecord(BaseRecord, total=False):
+    """A document of the collection `users`. `USERS` explains its internal fields. It is of no agent."""
+
+    agent_id: None
+    user_id: str
+    profile: UserProfile
+    interactions: list[UserInteraction]
+    interacted: int | None
+    earlier: list[ProfileChange]
+
+
+USERS: Collection[UserRecord] = Collection(
     name="users",
     kind="profile",
     counted=True,
@@ -90,7 +132,8 @@ USERS = Collection(
 """The records of users. It is declared here since a change of a fact about the user raises the version of the record,
 and since earlier versions stored the fields of `PREDICATES` in it.
 
-`earlier`: what fields of the profile that are no facts were before they changed lately (`app/profiles/earlier.py`).
+`interacted` counts the interactions. `earlier`: what fields of the profile that are no facts were before they changed
+lately (`app/profiles/earlier.py`).
 """
 
 EMPTY_PROFILE: Mapping[str, Any] = {

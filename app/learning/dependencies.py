@@ -28,11 +28,21 @@ from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection, Doc
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch
 
-LLM_DAYS = Collection(name="llm_days", id_field="usage_id", fields={}, audited=False)
+
+class LLMDayRecord(BaseRecord, total=False):
+    """A document of the collection `llm_days`: the UTC day of the last call and its calls and tokens."""
+
+    usage_id: str
+    day: str
+    calls: int
+    tokens: int
+
+
+LLM_DAYS: Collection[LLMDayRecord] = Collection(name="llm_days", id_field="usage_id", fields={}, audited=False)
 """One record for each tenant: the UTC day of the last call, and its calls and tokens."""
 USAGE_ID = "usage"
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import orjson
 
@@ -28,10 +28,93 @@ from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc, Eq, both
+from app.storage.schema import Collection, Doc, Eq, OwnedRecord, both
 from app.storage.scope import Scope
 
-DERIVATIONS = Collection(
+
+class MergedIds(TypedDict):
+    """A group of duplicate memories by their ids."""
+
+    kept: str
+    retired: list[str]
+
+
+class ProfileQuote(TypedDict):
+    """The words of a message that show a value of the profile."""
+
+    field: str
+    value: str
+    quote: str
+
+
+class DerivationResult(TypedDict, total=False):
+    """What a plan did, for the report of its operation: ids of records, counts, reasons. Each extractor and each job
+    fills in some: `{"fact_ids": ["fact_1"], "dropped": {"not_said": 2}}`."""
+
+    # extractors of conversations and episodes
+    memory_ids: list[str]
+    created: int
+    superseded: int
+    disputed: int
+    fact_ids: list[str]
+    procedure_ids: list[str]
+    refined_ids: list[str]
+    learned: int
+    changed: list[str]
+    quotes: list[ProfileQuote]
+    summary: str | None
+    noted: int
+    dropped: dict[str, int]
+    # merges: of a group of memories, or whether the model merged a fact with its rivals
+    merged: MergedIds | bool
+    reason: str | None
+    status: str
+    facts: int
+    # reflection and trials of procedures
+    finding: str
+    finding_id: str
+    procedure_id: str
+    trial_id: str
+    verdict: str
+    current: dict[str, int]
+    revised: dict[str, int]
+    skipped: str
+    llm: dict[str, int]
+
+
+class UndoStep(TypedDict, total=False):
+    """One step of an undo: how a job left a record, and what the record was before.
+
+    A derivation that can be undone has `expect`, what tells that nobody has changed the record since, and of a record
+    that existed before also `was` (its version) and `before` (the old values of the changed fields). An undone one has
+    what it restored: the version `was` as version `now`.
+    """
+
+    collection: str
+    id: str
+    expect: Doc
+    was: int
+    before: Doc
+    raised: bool
+    now: int
+
+
+class DerivationRecord(OwnedRecord, total=False):
+    """A document of the collection `derivations`. One that a conversation was learned from has `session_id`, `from_seq`
+    and `to_seq`; one of episodes has `action_ids`."""
+
+    derivation_id: str
+    session_id: str | None
+    from_seq: int
+    to_seq: int
+    action_ids: list[str]
+    operation_id: str | None
+    result: DerivationResult
+    undo: list[UndoStep]
+    undone: bool
+
+
+DERIVATIONS: Collection[DerivationRecord] = Collection(
     name="derivations",
     id_field="derivation_id",
     fields={

@@ -16,7 +16,7 @@ from app.memories import schemas
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.feedback import FeedbackService
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryType, Origin
 from app.memories.narrowing import TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.search import MemorySearch
@@ -95,11 +95,11 @@ async def tag_filters(
 async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
-    memory_type: Annotated[schemas.MemoryType | None, Query()] = None,
+    memory_type: Annotated[MemoryType | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query(description="Made from messages of this session.")] = None,
     after_seq: AfterSeq = None,
     before_seq: BeforeSeq = None,
-    origin: Annotated[schemas.Origin | None, Query(description="How it was made, as `source.origin` says.")] = None,
+    origin: Annotated[Origin | None, Query(description="How it was made, as `source.origin` says.")] = None,
     key: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
     tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     pinned: Annotated[bool | None, Query()] = None,

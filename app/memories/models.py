@@ -1,10 +1,12 @@
 """The stored shape of long-term memory: the collections of memories, of earlier versions and of feedback."""
 
-from typing import Literal, TypedDict
+from typing import Generic, Literal, TypedDict
+
+from typing_extensions import TypeAliasType
 
 from app.core.schemas import JsonObject
 from app.memories.search_flags import FLAG_FIELDS, flags_of, quotes_only
-from app.storage.schema import Absent, And, BaseRecord, Collection, Eq, Not, OwnedRecord, SearchSchema, Unique
+from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique
 from app.storage.text import DERIVED, SUMMARY
 
 MAX_TAGS = 64
@@ -35,10 +37,20 @@ INTERNAL = frozenset(
 NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
 
 
-class MemorySource(TypedDict, total=False):
-    """Where a memory comes from: `{"origin": "extraction", "session_id": "ses_1", "message_seq": 4, …}`."""
+MemoryType = TypeAliasType(
+    "MemoryType",
+    Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
+)
+MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
+EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
+Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
 
-    origin: str
+
+class MemorySource(TypedDict, total=False):
+    """Where a record comes from: `{"origin": "extraction", "session_id": "ses_1", "message_seq": 4, …}`. Procedures and
+    lessons have the same."""
+
+    origin: Origin
     session_id: str | None
     message_seq: int | None
     speaker: str | None
@@ -53,12 +65,45 @@ class MemorySource(TypedDict, total=False):
     api_key_id: str | None
 
 
-class MemoryRecord(OwnedRecord, total=False):
+class StoredEmbedding(TypedDict):
+    """Which model has made the vector of a record, or has still to make it."""
+
+    model: str
+    dim: int
+    status: EmbeddingStatus
+
+
+class EvidenceName(TypedDict, total=False):
+    """A statement as findings and links name it, without its text: `{"kind": "memory", "id": "mem_1", "mark": "9f…"}`.
+    `mark` is a digest of its text; `span` says where the sentences stand in it, if it is not all of it."""
+
+    kind: str
+    id: str
+    mark: str
+    span: list[int]
+
+
+class ReplacementLink(EvidenceName, total=False):
+    """A later statement that replaces what a memory says. `said` names the memory, as it was judged."""
+
+    finding_id: str
+    at: str
+    said: EvidenceName
+
+
+class SearchableRecord(OwnedRecord, total=False):
+    """A record that is found by its text and keeps its earlier versions: a memory or a procedure."""
+
+    content_hash: int
+    embedding: StoredEmbedding | None
+
+
+class MemoryRecord(SearchableRecord, total=False):
     """A document of the collection `agent_memories`. `MEMORIES` explains its internal fields."""
 
     memory_id: str
     key: str | None
-    memory_type: str
+    memory_type: MemoryType
     content: str
     context: str | None
     importance: float
@@ -68,10 +113,12 @@ class MemoryRecord(OwnedRecord, total=False):
     metadata: JsonObject
     metadata_terms: list[str]
     pinned: bool
-    status: Literal["active", "archived", "superseded", "disputed"]
+    status: MemoryStatus
     supersedes: list[str]
     superseded_by: str | None
+    replaced_by: list[ReplacementLink] | None
     merged: bool
+    kept_apart: bool
     contradicts: list[str]
     claimed_key: str | None
     source: MemorySource
@@ -86,7 +133,6 @@ class MemoryRecord(OwnedRecord, total=False):
     anchored_at: str
     archived_by: str | None
     archived_at: str | None
-    content_hash: int
     identity_hash: int
     dedupe_key: str | None
     standing: str | None
@@ -175,7 +221,17 @@ memories without any may lack it.
 """
 
 
-def history(name: str, internal: frozenset[str]) -> Collection:
+class HistoryRecord(OwnedRecord, Generic[R], total=False):
+    """An earlier version of a record: the record as it was, when it was replaced, and by which API key."""
+
+    history_id: str
+    record_id: str
+    record: R
+    changed_at: str
+    changed_by: str | None
+
+
+def history(name: str, internal: frozenset[str]) -> Collection[HistoryRecord[R]]:
     """Returns a collection of earlier versions of records: one document for each, stored by the change that replaces
     it. `internal`: the fields of the records that no response contains."""
     return Collection(
@@ -191,9 +247,22 @@ def history(name: str, internal: frozenset[str]) -> Collection:
     )
 
 
-HISTORY = history("memory_history", INTERNAL)
+HISTORY: Collection[HistoryRecord[MemoryRecord]] = history("memory_history", INTERNAL)
 
-FEEDBACK = Collection(
+
+class FeedbackNote(OwnedRecord, total=False):
+    """A document of the collection `memory_feedback`."""
+
+    feedback_id: str
+    memory_id: str
+    key: str
+    helpful: bool
+    query: str | None
+    effect: float
+    expires_at: str
+
+
+FEEDBACK: Collection[FeedbackNote] = Collection(
     name="memory_feedback",
     counted=True,
     id_field="feedback_id",
@@ -204,6 +273,6 @@ FEEDBACK = Collection(
 )
 """Notes that an API key gave feedback on a memory on one UTC day; the id is derived from these three.
 
-`effect` is the change that the feedback made to the importance. Notes are purged two days later; the counts stay with
-the memory.
+`key` is the lineage of the API key, and `effect` is the change that the feedback made to the importance. Notes are
+purged two days later; the counts stay with the memory.
 """

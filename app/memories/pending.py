@@ -11,10 +11,25 @@ from app.memories.embedding import Passage
 from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage, standing
 from app.storage.changes import Insert
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection, Doc
 from app.storage.scope import SYSTEM
 
-PENDING = Collection(name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False)
+
+class PendingNote(BaseRecord, total=False):
+    """A document of the collection `pending_embeddings`: where the record is, and how often the model has refused
+    it."""
+
+    note_id: str
+    collection: str
+    tenant: str
+    document_id: str
+    refused: int
+    not_before: str
+
+
+PENDING: Collection[PendingNote] = Collection(
+    name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False
+)
 """Records that were stored while the embedder failed, under the tenant `SYSTEM`.
 
 A text that the model refused is not tried again before `not_before`.

@@ -28,10 +28,19 @@ from app.memories.reindex import Reindex
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
-from app.storage.schema import Collection
+from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import SYSTEM
 
-MOVES = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
+
+class EmbeddingMove(BaseRecord, total=False):
+    """A document of the collection `embedding_moves`."""
+
+    move_id: str
+    model: str
+    dim: int
+
+
+MOVES: Collection[EmbeddingMove] = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
 """The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""
 
 AT_ONCE = 256

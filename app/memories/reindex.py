@@ -20,11 +20,27 @@ from app.memories.embedding_backfill import passage_of
 from app.memories.pending import Embeddable
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection, Doc
 from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText, has_emoji, initials, wholes
 
-INDEXING = Collection(name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False)
+
+class IndexRevision(BaseRecord, total=False):
+    """A document of the collection `index_revisions`: the revision of the entries that the walk has not visited, and
+    its position on the way to the revision `target`."""
+
+    index_id: str
+    revision: int
+    target: int
+    collection: str | None
+    pair: int
+    row: int
+    done: int
+
+
+INDEXING: Collection[IndexRevision] = Collection(
+    name="index_revisions", id_field="index_id", fields={}, cached=True, audited=False
+)
 """Under the tenant `SYSTEM`: the revision of the search index and the position of the walk that
 rewrites its entries."""
 

@@ -22,20 +22,13 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.memories.models import INTERNAL, MAX_TAGS
+from app.memories.models import INTERNAL, MAX_TAGS, EmbeddingStatus, MemoryStatus, MemoryType, Origin
 from app.storage.schema import Doc
 
-MemoryType = TypeAliasType(
-    "MemoryType",
-    Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
-)
 SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
-MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
 SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])
-EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
 FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
 OnSimilar = TypeAliasType("OnSimilar", Literal["keep", "supersede"])
-Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
 ImportOrigin = TypeAliasType("ImportOrigin", Literal["import"])
 Predecessors = TypeAliasType("Predecessors", Literal["restore", "delete"])
 MemoryText = Annotated[

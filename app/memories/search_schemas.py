@@ -22,8 +22,9 @@ from app.core.schemas import (
     TopK,
     example,
 )
+from app.memories.models import MemoryStatus, MemoryType
 from app.memories.narrowing import TagAndMetadataFilters
-from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType, SearchMode
+from app.memories.schemas import Memory, MemoryText, SearchMode
 
 
 def _known_field(name: str) -> str:

@@ -25,13 +25,24 @@ from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.protocol import Store, fewer_at_once
 from app.storage.repository import pages
-from app.storage.schema import EVERYTHING, Collection, Doc, Eq, Filter, Has, In
+from app.storage.schema import EVERYTHING, BaseRecord, Collection, Doc, Eq, Filter, Has, In
 from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope
 from app.storage.search import SearchQuery
 from app.tasks import schemas as tasks
 from app.writes.executor import IDEMPOTENCY
 
-ERASURE_NOTES = Collection(
+
+class ErasureNote(BaseRecord, total=False):
+    """A document of the collection `erasure_notes`."""
+
+    note_id: str
+    tombstone: str
+    of: str | None
+    ids: list[str]
+    counts: dict[str, int]
+
+
+ERASURE_NOTES: Collection[ErasureNote] = Collection(
     name="erasure_notes",
     id_field="note_id",
     fields={"tombstone": "text"},

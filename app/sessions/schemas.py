@@ -1,13 +1,89 @@
 """Sessions and messages as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import CLEARS_OBJECT, Count, Identifier, NotNull, Object, Schema, Timestamp, example
-from app.storage.schema import Collection, Doc, Unique
+from app.core.schemas import CLEARS_OBJECT, Count, Identifier, JsonObject, NotNull, Object, Schema, Timestamp, example
+from app.storage.schema import BaseRecord, Collection, Doc, Unique
+
+MessageRole = TypeAliasType("MessageRole", Literal["system", "developer", "user", "assistant", "tool"])
+Memorize = TypeAliasType(
+    "Memorize",
+    Annotated[
+        Literal["none", "messages", "extract"],
+        Field(
+            description="`messages`: what user and assistant say becomes long-term memory at once; `extract`: on end."
+        ),
+    ],
+)
+SessionStatus = TypeAliasType("SessionStatus", Literal["active", "ended"])
+
+
+class SessionRecord(BaseRecord, total=False):
+    """A document of the collection `conversation_sessions`. `SESSIONS` explains its internal fields."""
+
+    session_id: str
+    agent_id: str
+    user_id: str
+    status: SessionStatus
+    summary: str | None
+    summary_id: str | None
+    summary_seq: int | None
+    metadata: JsonObject
+    metadata_terms: list[str]
+    memorize: Memorize
+    message_count: int
+    token_count: int
+    last_message_at: str | None
+    ended_at: str | None
+    expires_at: str | None
+    learned_seq: int
+    revised: int
+
+
+class CalledFunction(TypedDict, total=False):
+    """What a tool call names: `{"name": "now", "arguments": "{}"}`."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallRecord(TypedDict, total=False):
+    """A tool call of a message. Fields that we do not know stay as the model gave them."""
+
+    id: str
+    type: str
+    function: CalledFunction | None
+
+
+class MessageRecord(BaseRecord, total=False):
+    """A document of the collection `messages`. `text` is the text of the message, its parts joined."""
+
+    message_id: str
+    session_id: str
+    agent_id: str
+    user_id: str
+    seq: int
+    role: MessageRole
+    content: str | list[JsonObject] | None
+    name: str | None
+    tool_calls: list[ToolCallRecord] | None
+    tool_call_id: str | None
+    result: JsonValue
+    metadata: JsonObject
+    refusal: str | None
+    annotations: list[JsonValue] | None
+    audio: JsonValue
+    function_call: JsonValue
+    timestamp: str
+    edited_at: str | None
+    deleted_at: str | None
+    text: str
+    tokens: int
+
 
 SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
 """Internal fields of the summary.
@@ -15,7 +91,7 @@ SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
 `summary_id`: the memory with the same text. `summary_seq`: the last message that the summary covers, if the service
 wrote it.
 """
-SESSIONS = Collection(
+SESSIONS: Collection[SessionRecord] = Collection(
     name="conversation_sessions",
     kind="session",
     counted=True,
@@ -38,7 +114,7 @@ SESSIONS = Collection(
 `learned_seq`: learning has processed the messages up to this one. `revised`: how often messages were edited or deleted.
 `metadata_terms`: a digest of each entry of the metadata, as memories have them.
 """
-MESSAGES = Collection(
+MESSAGES: Collection[MessageRecord] = Collection(
     name="messages",
     kind="message",
     counted=True,
@@ -74,17 +150,6 @@ def counter(session_id: str) -> str:
     return f"messages:{session_id}"
 
 
-MessageRole = TypeAliasType("MessageRole", Literal["system", "developer", "user", "assistant", "tool"])
-Memorize = TypeAliasType(
-    "Memorize",
-    Annotated[
-        Literal["none", "messages", "extract"],
-        Field(
-            description="`messages`: what user and assistant say becomes long-term memory at once; `extract`: on end."
-        ),
-    ],
-)
-SessionStatus = TypeAliasType("SessionStatus", Literal["active", "ended"])
 MessageName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 
 

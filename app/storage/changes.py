@@ -6,7 +6,7 @@ And what a tenant stores: its records and their bytes, which engines count in th
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,12 @@ class Ref:
 
     name: str
     plus: int = 0
+
+    @classmethod
+    def number(cls, name: str, plus: int = 0) -> int:
+        """Returns the placeholder as a record holds it, typed as what the commit makes of it:
+        `{"seq": Ref.number("messages:ses_1")}`."""
+        return cast(int, cls(name, plus))
 
 
 @dataclass(frozen=True, slots=True)

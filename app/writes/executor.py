@@ -27,9 +27,25 @@ from app.metrics import RECORDS
 from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update, WithinQuota, resolve
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection, Doc
 
-IDEMPOTENCY = Collection(
+
+class IdempotencyClaim(BaseRecord, total=False):
+    """A document of the collection `idempotency_keys`."""
+
+    claim_id: str
+    token: str
+    fingerprint: str
+    answered: bool
+    leased_until: str
+    expires_at: str
+    status: int | None
+    headers: dict[str, str] | None
+    body: Any
+    users: list[str]
+
+
+IDEMPOTENCY: Collection[IdempotencyClaim] = Collection(
     name="idempotency_keys",
     id_field="claim_id",
     fields={"expires_at": "time", "users": "list"},
