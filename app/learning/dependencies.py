@@ -34,7 +34,7 @@ from app.writes.executor import IfMatch
 
 
 class LLMDayRecord(BaseRecord, total=False):
-    """A document of the collection `llm_days`: the UTC day of the last call (`2026-11-27`), and its calls and tokens."""
+    """A document of the collection `llm_days`: the UTC day of the last call and its calls and tokens."""
 
     usage_id: str
     day: str

@@ -48,8 +48,8 @@ class ProfileQuote(TypedDict):
 
 
 class DerivationResult(TypedDict, total=False):
-    """What a plan did, for the report of its operation: the ids of records, counts, and reasons. Each extractor and each
-    job fills in some: `{"fact_ids": ["fact_1"], "dropped": {"not_said": 2}}`."""
+    """What a plan did, for the report of its operation: ids of records, counts, reasons. Each extractor and each job
+    fills in some: `{"fact_ids": ["fact_1"], "dropped": {"not_said": 2}}`."""
 
     # extractors of conversations and episodes
     memory_ids: list[str]
