@@ -36,7 +36,7 @@ from app.sessions.schemas import (
 )
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, render_items, unexpired
+from app.storage.repository import Listing, RenderedPage, expired, render_items, unexpired
 from app.storage.schema import Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -108,7 +108,7 @@ class SessionService:
         """Returns a session. Raises NotFound if it is not visible or has expired."""
         return render(await self._live(session_id))
 
-    async def page(self, filters: SessionFilters, listing: Listing) -> Json:
+    async def page(self, filters: SessionFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns one page of the sessions that match the filters."""
         entries = filters.metadata or {}
         fields = {"agent_id": filters.agent_id, "status": filters.status, "user_id": filters.user_id}
