@@ -22,8 +22,7 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.memories.models import INTERNAL, MAX_TAGS, EmbeddingStatus, MemoryStatus, MemoryType, Origin
-from app.storage.schema import Doc
+from app.memories.models import INTERNAL, MAX_TAGS, MEMORIES, EmbeddingStatus, MemoryRecord, MemorySource, MemoryStatus, MemoryType, Origin, ShownMemory
 
 SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])
@@ -55,9 +54,18 @@ class SourceIn(Schema):
     url: Annotated[str, StringConstraints(min_length=1, max_length=2048)] | None = None
     note: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = None
 
-    def stated(self) -> Doc:
+    def stated(self) -> MemorySource:
         """Returns the fields that the caller gave."""
-        return self.model_dump(exclude_unset=True, exclude_none=True)
+        source: MemorySource = {"action_ids": self.action_ids}
+        if self.session_id is not None:
+            source["session_id"] = self.session_id
+        if self.message_seq is not None:
+            source["message_seq"] = self.message_seq
+        if self.url is not None:
+            source["url"] = self.url
+        if self.note is not None:
+            source["note"] = self.note
+        return source
 
 
 class Source(Schema):

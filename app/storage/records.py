@@ -13,7 +13,7 @@ import orjson
 
 from app.core.clock import parse_rfc3339
 from app.metrics import RECORDS_LEFT_OUT
-from app.storage.schema import Collection, Doc, R, value_at
+from app.storage.schema import Collection, R, value_at
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What reading a document raises that is not as this service stores it."""

@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress
-from typing import Any, Generic, Protocol, cast
+from typing import Any, Generic, Protocol, TypedDict, cast
 
 import orjson
+from typing_extensions import TypeVar
 
 from app.core.work import taken_by
 from app.errors import InvalidCursor, RecalldError, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store, Tallied
 from app.storage.records import left_out, remember
-from app.storage.schema import Absent, After, Collection, Doc, Eq, Filter, In, Or, R, Range, both
+from app.storage.schema import Absent, After, Collection, Eq, Filter, In, Or, R, Range, both
 from app.storage.scope import Scope
 
 FILTERED_AT_ONCE = 500
@@ -85,28 +86,37 @@ class ItemType(Protocol):
         ...
 
 
+A = TypeVar("A", bound=Mapping[str, Any])
+"""What responses show of a record."""
+
+
+class RenderedPage(TypedDict, Generic[A]):
+    """A page of a list as responses show it. The cursor is None on the last page."""
+
+    items: list[A]
+    next_cursor: str | None
+
+
 async def render_items(
-    collection: Collection[R], docs: Iterable[R], render: Callable[[R], Doc | Awaitable[Doc]], shape: ItemType
-) -> list[Doc]:
+    collection: Collection[R], docs: Iterable[R], render: Callable[[R], A | Awaitable[A]], shape: ItemType
+) -> list[A]:
     """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong
     type, is named in the log, counted, and left out.
 
     Raises errors of the service that `render` raises: they are not about the document.
     """
-    items: list[Doc] = []
+    items: list[A] = []
     for doc in docs:
         if (fault := await fault_of(doc, render, shape, items)) is not None:
             left_out(collection, doc[collection.id_field], fault)
     return items
 
 
-async def fault_of(
-    doc: R, render: Callable[[R], Doc | Awaitable[Doc]], shape: ItemType, items: list[Doc]
-) -> str | None:
+async def fault_of(doc: R, render: Callable[[R], A | Awaitable[A]], shape: ItemType, items: list[A]) -> str | None:
     """Appends the rendered document to `items`, or returns the class of the error why it cannot be shown."""
     try:
         rendered = render(doc)
-        item = rendered if isinstance(rendered, dict) else await rendered
+        item = await rendered if isinstance(rendered, Awaitable) else rendered
         require_fit(item, shape)
     except RecalldError:
         raise
@@ -120,7 +130,7 @@ FORGIVEN = ("missing", "extra_forbidden")
 """Faults that documents of other versions have."""
 
 
-def require_fit(item: Doc, shape: ItemType) -> None:
+def require_fit(item: Mapping[str, Any], shape: ItemType) -> None:
     """Raises ValueError where a value of a rendered record has a wrong type."""
     try:
         shape.model_validate(item)
@@ -263,6 +273,10 @@ class Repository(Generic[R]):
             entry=entry,
             user=doc.get("user_id"),
         )
+
+    def updated(self, doc: R, fields: R, *, now: str) -> R:
+        """Returns the record as `update` leaves it."""
+        return cast(R, {**doc, **fields, "version": doc["version"] + 1, "updated_at": now})
 
     def append(self, doc: R, fields: R, *, expect: R, inc: dict[str, int] | None = None) -> Update[R]:
         """Returns an update that adds to or counts in a record without incrementing its version.
