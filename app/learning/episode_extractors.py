@@ -292,9 +292,8 @@ class EpisodeLearning:
     async def _mark_learned(self, run: Run, actions: Sequence[ActionRecord]) -> None:
         """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
         fields: ActionRecord = {"consolidated_at": rfc3339(self._tools.clock.now())}
-        changes: list[Change] = [
-            Update(ACTIONS, run.tenant, action_id, set=fields) for action_id in episodes.ids_of(actions)
-        ]
+        ids = episodes.ids_of(actions)
+        changes: list[Change] = [Update(ACTIONS, run.tenant, action_id, set=fields) for action_id in ids]
         try:
             await run.commit(changes)
         except CommitConflict:

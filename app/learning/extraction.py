@@ -143,8 +143,8 @@ class Rules:
     def _retired(
         self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str]
     ) -> list[str]:
-        """Returns the ids of the known memories that this one, of this trust, replaces. An invented id, a record of somebody else, one
-        that is retired already and a pinned one are left as they are."""
+        """Returns the ids of the known memories that this one, of this trust, replaces. An invented id, a record of
+        somebody else, one that is retired already and a pinned one are left as they are."""
         retired: list[str] = []
         for memory_id in dict.fromkeys(memory.superseded_ids):
             other = known.get(memory_id)
