@@ -21,6 +21,7 @@ from app.facts.outdated import MOST_GROUPS, Utterance, outdated, values_behind
 from app.facts.replaced import ReplacedValue
 from app.facts.repository import FactRepository, View, of_pairs
 from app.memories.models import MemoryRecord
+from app.profiles.agents import NamedUser
 from app.storage.schema import Eq, Or, both
 
 SHOWN_CHARS = 60
@@ -103,7 +104,7 @@ async def values_of(
 
 
 async def marked_memories(
-    facts: FactRepository, agent_id: str, profile: ProfileRecord, memories: Sequence[MemoryRecord], now: str
+    facts: FactRepository, agent_id: str, profile: NamedUser, memories: Sequence[MemoryRecord], now: str
 ) -> list[MemoryRecord]:
     """Returns memories with marks behind the texts that state replaced values. `profile`: the user's id and name."""
     if not memories:
