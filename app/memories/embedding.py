@@ -15,8 +15,8 @@ from app.core.work import in_parts
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
+from app.memories.models import EmbeddingStatus, StoredEmbedding
 from app.storage.changes import IndexEntry
-from app.storage.schema import Doc
 from app.storage.text import IndexedText, index_text
 
 log = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class Embeddings:
             self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
         return [self._made.get(passage.content) for passage in passages]
 
-    def info(self, entry: IndexEntry) -> Doc:
+    def info(self, entry: IndexEntry) -> StoredEmbedding:
         """Returns the value of a record's field `embedding`."""
-        status = "pending" if entry.vector is None else "ready"
+        status: EmbeddingStatus = "pending" if entry.vector is None else "ready"
         return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}

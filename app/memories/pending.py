@@ -5,13 +5,14 @@ A record is listed in the commit that stores it without a vector. `memories/embe
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic
 
 from app.core.clock import new_id
 from app.memories.embedding import Passage
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord, StoredEmbedding
 from app.memories.records import needs_new_entry, passage, standing
 from app.storage.changes import Insert
-from app.storage.schema import BaseRecord, Collection, Doc
+from app.storage.schema import BaseRecord, Collection, R
 from app.storage.scope import SYSTEM
 
 
@@ -36,35 +37,37 @@ A text that the model refused is not tried again before `not_before`.
 """
 
 
-def pending_note(collection: Collection, tenant: str, doc_id: str, now: str) -> Insert:
-    """Returns the change that lists a document without a vector. It is committed together with the document."""
-    doc = {
+def pending_note(collection: Collection, tenant: str, record_id: str, now: str) -> Insert[PendingNote]:
+    """Returns the change that lists a record without a vector. It is committed together with the record."""
+    note: PendingNote = {
         "tenant_id": SYSTEM,
         "note_id": new_id("pending"),
         "collection": collection.name,
         "tenant": tenant,
-        "document_id": doc_id,
+        "document_id": record_id,
         "created_at": now,
     }
-    return Insert(PENDING, doc)
+    return Insert(PENDING, note)
 
 
 @dataclass(frozen=True, slots=True)
-class Embeddable:
-    """A searchable collection: how to get a document's text, and which fields to set with its vector."""
+class Embeddable(Generic[R]):
+    """A searchable collection: how to get a record's text, and which fields to set with its vector."""
 
-    collection: Collection
-    passage: Callable[[Doc], Passage]
-    fields: Callable[[Doc], Doc]
-    repair: Callable[[Doc], Doc] = lambda doc: {}
-    """Returns the fields that documents of earlier versions lack."""
-    needs_new_entry: Callable[[Doc], bool] = lambda changed: True
+    collection: Collection[R]
+    passage: Callable[[R], Passage]
+    fields: Callable[[StoredEmbedding], R]
+    repair: Callable[[R], R] | None = None
+    """Returns the fields that records of earlier versions lack. None: they lack none."""
+    needs_new_entry: Callable[[R], bool] = lambda changed: True
     """Returns whether a change of these fields needs a new index entry."""
 
 
-def _missing_of_memory(doc: Doc) -> Doc:
-    mark = standing(doc)
-    return {} if doc.get("standing") == mark else {"standing": mark}
+def _missing_of_memory(memory: MemoryRecord) -> MemoryRecord:
+    mark = standing(memory)
+    return {} if memory.get("standing") == mark else {"standing": mark}
 
 
-MEMORY = Embeddable(MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry)
+MEMORY: Embeddable[MemoryRecord] = Embeddable(
+    MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry
+)

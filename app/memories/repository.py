@@ -8,14 +8,14 @@ from typing import Any
 from app.core.clock import new_id
 from app.errors import invalid
 from app.memories.embedding import Embeddings
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES, HistoryRecord, MemoryRecord, MemoryStatus
 from app.memories.narrowing import SplitFilter, by_metadata, by_tags
 from app.memories.pending import MEMORY, Embeddable, pending_note
 from app.memories.records import identity_hash, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
-from app.storage.schema import Absent, Collection, Doc, Eq, Filter, Has, In, Range, both
+from app.storage.schema import Absent, Collection, Eq, Filter, Has, In, OwnedRecord, R, Range, both
 from app.storage.scope import Scope
 
 EQUAL_AT_ONCE = 10
@@ -29,136 +29,147 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
     )
 
 
-def same_pair(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_pair(one: OwnedRecord, other: OwnedRecord) -> bool:
     """Returns whether both records belong to the same partition: the same agent and the same user."""
-    return all(one[owner] == other[owner] for owner in ("agent_id", "user_id"))
+    return one["agent_id"] == other["agent_id"] and one["user_id"] == other["user_id"]
 
 
-class VersionedRepository(Repository):
+class VersionedRepository(Repository[R]):
     """A repository of searchable records that keeps each replaced version as history."""
 
-    def __init__(self, store: Store, scope: Scope, kind: Embeddable, history: Collection) -> None:
+    def __init__(self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[HistoryRecord[R]]) -> None:
         super().__init__(store, scope, kind.collection)
         self._kind, self._history = kind, Repository(store, scope, history)
 
-    async def history_page(self, doc_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
+    async def history_page(self, record_id: str, listing: Listing) -> tuple[list[HistoryRecord[R]], str | None]:
         """Returns one page of the earlier versions of a record, and the cursor of the next page."""
-        return await self._history.page(Eq("record_id", doc_id), listing, mark=doc_id)
+        return await self._history.page(Eq("record_id", record_id), listing, mark=record_id)
 
-    def add(self, doc: Doc, entry: IndexEntry) -> list[Change]:
+    def add(self, record: R, entry: IndexEntry) -> list[Change]:
         """Returns the changes that store a new record with its index entry."""
-        return [self.insert(doc, entry), *self.note_pending(doc)]
+        return [self.insert(record, entry), *self.note_pending(record)]
 
-    def note_pending(self, doc: Doc) -> list[Change]:
+    def note_pending(self, record: R) -> list[Change]:
         """Returns the change that lists a record without a vector for the embedding backfill, if it has none."""
-        if doc["embedding"]["status"] == "ready":
+        if record["embedding"]["status"] == "ready":
             return []
-        return [pending_note(self.collection, self.scope.tenant, doc[self.collection.id_field], doc["updated_at"])]
+        record_id = record[self.collection.id_field]
+        return [pending_note(self.collection, self.scope.tenant, record_id, record["updated_at"])]
 
-    async def added(self, doc: Doc, embeddings: Embeddings) -> tuple[Doc, list[Change]]:
+    async def added(self, record: R, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
-        (entry,) = await embeddings.entries([self._kind.passage(doc)])
-        doc = doc | {"embedding": embeddings.info(entry)}
-        return doc, self.add(doc, entry)
+        (entry,) = await embeddings.entries([self._kind.passage(record)])
+        record = self.collection.record({**record, "embedding": embeddings.info(entry)})
+        return record, self.add(record, entry)
 
-    async def rewritten(self, doc: Doc, changed: Doc, now: str, embeddings: Embeddings) -> tuple[Doc, list[Change]]:
+    async def rewritten(self, record: R, changed: R, now: str, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a record with these fields at its next version, and the changes that store it. If its text changes,
         it gets a new index entry. Without fields nothing changes."""
         if not changed:
-            return doc, []
+            return record, []
         entry, pending = None, list[Change]()
         if self._kind.needs_new_entry(changed):
-            (entry,) = await embeddings.entries([self._kind.passage(doc | changed)])
-            changed = changed | {"embedding": embeddings.info(entry)}
-            pending = self.note_pending(doc | changed | {"updated_at": now})
-        new = doc | changed | {"version": doc["version"] + 1, "updated_at": now}
-        return new, [*self.revise(doc, changed, now, entry), *pending]
+            (entry,) = await embeddings.entries([self._kind.passage(self.updated(record, changed, now=now))])
+            changed = self.collection.record({**changed, "embedding": embeddings.info(entry)})
+            pending = self.note_pending(self.updated(record, changed, now=now))
+        return self.updated(record, changed, now=now), [*self.revise(record, changed, now, entry), *pending]
 
-    def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
+    def revise(self, record: R, changed: R, now: str, entry: IndexEntry | None = None) -> list[Change]:
         """Returns the changes that replace fields and store the outgoing version as history."""
-        return [self.update(doc, changed, now=now, entry=entry), self._past(doc, now)]
+        past: HistoryRecord[R] = {
+            "tenant_id": self.scope.tenant,
+            "agent_id": record["agent_id"],
+            "user_id": record["user_id"],
+            "version": record["version"],
+            "history_id": new_id("hist"),
+            "record_id": record[self.collection.id_field],
+            "record": record,
+            "changed_at": now,
+            "changed_by": self.scope.key_id,
+        }
+        return [self.update(record, changed, now=now, entry=entry), Insert(self._history.collection, past)]
 
-    def _past(self, doc: Doc, now: str) -> Insert:
-        """Returns the insert that stores the outgoing version as history."""
-        named = {name: doc[name] for name in ("agent_id", "user_id", "version")}
-        past = {"history_id": new_id("hist"), "record_id": doc[self.collection.id_field], "record": doc}
-        changed = {"changed_at": now, "changed_by": self.scope.key_id}
-        return Insert(self._history.collection, {"tenant_id": self.scope.tenant, **named, **past, **changed})
-
-    def remove(self, docs: Sequence[Doc]) -> list[Change]:
+    def remove(self, records: Sequence[R]) -> list[Change]:
         """Returns the changes that delete records, at the versions that were read, and their history."""
-        deletes: list[Change] = [self.delete(doc) for doc in docs]
-        ids = tuple(doc[self.collection.id_field] for doc in docs)
+        deletes: list[Change] = [self.delete(record) for record in records]
+        ids = tuple(record[self.collection.id_field] for record in records)
         return [*deletes, DeleteWhere(self._history.collection, self.scope.tenant, In("record_id", ids))]
 
 
-class MemoryRepository(VersionedRepository):
+class MemoryRepository(VersionedRepository[MemoryRecord]):
     """Memories, with their history and feedback."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, MEMORY, HISTORY)
 
-    async def with_key(self, agent: str | None, user: str | None, key: str) -> list[Doc]:
+    async def with_key(self, agent: str | None, user: str | None, key: str) -> list[MemoryRecord]:
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
         return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
-    async def equal(self, doc: Doc, now: str, status: str = "active") -> list[Doc]:
-        """Returns the memories of this status, partition and type that are equal to `doc` in the fields
+    async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
+        """Returns the memories of this status, partition and type that are equal to `memory` in the fields
         `records.IDENTITY`.
 
         They come oldest first, up to the page that has the first unexpired one.
         """
         where = both(
-            of_pair(doc["agent_id"], doc["user_id"]),
-            Eq("content_hash", doc["content_hash"]),
-            Eq("memory_type", doc["memory_type"]),
+            of_pair(memory["agent_id"], memory["user_id"]),
+            Eq("content_hash", memory["content_hash"]),
+            Eq("memory_type", memory["memory_type"]),
             Eq("status", status),
         )
-        wanted, found = identity_hash(doc), list[Doc]()
-        async for docs in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
-            found += [one for one in docs if identity_hash(one) == wanted]
-            if any(not expired(one, now) for one in found):
+        wanted, equal = identity_hash(memory), list[MemoryRecord]()
+        async for page in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
+            equal += [other for other in page if identity_hash(other) == wanted]
+            if any(not expired(other, now) for other in equal):
                 break
-        return found
+        return equal
 
-    async def repeating(self, doc: Doc) -> list[Doc]:
-        """Returns the active memories that were learned from `doc` word for word (`records.repeats`)."""
-        where = of_pair(doc["agent_id"], doc["user_id"]), Eq("content_hash", doc["content_hash"])
-        return [one for one in await self.find(both(*where, Eq("status", "active"))) if repeats(one, doc)]
+    async def repeating(self, memory: MemoryRecord) -> list[MemoryRecord]:
+        """Returns the active memories that were learned from `memory` word for word (`records.repeats`)."""
+        where = both(
+            of_pair(memory["agent_id"], memory["user_id"]),
+            Eq("content_hash", memory["content_hash"]),
+            Eq("status", "active"),
+        )
+        return [other for other in await self.find(where) if repeats(other, memory)]
 
-    async def saying(self, memory_id: str) -> list[Doc]:
+    async def saying(self, memory_id: str) -> list[MemoryRecord]:
         """Returns a memory and the active ones that were learned from it word for word: a search finds any one of them.
         Empty if it does not exist or is outside the scope."""
-        doc = await self.find_one(memory_id)
-        return [] if doc is None else [doc, *await self.repeating(doc)]
+        memory = await self.find_one(memory_id)
+        return [] if memory is None else [memory, *await self.repeating(memory)]
 
-    async def of_same_pair(self, doc: Doc, memory_ids: Sequence[str]) -> list[Doc]:
-        """Returns those of `memory_ids` that exist and belong to the partition of `doc`, in the order given."""
-        found = await self.get_many(memory_ids)
-        return [found[each] for each in dict.fromkeys(memory_ids) if each in found and same_pair(found[each], doc)]
+    async def of_same_pair(self, memory: MemoryRecord, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+        """Returns those of `memory_ids` that exist and belong to the partition of `memory`, in the order given."""
+        memories = await self.get_many(memory_ids)
+        named = (memories.get(memory_id) for memory_id in dict.fromkeys(memory_ids))
+        return [other for other in named if other is not None and same_pair(other, memory)]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def remove(self, docs: Sequence[Doc]) -> list[Change]:
+    def remove(self, records: Sequence[MemoryRecord]) -> list[Change]:
         """Returns the changes that delete memories, at the versions that were read, with their history and feedback
         notes."""
-        ids = tuple(doc["memory_id"] for doc in docs)
-        return [*super().remove(docs), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
+        ids = tuple(memory["memory_id"] for memory in records)
+        return [*super().remove(records), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
 
-    def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
+    def revise(
+        self, record: MemoryRecord, changed: MemoryRecord, now: str, entry: IndexEntry | None = None
+    ) -> list[Change]:
         """Returns the changes that replace fields and store the outgoing version as history. New tags without a new
         entry replace the terms alone."""
-        update, *past = super().revise(doc, changed, now, entry)
+        update, *past = super().revise(record, changed, now, entry)
         if entry is None and "tags" in changed and isinstance(update, Update):
-            update = replace(update, text=passage(doc | changed).indexed())
+            update = replace(update, text=passage(record | changed).indexed())
         return [update, *past]
 
-    def retire(self, doc: Doc, by: str, now: str, *, merged: bool = False) -> list[Change]:
+    def retire(self, memory: MemoryRecord, by: str, now: str, *, merged: bool = False) -> list[Change]:
         """Returns the changes that mark a memory as superseded.
 
         `merged`: the memory `by` says the same, so this one does not come back when `by` is deleted.
         """
-        return self.revise(doc, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
+        return self.revise(memory, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
 def of_session(filters: Mapping[str, Any]) -> list[Filter]:
