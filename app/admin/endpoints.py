@@ -4,14 +4,14 @@ Without a key, clients read which issuer's tokens are accepted: the metadata of 
 (RFC 9728).
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.admin import service
-from app.admin.service import AuditService, KeyService
+from app.admin.service import AuditFilters, AuditService, KeyService
 from app.api.errors import BODY, problems
 from app.api.strict import InListing, answer
 from app.api.strict_route import StrictRoute
@@ -126,14 +126,14 @@ async def audit_filters(
     record_id: Annotated[Identifier | None, Query(description="Any record's id.")] = None,
     since: Annotated[Timestamp | None, Query()] = None,
     until: Annotated[Timestamp | None, Query(description="Before this.")] = None,
-) -> dict[str, Any]:
+) -> AuditFilters:
     """Collects the filters of the audit trail."""
-    return dict(locals())
+    return AuditFilters(action, key_id, record_id, since, until, user_id)
 
 
 @audit_router.get("", response_model=Page[service.AuditEntry], responses=problems(), openapi_extra=ADMIN)
 async def list_audit(
-    audit: InAudit, where: Annotated[dict[str, Any], Depends(audit_filters)], listing: InListing
+    audit: InAudit, where: Annotated[AuditFilters, Depends(audit_filters)], listing: InListing
 ) -> Response:
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     return answer(await audit.page(where, listing))

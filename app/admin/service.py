@@ -1,8 +1,8 @@
 """API keys and the audit trail: request and response bodies, and the rules."""
 
-from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
@@ -10,12 +10,12 @@ from typing_extensions import TypeAliasType
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
 from app.auth.keys import ANONYMOUS, API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
-from app.core.schemas import WHOLE, Count, Flag, Identifier, Schema, example
+from app.core.schemas import WHOLE, Count, Flag, Identifier, Json, Schema, example
 from app.errors import Forbidden
 from app.settings import Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, between, having, render_items
-from app.storage.schema import Doc, Eq, Filter, Has, In, Or, both
+from app.storage.repository import Listing, RenderedPage, Repository, between, having, render_items
+from app.storage.schema import Eq, Filter, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -130,15 +130,25 @@ class AuditEntry(Schema):
     created_at: str
 
 
-def settings_in_force(settings: Settings, principal: Principal) -> Doc:
+def settings_in_force(settings: Settings, principal: Principal) -> RenderedPage[Json]:
     """Returns the settings, as `SettingsInForce`. Raises Forbidden for a caller with bindings."""
     if principal.scope.agents is not None or principal.scope.users is not None:
         raise Forbidden("A key that is bound to agents or users does not read the settings.")
     return {"items": in_force(settings), "next_cursor": None}
 
 
-def caller(principal: Principal) -> Doc:
-    """Returns what a caller may do, as `Caller`."""
+class CallerAnswer(TypedDict):
+    """What a caller may do, as `Caller` describes it."""
+
+    tenant: str
+    key_id: str
+    verbs: list[str]
+    agents: list[str] | None
+    users: list[str] | None
+
+
+def caller(principal: Principal) -> CallerAnswer:
+    """Returns what a caller may do."""
     scope = principal.scope
     return {
         "tenant": scope.tenant,
@@ -159,14 +169,14 @@ class KeyService:
         self._store, self._keys, self._principal = store, keys, principal
         self._tenant = principal.scope.tenant
 
-    async def page(self, listing: Listing) -> Doc:
+    async def page(self, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
-        found = Repository(self._store, Scope(SYSTEM), API_KEYS)
-        docs, cursor = await found.page(In("key_id", mine), listing, mark=self._tenant)
-        return {"items": await render_items(API_KEYS, docs, public, ApiKey), "next_cursor": cursor}
+        all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
+        keys, cursor = await all_keys.page(In("key_id", mine), listing, mark=self._tenant)
+        return {"items": await render_items(API_KEYS, keys, public, ApiKey), "next_cursor": cursor}
 
-    async def get(self, key_id: str) -> Doc:
+    async def get(self, key_id: str) -> Json:
         """Returns a key's record. Raises NotFound."""
         return public(await self._keys.find(key_id, self._tenant))
 
@@ -187,19 +197,19 @@ class KeyService:
         """Replaces a key by a new one. Raises NotFound, Conflict, or Forbidden if the key has verbs that the caller
         lacks."""
         self._require_known_caller()
-        doc = await self._keys.find(key_id, self._tenant)
-        precondition.check(doc)
-        if not set(doc["verbs"]) <= self._principal.verbs:
+        key = await self._keys.find(key_id, self._tenant)
+        precondition.check(key)
+        if not set(key["verbs"]) <= self._principal.verbs:
             raise Forbidden("A key can only rotate keys with verbs of its own.")
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
-        return _once(self._keys.plan_rotate(doc, timedelta(seconds=body.overlap_seconds), lifetime))
+        return _once(self._keys.plan_rotate(key, timedelta(seconds=body.overlap_seconds), lifetime))
 
     async def revoke(self, key_id: str, body: KeyRevoke, precondition: IfMatch) -> WriteResult:
         """Revokes a key. Raises NotFound, or LastAdminKey if the body does not force it."""
         self._require_known_caller()
-        doc = await self._keys.find(key_id, self._tenant)
-        precondition.check(doc)
-        record, changes = await self._keys.plan_revoke(doc, force=body.force)
+        key = await self._keys.find(key_id, self._tenant)
+        precondition.check(key)
+        record, changes = await self._keys.plan_revoke(key, force=body.force)
         return WriteResult(record, changes, headers={"ETag": etag(record)})
 
     def _require_known_caller(self) -> None:
@@ -209,9 +219,21 @@ class KeyService:
             raise Forbidden("While authentication is off keys are made, rotated and revoked by `recalld keys` only.")
 
 
-def _once(result: Made) -> WriteResult:
-    body = {**result.record, "key": result.key}
-    return WriteResult(body, result.changes, 201, {"ETag": etag(body)}, shown_once="key")
+def _once(made: Made) -> WriteResult:
+    body = {**made.record, "key": made.key}
+    return WriteResult(body, made.changes, 201, {"ETag": etag(body)}, shown_once="key")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilters:
+    """Which entries a list of the audit trail shows. None: any. `since` and `until` are times (RFC 3339)."""
+
+    action: str | None = None
+    key_id: str | None = None
+    record_id: str | None = None
+    since: str | None = None
+    until: str | None = None
+    user_id: str | None = None
 
 
 class AuditService:
@@ -222,17 +244,18 @@ class AuditService:
             raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
         self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: AuditFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
-        parts = [having(filters, "key_id", "action")]
-        if (user := filters.get("user_id")) is not None:
-            parts.append(await self._of_user(user))
-        if (record := filters.get("record_id")) is not None:
+        fields = asdict(filters)
+        parts = [having(fields, "key_id", "action")]
+        if filters.user_id is not None:
+            parts.append(await self._of_user(filters.user_id))
+        if (record := filters.record_id) is not None:
             names = [record, await self._tombstones.known(record)]
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
-        created = between("created_at", filters.get("since"), filters.get("until"))
-        docs, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(filters.items())))
-        return {"items": await render_items(AUDIT, docs, AUDIT.public, AuditEntry), "next_cursor": cursor}
+        created = between("created_at", filters.since, filters.until)
+        entries, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(fields.items())))
+        return {"items": await render_items(AUDIT, entries, AUDIT.public, AuditEntry), "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:
         tombstone = await self._tombstones.find(user_id)

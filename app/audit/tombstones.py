@@ -7,20 +7,20 @@ import errno
 import hmac
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from app.audit.trail import ERASED
+from app.audit.trail import ERASED, TombstoneRecord
 from app.core.files import warn_of_readers
 from app.errors import ErasureKeyUnavailable
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.factory import make_room, where_of
 from app.storage.protocol import Store
-from app.storage.schema import Doc, Eq
+from app.storage.schema import Eq
 
 FILE_NAME = "erasure.key"
 LEAST_CHARACTERS = 32
@@ -70,16 +70,16 @@ class ErasureKey:
     def read_or_make(self) -> bytes:
         """Returns the key, and makes the file if there is none: durable, and readable by its owner only.
         Raises ErasureKeyUnavailable."""
-        found = self.read()
-        if found is None:
+        key = self.read()
+        if key is None:
             try:
                 self._make_on_any_disk()
             except OSError as error:
                 raise ErasureKeyUnavailable(f"{self.file} cannot be made: {error.strerror}.") from error
-            found = self.read()
-        if found is None:
+            key = self.read()
+        if key is None:
             raise ErasureKeyUnavailable(f"{self.file} was removed while it was read.")
-        return found
+        return key
 
     def _make_on_any_disk(self) -> None:
         try:
@@ -118,7 +118,7 @@ _CHECKED = b"\0check"
 """Identifiers contain no NUL, so the check value cannot equal a tombstone."""
 
 
-def seal(erasure_key: bytes, tenant: str, tenant_key: bytes) -> Doc:
+def seal(erasure_key: bytes, tenant: str, tenant_key: bytes) -> TombstoneRecord:
     """Returns the fields that store a tenant's key: the sealed key, and a check value that reveals a
     wrong erasure key."""
     return {
@@ -127,16 +127,16 @@ def seal(erasure_key: bytes, tenant: str, tenant_key: bytes) -> Doc:
     }
 
 
-def unseal(erasure_key: bytes, tenant: str, doc: Doc) -> bytes | None:
+def unseal(erasure_key: bytes, tenant: str, sealed: TombstoneRecord) -> bytes | None:
     """Returns the tenant's key, or None if it was sealed with another erasure key."""
-    tenant_key = _masked(erasure_key, tenant, bytes.fromhex(doc["sealed"]))
+    tenant_key = _masked(erasure_key, tenant, bytes.fromhex(sealed["sealed"]))
     check = hmac.new(tenant_key, _CHECKED, sha256).hexdigest()
-    return tenant_key if hmac.compare_digest(check, doc["check"]) else None
+    return tenant_key if hmac.compare_digest(check, sealed["check"]) else None
 
 
 def _masked(erasure_key: bytes, tenant: str, value: bytes) -> bytes:
     mask = hmac.new(erasure_key, b"recalld tombstone" + tenant.encode(), sha256).digest()
-    return bytes(one ^ other for one, other in zip(value, mask, strict=True))
+    return bytes(byte ^ masking for byte, masking in zip(value, mask, strict=True))
 
 
 class Tombstones:
@@ -160,7 +160,7 @@ class Tombstones:
         key = await self._key()
         return None if key is None else _hashed(key, text)
 
-    async def find(self, user_id: str) -> Doc | None:
+    async def find(self, user_id: str) -> TombstoneRecord | None:
         """Returns the user's tombstone, or None."""
         erased_id = await self.known(user_id)
         return None if erased_id is None else await self._store.get(ERASED, self._tenant, erased_id)
@@ -168,41 +168,50 @@ class Tombstones:
     async def erased_since(self, user_id: str, moment: str) -> bool:
         """Returns True if an erasure of the user is under way, or began or ended at `moment` or later. Data that was
         read at that moment must then not be written."""
-        found = await self.find(user_id)
-        return found is not None and (under_way(found) or found["erased_at"] >= moment)
+        tombstone = await self.find(user_id)
+        if tombstone is None:
+            return False
+        erased_at = tombstone["erased_at"]
+        return under_way(tombstone) or erased_at is None or erased_at >= moment
 
-    def begin(self, found: Doc | None, erased_id: str, now: str, work: Doc) -> Change:
-        """Returns the change that marks an erasure as begun. `found` is the user's existing tombstone, `work` has
-        operation_id and job_id."""
-        begun = {"status": "begun", "begun_at": now, "erased_at": None, **work}
-        if found is None:
-            doc: Doc = {"tenant_id": self._tenant, "erased_id": erased_id, "times": 1, "created_at": now}
-            return Insert(ERASED, doc | begun)
-        return Update(ERASED, self._tenant, erased_id, set=begun, inc={"times": 1}, expect=as_read(found))
+    def begin(self, tombstone: TombstoneRecord | None, erased_id: str, now: str, work: TombstoneRecord) -> Change:
+        """Returns the change that marks an erasure as begun. `tombstone` is that of the user, if there is one already;
+        `work` has operation_id and job_id."""
+        begun: TombstoneRecord = {"status": "begun", "begun_at": now, "erased_at": None, **work}
+        if tombstone is None:
+            new: TombstoneRecord = {
+                "tenant_id": self._tenant,
+                "erased_id": erased_id,
+                "times": 1,
+                "created_at": now,
+                **begun,
+            }
+            return Insert(ERASED, new)
+        return Update(ERASED, self._tenant, erased_id, set=begun, inc={"times": 1}, expect=as_read(tombstone))
 
-    def join(self, found: Doc) -> Change:
+    def join(self, tombstone: TombstoneRecord) -> Change:
         """Returns the change that counts another request for an erasure under way. It makes the verification run again,
         so that records written before this request are erased, too."""
-        return Update(ERASED, self._tenant, found["erased_id"], inc={"times": 1}, expect=as_read(found))
+        return Update(ERASED, self._tenant, tombstone["erased_id"], inc={"times": 1}, expect=as_read(tombstone))
 
-    def end(self, found: Doc, now: str) -> Change:
+    def end(self, tombstone: TombstoneRecord, now: str) -> Change:
         """Returns the change that marks an erasure as verified."""
-        ended = {"status": "erased", "erased_at": now}
-        return Update(ERASED, self._tenant, found["erased_id"], set=ended, expect=as_read(found))
+        ended: TombstoneRecord = {"status": "erased", "erased_at": now}
+        return Update(ERASED, self._tenant, tombstone["erased_id"], set=ended, expect=as_read(tombstone))
 
     # --- The tenant's key ---------------------------------------------------------------------------------------------
 
     async def _key(self) -> bytes | None:
-        found = await self._store.get(ERASED, self._tenant, KEY)
-        if found is None:
+        stored = await self._store.get(ERASED, self._tenant, KEY)
+        if stored is None:
             return None
-        if found.get("key") is not None:
-            return await self._seal_plain(found)
-        return self._opened(found)
+        if (plain := stored.get("key")) is not None:
+            return await self._seal_plain(plain)
+        return self._opened(stored)
 
-    def _opened(self, doc: Doc) -> bytes:
+    def _opened(self, sealed: TombstoneRecord) -> bytes:
         erasure_key = self._erasure_key.read()
-        tenant_key = None if erasure_key is None else unseal(erasure_key, doc["tenant_id"], doc)
+        tenant_key = None if erasure_key is None else unseal(erasure_key, sealed["tenant_id"], sealed)
         if tenant_key is None:
             raise ErasureKeyUnavailable(
                 f"The tombstones of this store were sealed by another erasure key than that of this service: put the "
@@ -211,12 +220,12 @@ class Tombstones:
             )
         return tenant_key
 
-    async def _seal_plain(self, found: Doc) -> bytes:
+    async def _seal_plain(self, plain: str) -> bytes:
         """Seals a key that an earlier version stored in plain form."""
-        tenant_key = bytes.fromhex(found["key"])
-        fields = {"key": None, **seal(await self._sealing_key(), self._tenant, tenant_key)}
+        tenant_key = bytes.fromhex(plain)
+        fields: TombstoneRecord = {"key": None, **seal(await self._sealing_key(), self._tenant, tenant_key)}
         try:
-            await self._store.commit([Update(ERASED, self._tenant, KEY, set=fields, expect={"key": found["key"]})])
+            await self._store.commit([Update(ERASED, self._tenant, KEY, set=fields, expect={"key": plain})])
         except CommitConflict:
             # another process was first: this process must be able to open its seal, too
             return await self._key() or tenant_key
@@ -229,10 +238,15 @@ class Tombstones:
 
     async def _make_key(self, tenant_key: bytes | None = None) -> bytes:
         tenant_key = tenant_key or secrets.token_bytes(32)
-        doc = {"tenant_id": self._tenant, "erased_id": KEY, "key": None, "created_at": ""}
-        doc |= seal(await self._sealing_key(), self._tenant, tenant_key)
+        sealed: TombstoneRecord = {
+            "tenant_id": self._tenant,
+            "erased_id": KEY,
+            "key": None,
+            "created_at": "",
+            **seal(await self._sealing_key(), self._tenant, tenant_key),
+        }
         try:
-            await self._store.commit([Insert(ERASED, doc)])
+            await self._store.commit([Insert(ERASED, sealed)])
         except CommitConflict:
             return await self._key() or tenant_key
         return tenant_key
@@ -247,14 +261,19 @@ class Tombstones:
         return self._erasure_key.read_or_make()
 
 
-def under_way(tombstone: Doc) -> bool:
+def under_way(tombstone: TombstoneRecord) -> bool:
     """Returns True if the erasure has begun and is not verified."""
-    return bool(tombstone.get("status") == "begun")
+    return tombstone.get("status") == "begun"
 
 
-def as_read(tombstone: Doc) -> Doc:
-    """Returns the fields that a change of a tombstone expects, so that it conflicts with concurrent changes."""
-    return {name: tombstone.get(name) for name in ("status", "operation_id", "times")}
+def as_read(tombstone: TombstoneRecord) -> Mapping[str, object]:
+    """Returns the fields that a change of a tombstone expects, so that it conflicts with concurrent changes. None: the
+    tombstone, of an earlier version, has none."""
+    return {
+        "status": tombstone.get("status"),
+        "operation_id": tombstone.get("operation_id"),
+        "times": tombstone.get("times"),
+    }
 
 
 def _hashed(key: bytes, text: str) -> str:

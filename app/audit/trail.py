@@ -66,7 +66,7 @@ key, sealed with the erasure key, which is not in the store."""
 
 def owned(collections: Sequence[Collection]) -> list[Collection]:
     """Returns the collections whose records belong to users. The audit trail is about users, but stays."""
-    return [one for one in collections if "user_id" in one.fields and one is not AUDIT]
+    return [collection for collection in collections if "user_id" in collection.fields and collection is not AUDIT]
 
 
 MAX_RECORDS = 1_000
@@ -86,15 +86,15 @@ class Actor:
 class _Touched:
     """The records of one user that a commit changes, and counts of the changes by collection and kind."""
 
-    records: list[str] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
     changes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def add(self, collection: Collection, kind: str, record: str) -> None:
         """Counts a change of a record."""
         counts = self.changes.setdefault(collection.name, {})
         counts[kind] = counts.get(kind, 0) + 1
-        if len(self.records) < MAX_RECORDS and record not in self.records[-1:]:
-            self.records.append(record)
+        if len(self.ids) < MAX_RECORDS and record not in self.ids[-1:]:
+            self.ids.append(record)
 
 
 def audit_entries(actor: Actor, changes: Sequence[Change], now: str) -> list[Change]:
@@ -109,7 +109,7 @@ def audit_entries(actor: Actor, changes: Sequence[Change], now: str) -> list[Cha
                 touched[change.user].add(change.collection, kind, change.id)
             case _:
                 pass
-    return [entry(actor, now, user, one.records, one.changes) for user, one in touched.items()]
+    return [entry(actor, now, user, records.ids, records.changes) for user, records in touched.items()]
 
 
 def entry(
@@ -119,7 +119,7 @@ def entry(
     records: Sequence[str],
     changes: dict[str, dict[str, int]],
     user_hash: str | None = None,
-) -> Insert:
+) -> Insert[AuditRecord]:
     """Returns the insert of one audit entry."""
     return Insert(
         AUDIT,

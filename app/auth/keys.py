@@ -15,12 +15,12 @@ from hashlib import sha256
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.schemas import TENANT, TENANT_RULE, identifier
+from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid, no_such
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import BaseRecord, Collection, Doc
+from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import SYSTEM, Scope
 
 VERBS = ("read", "write", "admin")
@@ -118,17 +118,17 @@ class NewKey:
 
 def _composed(pointer: str, ids: Sequence[str]) -> list[str]:
     try:
-        return [identifier(one) for one in ids]
+        return [identifier(text) for text in ids]
     except ValueError as error:
         raise invalid(pointer, str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A new key in plain text (available only now), its record, and the changes that store it."""
+    """A new key in plain text (available only now), its public record, and the changes that store it."""
 
     key: str
-    record: Doc
+    record: Json
     changes: list[Change]
 
 
@@ -139,12 +139,12 @@ class Keys:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
-    def plan_create(self, new: NewKey, replaced: Doc | None = None) -> Made:
+    def plan_create(self, new: NewKey, replaced: KeyRecord | None = None) -> Made:
         """Makes a key. `replaced` is the record of the key that it replaces. Raises Invalid."""
         new = new.checked()
         now = self._clock.now()
         key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-        doc: Doc = {
+        record: KeyRecord = {
             "tenant_id": SYSTEM,
             "key_id": key_id,
             "tenant": new.tenant,
@@ -163,34 +163,34 @@ class Keys:
             "created_at": rfc3339(now),
             "updated_at": rfc3339(now),
         }
-        return Made(f"rk_{key_id}_{secret}", public(doc), [Insert(API_KEYS, doc)])
+        return Made(f"rk_{key_id}_{secret}", public(record), [Insert(API_KEYS, record)])
 
-    async def create(self, new: NewKey) -> tuple[str, Doc]:
-        """Stores a new key. Returns the key in plain text (available only now) and its record."""
-        result = self.plan_create(new)
-        await self._commit(result.changes, new.tenant, "create_key")
-        return result.key, result.record
+    async def create(self, new: NewKey) -> tuple[str, Json]:
+        """Stores a new key. Returns the key in plain text (available only now) and its public record."""
+        made = self.plan_create(new)
+        await self._commit(made.changes, new.tenant, "create_key")
+        return made.key, made.record
 
     async def _commit(self, changes: Sequence[Change], tenant: str, action: str) -> None:
         actor = Actor(tenant, COMMAND_LINE, action)
         await self._store.commit([*changes, *audit_entries(actor, changes, rfc3339(self._clock.now()))])
 
-    async def find(self, key_id: str, tenant: str | None = None) -> Doc:
+    async def find(self, key_id: str, tenant: str | None = None) -> KeyRecord:
         """Returns the stored record, of the given tenant if there is one. Raises NotFound."""
-        doc = await self._store.get(API_KEYS, SYSTEM, key_id)
-        if doc is None or tenant not in (None, doc["tenant"]):
+        key = await self._store.get(API_KEYS, SYSTEM, key_id)
+        if key is None or tenant not in (None, key["tenant"]):
             raise NotFound(f"There is no key {key_id}.") if tenant is None else no_such("key")
-        return doc
+        return key
 
-    async def plan_revoke(self, doc: Doc, *, force: bool = False) -> tuple[Doc, list[Change]]:
-        """Returns the revoked record and the changes. If it was revoked before, there is no change: the first time is
-        kept. Raises LastAdminKey without `force` if no other key would administer the tenant."""
-        if doc["revoked_at"] is not None:
-            return public(doc), []
+    async def plan_revoke(self, key: KeyRecord, *, force: bool = False) -> tuple[Json, list[Change]]:
+        """Returns the public record of the revoked key and the changes. If it was revoked before, there is no change:
+        the first time is kept. Raises LastAdminKey without `force` if no other key would administer the tenant."""
+        if key["revoked_at"] is not None:
+            return public(key), []
         now = rfc3339(self._clock.now())
-        record, changes = self._changed(doc, {"revoked_at": now, "updated_at": now})
-        if self._administers(doc) and not force:
-            other = await self._other_admin(doc)
+        record, changes = self._changed(key, {"revoked_at": now, "updated_at": now})
+        if self._administers(key) and not force:
+            other = await self._other_admin(key)
             if other is None:
                 raise LastAdminKey(
                     "No other key with the verb admin and without bindings is valid in this tenant. "
@@ -200,55 +200,64 @@ class Keys:
             changes.append(Update(_READ_KEYS, SYSTEM, other["key_id"], expect={"version": other["version"]}))
         return record, changes
 
-    def _administers(self, doc: Doc) -> bool:
-        return self._alive(doc) and "admin" in doc["verbs"] and not doc["agents"] and not doc["users"]
+    def _administers(self, key: KeyRecord) -> bool:
+        return self._alive(key) and "admin" in key["verbs"] and not key["agents"] and not key["users"]
 
-    async def _other_admin(self, doc: Doc) -> Doc | None:
+    async def _other_admin(self, key: KeyRecord) -> KeyRecord | None:
         """Returns another valid key that administers the tenant: the one that stays valid for the longest time."""
-        found = [
-            one
-            async for one in self._stored(doc["tenant"])
-            if one["key_id"] != doc["key_id"] and self._administers(one)
+        others = [
+            other
+            async for other in self._stored(key["tenant"])
+            if other["key_id"] != key["key_id"] and self._administers(other)
         ]
-        return max(found, key=lambda one: (one["expires_at"] is None, one["expires_at"] or ""), default=None)
+        return max(others, key=lambda other: (other["expires_at"] is None, other["expires_at"] or ""), default=None)
 
-    def plan_rotate(self, doc: Doc, overlap: timedelta, lifetime: timedelta | None = None) -> Made:
+    def plan_rotate(self, key: KeyRecord, overlap: timedelta, lifetime: timedelta | None = None) -> Made:
         """Makes a key with the same rights and, by default, the same lifetime. The old key stays valid for `overlap`,
         but not beyond its own expiry. Raises Conflict if the old key is revoked, expired or already rotated."""
-        if not self._alive(doc) or doc.get("replaced_by") is not None:
+        if not self._alive(key) or key.get("replaced_by") is not None:
             raise Conflict("This key is revoked, expired, or was rotated before.")
-        if lifetime is None and doc["expires_at"] is not None:
-            lifetime = parse_rfc3339(doc["expires_at"]) - parse_rfc3339(doc["created_at"])
-        rights = {name: doc[name] for name in ("tenant", "name", "verbs", "agents", "users")}
-        new = NewKey(**rights, lifetime=lifetime, requests_per_second=doc.get("requests_per_second"))
-        result = self.plan_create(new, doc)
+        if lifetime is None and key["expires_at"] is not None:
+            lifetime = parse_rfc3339(key["expires_at"]) - parse_rfc3339(key["created_at"])
+        new = NewKey(
+            key["tenant"],
+            key["name"],
+            key["verbs"],
+            key["agents"],
+            key["users"],
+            lifetime,
+            key.get("requests_per_second"),
+        )
+        made = self.plan_create(new, key)
         now = self._clock.now()
-        ends = min(filter(None, (doc["expires_at"], _after(now, overlap))))
-        fields = {"replaced_by": result.record["id"], "expires_at": ends, "updated_at": rfc3339(now)}
-        return Made(result.key, result.record, [*result.changes, *self._changed(doc, fields)[1]])
+        ends = min(filter(None, (key["expires_at"], _after(now, overlap))))
+        _, changes = self._changed(
+            key, {"replaced_by": made.record["id"], "expires_at": ends, "updated_at": rfc3339(now)}
+        )
+        return Made(made.key, made.record, [*made.changes, *changes])
 
-    def _changed(self, doc: Doc, fields: Doc) -> tuple[Doc, list[Change]]:
-        expect = {"version": doc["version"]}
-        change = Update(API_KEYS, SYSTEM, doc["key_id"], set=fields, inc={"version": 1}, expect=expect)
-        return public(doc | fields | {"version": doc["version"] + 1}), [change]
+    def _changed(self, key: KeyRecord, fields: KeyRecord) -> tuple[Json, list[Change]]:
+        expect = {"version": key["version"]}
+        change = Update(API_KEYS, SYSTEM, key["key_id"], set=fields, inc={"version": 1}, expect=expect)
+        return public({**key, **fields, "version": key["version"] + 1}), [change]
 
-    async def revoke(self, key_id: str, *, force: bool = False) -> Doc:
+    async def revoke(self, key_id: str, *, force: bool = False) -> Json:
         """Revokes a key as of the next request. Revoking twice keeps the first time. Raises NotFound, and LastAdminKey
         without `force`."""
         while True:
-            doc = await self.find(key_id)
-            record, changes = await self.plan_revoke(doc, force=force)
+            key = await self.find(key_id)
+            record, changes = await self.plan_revoke(key, force=force)
             with suppress(CommitConflict):
-                await self._commit(changes, doc["tenant"], "revoke_key")
+                await self._commit(changes, key["tenant"], "revoke_key")
                 return record
 
-    async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, Doc]:
-        """Stores a successor of a key. Returns the new key in plain text and its record. Raises
-        NotFound or Conflict."""
-        doc = await self.find(key_id)
-        result = self.plan_rotate(doc, overlap, lifetime)
-        await self._commit(result.changes, doc["tenant"], "rotate_key")
-        return result.key, result.record
+    async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, Json]:
+        """Stores a successor of a key. Returns the new key in plain text and its public record. Raises NotFound or
+        Conflict."""
+        key = await self.find(key_id)
+        made = self.plan_rotate(key, overlap, lifetime)
+        await self._commit(made.changes, key["tenant"], "rotate_key")
+        return made.key, made.record
 
     async def refuse_lockout(self, new: NewKey) -> None:
         """Raises Invalid if this would be the first key of the store and could not administer: from then on every
@@ -269,46 +278,47 @@ class Keys:
     async def principal(self, key: str) -> Principal:
         """Returns the principal of a key. Raises Unauthorized, with the same message for every cause."""
         match = _KEY.fullmatch(key)
-        doc = await self._store.get(API_KEYS, SYSTEM, match[1]) if match else None
+        record = await self._store.get(API_KEYS, SYSTEM, match[1]) if match else None
         # compared even if there is no such key, so that the response time reveals nothing
-        same = hmac.compare_digest(_digest(match[2] if match else ""), doc["secret_sha256"] if doc else _digest("-"))
-        if doc is None or not same or not self._alive(doc):
+        stored = record["secret_sha256"] if record else _digest("-")
+        same = hmac.compare_digest(_digest(match[2] if match else ""), stored)
+        if record is None or not same or not self._alive(record):
             raise Unauthorized("The API key is unknown, revoked or expired.")
+        agents, users = frozenset(record["agents"]) or None, frozenset(record["users"]) or None
         return Principal(
-            doc["key_id"],
-            lineage_of(doc),
-            frozenset(doc["verbs"]),
-            Scope(doc["tenant"], frozenset(doc["agents"]) or None, frozenset(doc["users"]) or None, doc["key_id"]),
-            doc.get("requests_per_second"),
+            record["key_id"],
+            lineage_of(record),
+            frozenset(record["verbs"]),
+            Scope(record["tenant"], agents, users, record["key_id"]),
+            record.get("requests_per_second"),
         )
 
-    def _alive(self, doc: Doc) -> bool:
-        expires = doc["expires_at"]
-        return doc["revoked_at"] is None and (expires is None or parse_rfc3339(expires) > self._clock.now())
+    def _alive(self, key: KeyRecord) -> bool:
+        expires = key["expires_at"]
+        return key["revoked_at"] is None and (expires is None or parse_rfc3339(expires) > self._clock.now())
 
-    async def list(self, tenant: str | None = None) -> list[Doc]:
+    async def list(self, tenant: str | None = None) -> list[Json]:
         """Returns the public records of all keys, of the given tenant if there is one."""
-        return [public(doc) async for doc in self._stored(tenant)]
+        return [public(key) async for key in self._stored(tenant)]
 
-    async def _stored(self, tenant: str | None) -> AsyncIterator[Doc]:
-        async for docs in pages(partial(self._store.find, API_KEYS, SYSTEM), API_KEYS, 100):
-            for doc in docs:
-                if tenant in (None, doc["tenant"]):
-                    yield doc
+    async def _stored(self, tenant: str | None) -> AsyncIterator[KeyRecord]:
+        async for keys in pages(partial(self._store.find, API_KEYS, SYSTEM), API_KEYS, 100):
+            for key in keys:
+                if tenant in (None, key["tenant"]):
+                    yield key
 
 
-def lineage_of(doc: Doc) -> str:
+def lineage_of(key: KeyRecord) -> str:
     """Returns the id of the first key in the chain of rotations. Keys of an earlier version do not store it; for those,
     only the key that this one replaced is known."""
-    lineage: str = doc.get("lineage") or doc.get("replaces") or doc["key_id"]
-    return lineage
+    return key.get("lineage") or key.get("replaces") or key["key_id"]
 
 
-def public(doc: Doc) -> Doc:
+def public(key: KeyRecord) -> Json:
     """Returns a key's record without its internal fields."""
-    hidden = {"tenant_id", "key_id", *API_KEYS.internal}
     late = {"requests_per_second": None, "replaces": None, "replaced_by": None}
-    return {"id": doc["key_id"], **late} | {name: value for name, value in doc.items() if name not in hidden}
+    shown = {name: value for name, value in API_KEYS.public(key).items() if name != "key_id"}
+    return {"id": key["key_id"], **late, **shown}
 
 
 def _digest(secret: str) -> str:

@@ -53,18 +53,18 @@ INDEX = "index.html"
 
 def routes(settings: Settings) -> list[Route]:
     """Returns the routes of the pages that the settings open. They are not part of the API's document."""
-    found = [_route("/", _start(settings))]
+    opened = [_route("/", _start(settings))]
     if settings.console == "on":
         pages = _compressed(PageFiles(STATIC / "console"))
-        found += [
+        opened += [
             _route("/console", _to_console),
             _route("/console/", pages),
             _route("/console/{path:path}", pages),
         ]
     if settings.docs == "open":
         pages = _compressed(PageFiles(STATIC / "docs"))
-        found += [_route("/docs", pages), _route("/docs/{path:path}", pages)]
-    return found
+        opened += [_route("/docs", pages), _route("/docs/{path:path}", pages)]
+    return opened
 
 
 def _compressed(pages: ASGIApp) -> ASGIApp:
@@ -73,7 +73,7 @@ def _compressed(pages: ASGIApp) -> ASGIApp:
     return GZipMiddleware(pages, minimum_size=1, compresslevel=1)
 
 
-def _route(path: str, endpoint: Any) -> Route:
+def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp) -> Route:
     return Route(path, endpoint, methods=["GET"], include_in_schema=False)
 
 

@@ -3,33 +3,36 @@
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal, TypedDict
 
 from app.core.clock import Clock, rfc3339
+from app.core.schemas import Json
 from app.errors import Conflict, LimitReached, NotFound, invalid, shortened
-from app.facts.alias_schemas import AliasesCreate, EntityAlias
+from app.facts.alias_schemas import AliasesCreate, AliasRule
 from app.facts.aliases import (
     ENTITY_ALIASES,
     MAX_ALIASES,
     AliasMap,
+    AliasRecord,
     AliasRepository,
-    alias_id,
     contained,
     new_alias,
     states_of,
     untitled,
 )
 from app.facts.conflict_resolution import Statement, contend
-from app.facts.graph import EntityNode, GraphService, Sight
+from app.facts.graph import EntityNode, GraphService, Sight, WalkBound
 from app.facts.keys import key_of
 from app.facts.ledger import statement
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.jobs import queue
-from app.jobs.models import ALIAS, OPERATIONS
+from app.jobs.models import ALIAS, OPERATIONS, OperationRecord
 from app.jobs.runner import Done, JobHandler, Run, undo_each
 from app.jobs.skipping import skipping
 from app.memories.repository import of_pair
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.schema import Absent, Doc, Eq, In, both
+from app.storage.schema import Absent, Eq, In, both
 from app.storage.scope import Partition
 from app.writes.executor import WriteResult
 
@@ -37,16 +40,37 @@ MAX_NAMES = 50
 """The limit of names of one entity."""
 MAX_CONTENDING = 500
 """The limit of facts that are looked at for what is said twice."""
-_SHOWN = tuple(EntityAlias.model_fields)
+
+
+class AliasUndoStep(TypedDict):
+    """How an operation left an alias, and what it was before: the fields that have changed, None for a new one."""
+
+    alias_id: str
+    version: int
+    before: AliasRecord | None
+
+
+class ProposedAlias(TypedDict):
+    """An alias that a rule proposes, as callers see it beside its owner."""
+
+    name: str
+    alias: str
+    rule: AliasRule
+    status: Literal["proposed"]
+    created_at: None
 
 
 @dataclass(slots=True)
 class _Edit:
-    """Changes of aliases, and what an undo needs: of each alias its state before and its version afterwards."""
+    """Changes of aliases, the steps that undo them, and the aliases as they are afterwards, by id."""
 
     changes: list[Change] = field(default_factory=list)
-    undo: list[Doc] = field(default_factory=list)
-    after: dict[str, Doc] = field(default_factory=dict)
+    undo: list[AliasUndoStep] = field(default_factory=list)
+    after: dict[str, AliasRecord] = field(default_factory=dict)
+
+    def applied(self, aliases: AliasMap) -> AliasMap:
+        """Returns the aliases as they are afterwards."""
+        return AliasMap((aliases.records | self.after).values())
 
 
 class AliasService:
@@ -69,7 +93,7 @@ class AliasService:
         aliases, edit, now = await self._aliases.of_owner(*_ids(owner)), _Edit(), rfc3339(self._clock.now())
         for alias in body.aliases:
             self._put(edit, aliases, new_alias(owner, name, alias, "stated", now))
-        after = AliasMap((aliases.docs | edit.after).values())
+        after = edit.applied(aliases)
         if len(after.keys(key)) > MAX_NAMES:
             raise LimitReached(
                 f"An entity has at most {MAX_NAMES} names, itself included, and this would make it "
@@ -92,63 +116,63 @@ class AliasService:
         aliases, edit, now = await self._aliases.of_owner(*_ids(owner)), _Edit(), rfc3339(self._clock.now())
         key, other = key_of(name), key_of(alias)
         joined = key != other and aliases.root(key) == aliases.root(other)
-        if not joined and not await self._proposed(name, alias, owner):
+        if not joined and not await self._is_proposed(name, alias, owner):
             raise NotFound(
                 f"{shortened(name)} and {shortened(alias)} are no aliases of each other here, and no rule proposes it."
             )
-        direct = alias_id(*_ids(owner), key, other)
-        mine = [doc for doc in aliases.active if _owner(doc) == owner]
-        self._put(edit, aliases, _dismissed(new_alias(owner, name, alias, "stated", now)))
-        if _joined(aliases, edit, key, other):  # by further names
-            ends = [doc for doc in mine if other in (doc["name_key"], doc["alias_key"]) and doc["alias_id"] != direct]
-            for doc in ends:
-                self._put(edit, aliases, doc | {"status": "dismissed", "updated_at": now})
-        if _joined(aliases, edit, key, other):
+        direct = new_alias(owner, name, alias, "stated", now)
+        self._put(edit, aliases, {**direct, "status": "dismissed", "states": [{"status": "dismissed", "from": now}]})
+        if _joined(edit.applied(aliases), key, other):  # by further names
+            mine = [linking for linking in aliases.active if (linking["agent_id"], linking["user_id"]) == _ids(owner)]
+            for linking in mine:
+                is_direct = linking["alias_id"] == direct["alias_id"]
+                if other in (linking["name_key"], linking["alias_key"]) and not is_direct:
+                    self._put(edit, aliases, {**linking, "status": "dismissed", "updated_at": now})
+        after = edit.applied(aliases)
+        if _joined(after, key, other):
             raise Conflict("Aliases of another owner, such as the agent's for all its users, join these names.")
-        after = AliasMap((aliases.docs | edit.after).values())
         return self._changed(owner, name, after, edit, [], status=200)
 
-    def _put(self, edit: _Edit, aliases: AliasMap, doc: Doc) -> None:
-        """Adds the change that stores an alias, or gives the stored one the status and the names of `doc`."""
-        old = aliases.docs.get(doc["alias_id"]) or edit.after.get(doc["alias_id"])
+    def _put(self, edit: _Edit, aliases: AliasMap, alias: AliasRecord) -> None:
+        """Adds the change that stores an alias, or gives the stored one the status and the names of `alias`."""
+        old = aliases.records.get(alias["alias_id"]) or edit.after.get(alias["alias_id"])
         if old is None:
-            edit.changes.append(self._aliases.insert(doc))
-            edit.undo.append({"alias_id": doc["alias_id"], "version": 1, "before": None})
-        elif old["status"] == doc["status"]:
+            edit.changes.append(self._aliases.insert(alias))
+            edit.undo.append({"alias_id": alias["alias_id"], "version": 1, "before": None})
+            edit.after[alias["alias_id"]] = alias
             return
-        else:
-            kept = {} if doc["status"] == "dismissed" else {name: doc[name] for name in ("name", "alias", "rule")}
-            kept |= {f"{side}_key": key_of(kept[side]) for side in ("name", "alias") if side in kept}
-            states = [*states_of(old), {"status": doc["status"], "from": doc["updated_at"]}]
-            before = {name: old[name] for name in ("status", *kept)} | {"states": states_of(old)}
-            fields = {"status": doc["status"], **kept, "states": states}
-            edit.changes.append(self._aliases.update(old, fields, now=doc["updated_at"]))
-            edit.undo.append({"alias_id": doc["alias_id"], "version": old["version"] + 1, "before": before})
-            doc = old | fields
-        edit.after[doc["alias_id"]] = doc
+        if old["status"] == alias["status"]:
+            return
+        changed, before = _renamed(alias), _renamed(old)
+        if alias["status"] == "dismissed":  # its names stay
+            changed, before = {"status": alias["status"]}, {"status": old["status"]}
+        changed["states"] = [*states_of(old), {"status": alias["status"], "from": alias["updated_at"]}]
+        before["states"] = states_of(old)
+        edit.changes.append(self._aliases.update(old, changed, now=alias["updated_at"]))
+        edit.undo.append({"alias_id": alias["alias_id"], "version": old["version"] + 1, "before": before})
+        edit.after[alias["alias_id"]] = {**old, **changed}
 
     def _changed(
-        self, owner: Partition, name: str, after: AliasMap, edit: _Edit, contends: list[Doc], *, status: int
+        self, owner: Partition, name: str, after: AliasMap, edit: _Edit, contends: list[Json], *, status: int
     ) -> WriteResult:
-        body: Doc = {**_listed(name, after), "items": [shown(doc) for doc in after.of(key_of(name))]}
+        body = {**_listed(name, after), "items": [shown(alias) for alias in after.of(key_of(name))]}
         if not edit.changes:
             return WriteResult({**body, "operation_id": None, "contends": contends}, status=200)
         now, (agent, user) = self._clock.now(), _ids(owner)
         begun, _ = queue.begin(self._facts.scope, ALIAS, now, agent_id=agent, user_id=user)
-        until = rfc3339(now + timedelta(days=self._undo_days))
         number = len(edit.changes)
-        operation = begun | {
+        operation: OperationRecord = {
+            **begun,
             "status": "succeeded",
             "progress": {"done": number, "total": number},
             "result": {"changed": number},
-            "undo": {"until": until, "aliases": edit.undo},
+            "undo": {"until": rfc3339(now + timedelta(days=self._undo_days)), "aliases": edit.undo},
         }
-        changes = [*edit.changes, Insert(OPERATIONS, operation)]
         users = frozenset() if user is None else frozenset((user,))
         answer = {**body, "operation_id": operation["operation_id"], "contends": contends}
-        return WriteResult(answer, changes, status, users=users)
+        return WriteResult(answer, [*edit.changes, Insert(OPERATIONS, operation)], status, users=users)
 
-    async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Doc]:
+    async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Json]:
         """Returns what the facts of an owner say twice of an entity, of which one thing is true at a time."""
         where = both(
             of_pair(*_ids(owner)),
@@ -157,63 +181,66 @@ class AliasService:
             Eq("cardinality", "one"),
             Absent("known_until"),
         )
-        groups: dict[str, list[Doc]] = {}
+        by_predicate: dict[str, list[FactRecord]] = {}
         for fact in await self._facts.find(where, order="asc", limit=MAX_CONTENDING):
-            groups.setdefault(fact["predicate_key"], []).append(fact)
-        found = []
-        for facts in groups.values():
-            said = [(fact, statement(fact, aliases.object_of(fact))) for fact in facts]
-            ids = [fact["fact_id"] for fact, one in said if any(_excludes(one, other) for _, other in said)]
+            by_predicate.setdefault(fact["predicate_key"], []).append(fact)
+        contending: list[Json] = []
+        for facts in by_predicate.values():
+            statements = [statement(fact, aliases.object_of(fact)) for fact in facts]
+            ids = [first.id for first in statements if any(_excludes(first, other) for other in statements)]
             if ids:
-                found.append({"predicate": facts[0]["predicate"], "fact_ids": ids})
-        return found
+                contending.append({"predicate": facts[0]["predicate"], "fact_ids": ids})
+        return contending
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def listed(self, name: str, sight: Sight, status: str) -> Doc:
+    async def listed(self, name: str, sight: Sight, status: str) -> Json:
         """Returns the aliases of an entity, and the ones that rules propose."""
         graph = await self._graph.graph(sight)
         aliases, key = graph.aliases, key_of(name)
         names = set(aliases.keys(key))
-        items = aliases.of(key) if status in ("active", "any") else []
+        items: list[Json] = []
+        truncated: WalkBound | None = None
+        if status in ("active", "any"):
+            items += [shown(alias) for alias in aliases.of(key)]
         if status in ("dismissed", "any"):
-            gone = [doc for doc in aliases.docs.values() if doc["status"] == "dismissed"]
-            items = [*items, *(doc for doc in gone if names & {doc["name_key"], doc["alias_key"]})]
-        answer: Doc = {**_listed(name, aliases), "items": [shown(doc) for doc in items], "truncated": None}
+            items += [shown(alias) for alias in aliases.dismissed if names & {alias["name_key"], alias["alias_key"]}]
         if status in ("proposed", "any"):
-            entities, answer["truncated"] = await graph.entities("")
+            entities, truncated = await graph.entities("")
             owner = {"agent_id": sight.agent_id, "user_id": sight.user_id}
-            answer["items"] += [owner | one for one in proposals(name, entities, aliases)]
-        return answer
+            items += [{**owner, **proposal} for proposal in proposals(name, entities, aliases)]
+        return {**_listed(name, aliases), "items": items, "truncated": truncated}
 
-    async def _proposed(self, name: str, alias: str, owner: Partition) -> bool:
+    async def _is_proposed(self, name: str, alias: str, owner: Partition) -> bool:
         agent, user = _ids(owner)
-        found = await self.listed(name, Sight(agent, user, True, None, None), "proposed")
-        return any(key_of(alias) in (key_of(one["name"]), key_of(one["alias"])) for one in found["items"])
+        graph = await self._graph.graph(Sight(agent, user, True, None, None))
+        entities, _ = await graph.entities("")
+        proposed = proposals(name, entities, graph.aliases)
+        return any(key_of(alias) in (key_of(proposal["name"]), key_of(proposal["alias"])) for proposal in proposed)
 
 
-def proposals(name: str, entities: dict[str, EntityNode], aliases: AliasMap) -> list[Doc]:
+def proposals(name: str, entities: dict[str, EntityNode], aliases: AliasMap) -> list[ProposedAlias]:
     """Returns the aliases that rules propose for an entity: full names that begin or end with its name if there is just
     one, names that its name begins or ends with, and the same names with other titles."""
     mine = set(aliases.keys(key_of(name)))
-    spelled = {key: one.name for key, one in entities.items()} | {key: aliases.spelled(key) for key in mine}
+    spelled = {key: entity.name for key, entity in entities.items()} | {key: aliases.spelled(key) for key in mine}
     spelled[key_of(name)] = name
-    dismissed = {
-        frozenset((doc["name_key"], doc["alias_key"])) for doc in aliases.docs.values() if doc["status"] == "dismissed"
-    }
-    found: dict[tuple[str, str], str] = {}
+    dismissed = {frozenset((alias["name_key"], alias["alias_key"])) for alias in aliases.dismissed}
+    rules: dict[tuple[str, str], AliasRule] = {}  # of the keys of a full name and of its other name
     for key in sorted(spelled):
         for own in sorted(mine) if key not in mine else []:
             if frozenset((key, own)) in dismissed:
                 continue
             if (untitled(key) or key) == (untitled(own) or own) and " " in (untitled(key) or key):
-                found[min((key, own), key=len), max((key, own), key=len)] = "title"
+                rules[min((key, own), key=len), max((key, own), key=len)] = "title"
             elif contained(own, key) and _alone(own, spelled, aliases):
-                found[key, own] = "contains"
+                rules[key, own] = "contains"
             elif contained(key, own) and _alone(key, spelled, aliases):
-                found[own, key] = "contains"
-    blank = {"status": "proposed", "created_at": None}
-    return [{"name": spelled[f], "alias": spelled[part], "rule": rule, **blank} for (f, part), rule in found.items()]
+                rules[own, key] = "contains"
+    return [
+        {"name": spelled[full], "alias": spelled[other], "rule": rule, "status": "proposed", "created_at": None}
+        for (full, other), rule in rules.items()
+    ]
 
 
 def _alone(part: str, keys: Iterable[str], aliases: AliasMap) -> bool:
@@ -222,33 +249,43 @@ def _alone(part: str, keys: Iterable[str], aliases: AliasMap) -> bool:
     return len(full) == 1
 
 
-def _excludes(one: Statement, other: Statement) -> bool:
-    return one.object != other.object and contend(one, other) and one.span.overlaps(other.span)
+def _excludes(first: Statement, other: Statement) -> bool:
+    return first.object != other.object and contend(first, other) and first.span.overlaps(other.span)
 
 
-def _joined(aliases: AliasMap, edit: _Edit, key: str, other: str) -> bool:
-    after = AliasMap((aliases.docs | edit.after).values())
-    return after.root(key) == after.root(other)
+def _joined(aliases: AliasMap, key: str, other: str) -> bool:
+    return aliases.root(key) == aliases.root(other)
 
 
-def _listed(name: str, aliases: AliasMap) -> Doc:
-    key = key_of(name)
-    names = [aliases.spelled(one) if aliases.name(key) else name for one in aliases.keys(key)]
+def _listed(name: str, aliases: AliasMap) -> Json:
+    keys = aliases.keys(key_of(name))
+    names = [aliases.spelled(key) for key in keys] if aliases.name(key_of(name)) else [name for _ in keys]
     return {"entity": names[0], "names": names, "next_cursor": None}
 
 
-def shown(doc: Doc) -> Doc:
+def _renamed(alias: AliasRecord) -> AliasRecord:
+    """Returns the fields that declaring an alias again changes."""
+    return {
+        "status": alias["status"],
+        "name": alias["name"],
+        "alias": alias["alias"],
+        "rule": alias["rule"],
+        "name_key": alias["name_key"],
+        "alias_key": alias["alias_key"],
+    }
+
+
+def shown(alias: AliasRecord) -> Json:
     """Returns the fields of `EntityAlias`, in its order."""
-    return {name: doc[name] for name in _SHOWN}
-
-
-def _dismissed(new: Doc) -> Doc:
-    status = "dismissed"
-    return new | {"status": status, "states": [{"status": status, "from": new["created_at"]}]}
-
-
-def _owner(doc: Doc) -> Partition:
-    return Partition(doc["agent_id"], doc["user_id"])
+    return {
+        "agent_id": alias["agent_id"],
+        "user_id": alias["user_id"],
+        "name": alias["name"],
+        "alias": alias["alias"],
+        "status": alias["status"],
+        "rule": alias["rule"],
+        "created_at": alias["created_at"],
+    }
 
 
 def _ids(owner: Partition) -> tuple[str | None, str | None]:
@@ -258,34 +295,35 @@ def _ids(owner: Partition) -> tuple[str | None, str | None]:
 async def undo_aliases(run: Run) -> Done:
     """Undoes an operation on aliases. An alias that was changed again since is left as it is, and counted."""
 
-    async def pieces() -> AsyncIterator[Doc]:
-        for piece in run.payload["undo"]["aliases"]:
-            doc = await run.store.get(ENTITY_ALIASES, run.tenant, piece["alias_id"])
+    async def steps() -> AsyncIterator[AliasUndoStep]:
+        done: list[AliasUndoStep] = run.payload["undo"]["aliases"]
+        for step in done:
+            alias = await run.store.get(ENTITY_ALIASES, run.tenant, step["alias_id"])
             restored = True
-            with skipping(ENTITY_ALIASES, piece["alias_id"]):
-                restored = _restored(doc, piece)
+            with skipping(ENTITY_ALIASES, step["alias_id"]):
+                restored = _restored(alias, step)
             if not restored:
-                yield piece
+                yield step
 
-    async def back(piece: Doc) -> list[Change] | None:
-        doc = await run.store.get(ENTITY_ALIASES, run.tenant, piece["alias_id"])
-        if doc is None or doc["version"] != piece["version"]:
+    async def back(step: AliasUndoStep) -> list[Change] | None:
+        alias = await run.store.get(ENTITY_ALIASES, run.tenant, step["alias_id"])
+        if alias is None or alias["version"] != step["version"]:
             return None
-        expect = {"version": doc["version"]}
-        if piece["before"] is None:
-            return [Delete(ENTITY_ALIASES, run.tenant, doc["alias_id"], expect)]
-        fields = {**piece["before"], "updated_at": rfc3339(run.clock.now())}
-        return [Update(ENTITY_ALIASES, run.tenant, doc["alias_id"], fields, {"version": 1}, expect)]
+        expect = {"version": alias["version"]}
+        if step["before"] is None:
+            return [Delete(ENTITY_ALIASES, run.tenant, alias["alias_id"], expect)]
+        before: AliasRecord = {**step["before"], "updated_at": rfc3339(run.clock.now())}
+        return [Update(ENTITY_ALIASES, run.tenant, alias["alias_id"], before, {"version": 1}, expect)]
 
-    return await undo_each(run, ENTITY_ALIASES, pieces(), back)
+    return await undo_each(run, ENTITY_ALIASES, steps(), back)
 
 
-def _restored(doc: Doc | None, piece: Doc) -> bool:
-    """Returns True if an earlier attempt of the run undid this piece."""
-    if doc is None:
-        return piece["before"] is None
-    before = piece["before"]
-    return before is not None and doc["version"] == piece["version"] + 1 and doc["status"] == before["status"]
+def _restored(alias: AliasRecord | None, step: AliasUndoStep) -> bool:
+    """Returns True if an earlier attempt of the run undid this step."""
+    before = step["before"]
+    if alias is None or before is None:
+        return alias is None and before is None
+    return alias["version"] == step["version"] + 1 and alias["status"] == before["status"]
 
 
 ALIAS_UNDO: dict[str, JobHandler] = {ALIAS: undo_aliases}

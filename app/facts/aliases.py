@@ -10,19 +10,38 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal, TypedDict
 
 import orjson
 
+from app.facts.alias_schemas import AliasRule
 from app.facts.keys import group_of, key_of
+from app.facts.models import FactRecord
 from app.facts.repository import of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
-from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc, Or, both
+from app.storage.schema import Collection, Or, OwnedRecord, both
 from app.storage.scope import Partition, Scope
 
-ENTITY_ALIASES = Collection(
+AliasState = TypedDict("AliasState", {"status": Literal["active", "dismissed"], "from": str})
+"""A status of an alias, and the time from which it was known (RFC 3339)."""
+
+
+class AliasRecord(OwnedRecord, total=False):
+    """A document of the collection `entity_aliases`. `ENTITY_ALIASES` explains its fields."""
+
+    alias_id: str
+    name: str
+    name_key: str
+    alias: str
+    alias_key: str
+    status: Literal["active", "dismissed"]
+    rule: AliasRule
+    states: list[AliasState]
+
+
+ENTITY_ALIASES: Collection[AliasRecord] = Collection(
     name="entity_aliases",
     kind="alias",
     counted=True,
@@ -85,23 +104,23 @@ def contained(part: str, full: str) -> bool:
     return len(words) in FULL_NAME and word in (words[0], words[-1])
 
 
-def alias_id(agent: str | None, user: str | None, one: str, other: str) -> str:
+def alias_id(agent: str | None, user: str | None, key: str, other: str) -> str:
     """Returns the id of the alias that joins two keys, in either order, for an owner."""
-    return f"als_{blake2b(orjson.dumps([agent, user, *sorted((one, other))]), digest_size=16).hexdigest()}"
+    return f"als_{blake2b(orjson.dumps([agent, user, *sorted((key, other))]), digest_size=16).hexdigest()}"
 
 
-def new_alias(owner: Partition, name: str, alias: str, rule: str, now: str) -> Doc:
-    """Returns the document of an active alias."""
-    keys = key_of(name), key_of(alias)
+def new_alias(owner: Partition, name: str, alias: str, rule: AliasRule, now: str) -> AliasRecord:
+    """Returns the record of an active alias."""
+    name_key, alias_key = key_of(name), key_of(alias)
     agent = owner.agent if isinstance(owner.agent, str) else None
     return {
-        "alias_id": alias_id(agent, owner.user, *keys),
+        "alias_id": alias_id(agent, owner.user, name_key, alias_key),
         "agent_id": agent,
         "user_id": owner.user,
         "name": name,
-        "name_key": keys[0],
+        "name_key": name_key,
         "alias": alias,
-        "alias_key": keys[1],
+        "alias_key": alias_key,
         "status": "active",
         "rule": rule,
         "states": [{"status": "active", "from": now}],
@@ -111,40 +130,43 @@ def new_alias(owner: Partition, name: str, alias: str, rule: str, now: str) -> D
     }
 
 
-def states_of(doc: Doc) -> list[Doc]:
+def states_of(alias: AliasRecord) -> list[AliasState]:
     """Returns each status of an alias with the time from which it was known, in order. One that an earlier version
     stored has had its status since it was made."""
-    return doc.get("states") or [{"status": doc["status"], "from": doc["created_at"]}]
+    return alias.get("states") or [{"status": alias["status"], "from": alias["created_at"]}]
 
 
-def known_then(docs: Iterable[Doc], known_at: str) -> Iterator[Doc]:
+def known_then(aliases: Iterable[AliasRecord], known_at: str) -> Iterator[AliasRecord]:
     """Yields the aliases that were known at a time, each with the status that it had."""
-    for doc in docs:
-        then = [one["status"] for one in states_of(doc) if one["from"] <= known_at]
+    for alias in aliases:
+        then = [state["status"] for state in states_of(alias) if state["from"] <= known_at]
         if then:
-            yield doc | {"status": then[-1]}
+            yield {**alias, "status": then[-1]}
 
 
 class AliasMap:
-    """The entities that aliases form. A key without an alias is an entity of its own."""
+    """The entities that aliases form. A key without an alias is an entity of its own.
 
-    def __init__(self, docs: Iterable[Doc] = ()) -> None:
-        self.docs = {doc["alias_id"]: doc for doc in docs}
+    `records`: the aliases by id, dismissed ones included.
+    """
+
+    def __init__(self, aliases: Iterable[AliasRecord] = ()) -> None:
+        self.records = {alias["alias_id"]: alias for alias in aliases}
         self._names: dict[str, str] = {}
         self._root: dict[str, str] = {}
         self._members: dict[str, tuple[str, ...]] = {}
         named: Counter[str] = Counter()
         entities: dict[str, set[str]] = {}
-        for doc in sorted(self.active, key=lambda doc: (doc["created_at"], doc["alias_id"])):
-            named[doc["name_key"]] += 1
-            for side in ("name", "alias"):
-                self._names.setdefault(doc[f"{side}_key"], doc[side])
-            one, other = (entities.get(doc[key], {doc[key]}) for key in ("name_key", "alias_key"))
-            joined = one | other
+        for alias in sorted(self.active, key=_declared):
+            name_key, alias_key = alias["name_key"], alias["alias_key"]
+            named[name_key] += 1
+            self._names.setdefault(name_key, alias["name"])
+            self._names.setdefault(alias_key, alias["alias"])
+            joined = entities.get(name_key, {name_key}) | entities.get(alias_key, {alias_key})
             entities |= dict.fromkeys(joined, joined)
         for key, members in entities.items():
             if key not in self._root:
-                root = min(members, key=lambda each: (-named[each], each))
+                root = min(members, key=lambda member: (-named[member], member))
                 self._root |= dict.fromkeys(members, root)
                 self._members[root] = (root, *sorted(members - {root}))
 
@@ -152,9 +174,14 @@ class AliasMap:
         return bool(self._root)
 
     @property
-    def active(self) -> list[Doc]:
+    def active(self) -> list[AliasRecord]:
         """The aliases that join names."""
-        return [doc for doc in self.docs.values() if doc["status"] == "active"]
+        return [alias for alias in self.records.values() if alias["status"] == "active"]
+
+    @property
+    def dismissed(self) -> list[AliasRecord]:
+        """The aliases that join no names any more, and that no rule makes again."""
+        return [alias for alias in self.records.values() if alias["status"] == "dismissed"]
 
     def root(self, key: str) -> str:
         """Returns the key that stands for the entity: the name that most of its aliases were declared for."""
@@ -166,7 +193,7 @@ class AliasMap:
 
     def widened(self, keys: Iterable[str]) -> list[str]:
         """Returns the keys of all entities that the keys name, each once."""
-        return list(dict.fromkeys(each for key in keys for each in self.keys(key))) if self else list(keys)
+        return list(dict.fromkeys(member for key in keys for member in self.keys(key))) if self else list(keys)
 
     def name(self, key: str) -> str | None:
         """Returns the name that stands for an entity with aliases; None for others."""
@@ -180,41 +207,44 @@ class AliasMap:
         """Returns all names of each entity, as its aliases have them."""
         return [[self._names[key] for key in members] for members in self._members.values()]
 
-    def groups(self, fact: Doc) -> list[str]:
+    def groups(self, fact: FactRecord) -> list[str]:
         """Returns the ids of the groups of a fact's entity and predicate, that of `root` first, and of its own one."""
         if fact["subject_key"] not in self._root:
             return [fact["group_id"]]
-        owner, predicate = (fact["agent_id"], fact["user_id"]), fact["predicate_key"]
-        ids = [group_of(*owner, key, predicate) for key in self.keys(fact["subject_key"])]
+        agent, user, predicate = fact["agent_id"], fact["user_id"], fact["predicate_key"]
+        ids = [group_of(agent, user, key, predicate) for key in self.keys(fact["subject_key"])]
         return list(dict.fromkeys([*ids, fact["group_id"]]))
 
-    def of(self, key: str) -> list[Doc]:
+    def of(self, key: str) -> list[AliasRecord]:
         """Returns the active aliases of an entity, the first declared one first."""
-        mine = [doc for doc in self.active if self.root(doc["name_key"]) == self.root(key)]
-        return sorted(mine, key=lambda doc: (doc["created_at"], doc["alias_id"]))
+        root = self.root(key)
+        return sorted((alias for alias in self.active if self.root(alias["name_key"]) == root), key=_declared)
 
-    def resolved(self, fact: Doc) -> Doc:
+    def resolved(self, fact: FactRecord) -> FactRecord:
         """Returns a fact with the keys of the entities that its subject and object stand for."""
         if not self or (fact["subject_key"] not in self._root and fact["object_key"] not in self._root):
             return fact
-        ends = {"subject_key": self.root(fact["subject_key"]), "object_key": self.object_of(fact)}
-        return fact | ends
+        return {**fact, "subject_key": self.root(fact["subject_key"]), "object_key": self.object_of(fact)}
 
-    def object_of(self, fact: Doc) -> str:
+    def object_of(self, fact: FactRecord) -> str:
         """Returns the key that a fact's object is compared by: a literal has no aliases."""
-        key: str = fact["object_key"]
-        return self.root(key) if fact["object_type"] == "entity" else key
+        return self.root(fact["object_key"]) if fact["object_type"] == "entity" else fact["object_key"]
+
+
+def _declared(alias: AliasRecord) -> tuple[str, str]:
+    """Returns the place of an alias in the order in which they were declared."""
+    return alias["created_at"], alias["alias_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class Titled:
     """Aliases that the rule for titles makes, and the map with them."""
 
-    new: list[Doc]
+    new: list[AliasRecord]
     aliases: AliasMap
 
 
-class AliasRepository(Repository):
+class AliasRepository(Repository[AliasRecord]):
     """The aliases that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
@@ -222,9 +252,9 @@ class AliasRepository(Repository):
 
     async def of_pairs(self, pairs: Sequence[Partition], known_at: str | None = None) -> AliasMap:
         """Returns the aliases of partitions, as they were known then: of each user the latest `MAX_READ`."""
-        found = [await self.find(both(one), limit=MAX_READ) for one in of_pairs(pairs)]
-        every = (doc for docs in found for doc in docs)
-        return AliasMap(every if known_at is None else known_then(every, known_at))
+        of_users = [await self.find(both(of_user), limit=MAX_READ) for of_user in of_pairs(pairs)]
+        aliases = (alias for of_user in of_users for alias in of_user)
+        return AliasMap(aliases if known_at is None else known_then(aliases, known_at))
 
     async def of_owner(self, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases that hold for facts of exactly this owner: its own, the agent's and the user's."""
@@ -233,20 +263,16 @@ class AliasRepository(Repository):
     def with_titles(self, aliases: AliasMap, owner: Partition, names: Iterable[str], now: str) -> Titled:
         """Returns the aliases that the rule for titles makes for these names. A pair that has an alias, dismissed or
         not, gets no other one."""
-        known = {frozenset((doc["name_key"], doc["alias_key"])) for doc in aliases.docs.values()}
-        room = MAX_ALIASES - sum((doc["agent_id"], doc["user_id"]) == owner for doc in aliases.docs.values())
-        new: dict[str, Doc] = {}
+        known = {frozenset((alias["name_key"], alias["alias_key"])) for alias in aliases.records.values()}
+        room = MAX_ALIASES - sum((alias["agent_id"], alias["user_id"]) == owner for alias in aliases.records.values())
+        new: dict[str, AliasRecord] = {}
         for name in names:
             full = titled(name)
             if full is not None and frozenset((key_of(full), key_of(name))) not in known:
-                doc = new_alias(owner, full, name, "title", now)
-                new.setdefault(doc["alias_id"], doc)
+                alias = new_alias(owner, full, name, "title", now)
+                new.setdefault(alias["alias_id"], alias)
         made = list(new.values())[: max(0, room)]
-        return Titled(made, AliasMap([*aliases.docs.values(), *made]) if made else aliases)
-
-    def insertions(self, docs: Iterable[Doc]) -> list[Insert]:
-        """Returns the changes that store new aliases."""
-        return [self.insert(doc) for doc in docs]
+        return Titled(made, AliasMap([*aliases.records.values(), *made]) if made else aliases)
 
 
 class DeclaredNames:
@@ -259,11 +285,11 @@ class DeclaredNames:
         """Returns the names of each entity of these partitions that has several, as it was known then."""
         where = of_pairs(pairs)
         repository = AliasRepository(self._store, scope)
-        docs = await repository.find(where[0] if len(where) == 1 else Or(tuple(where)), limit=MAX_READ)
-        return AliasMap(docs if known_at is None else known_then(docs, known_at)).names() if docs else []
+        aliases = await repository.find(where[0] if len(where) == 1 else Or(tuple(where)), limit=MAX_READ)
+        return AliasMap(aliases if known_at is None else known_then(aliases, known_at)).names() if aliases else []
 
 
 def around(agent: str | None, user: str | None) -> list[Partition]:
     """Returns the partition of an owner, and those of its agent for all users and of its user for all agents."""
     wanted = (Partition(agent, user), Partition(agent, None), Partition(None, user))
-    return [one for one in dict.fromkeys(wanted) if one != Partition(None, None)]
+    return [pair for pair in dict.fromkeys(wanted) if pair != Partition(None, None)]

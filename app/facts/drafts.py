@@ -15,6 +15,9 @@ from app.facts.keys import (
     PREDICATES,
     USER,
     USERS,
+    ProfileField,
+    UserProfile,
+    UserRecord,
     field_of,
     group_of,
     key_of,
@@ -23,19 +26,29 @@ from app.facts.keys import (
     sentence,
     settled,
 )
+from app.facts.models import FactRecord
 from app.facts.schemas import FactCreate, object_type
+from app.memories.models import MemorySource
 from app.storage.changes import Change, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.storage.text import content_hash
 
 
-def draft_of(body: FactCreate, source: Doc) -> Doc:
+def draft_of(body: FactCreate, source: MemorySource) -> FactRecord:
     """Returns the fields that an assertion gives to every fact that it creates."""
-    names = {"agent_id", "user_id", "subject", "predicate", "object", "confidence", "trust"}
-    fields = settled(body.model_dump(include=names))
+    fields = settled(
+        {
+            "agent_id": body.agent_id,
+            "user_id": body.user_id,
+            "subject": body.subject,
+            "predicate": body.predicate,
+            "object": body.object,
+            "confidence": body.confidence,
+            "trust": body.trust,
+        }
+    )
     kind = body.object_type or object_type(body.object)
     return {**fields, "object_type": kind, **computed(fields), "source": source}
 
@@ -45,7 +58,7 @@ def require_single(body: FactCreate) -> FactCreate:
     with several values, and for a merge, which is a request of its own."""
     if body.on_conflict == "merge":
         raise invalid("/on_conflict", "must not be merge here: a fact is merged by POST /v1/facts")
-    if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
+    if field_of_assertion(body) is None:
         return body
     if body.cardinality == "many":
         raise invalid("/cardinality", "must be one: the profile has one value at a time")
@@ -54,7 +67,12 @@ def require_single(body: FactCreate) -> FactCreate:
     return body.model_copy(update={"cardinality": "one"})
 
 
-def computed(fact: Doc) -> Doc:
+def field_of_assertion(body: FactCreate) -> ProfileField | None:
+    """Returns the field of the profile that an assertion states, or None."""
+    return field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate})
+
+
+def computed(fact: FactRecord) -> FactRecord:
     """Returns the internal fields, which are derived from the others. A predicate key that is given stays."""
     subject_key, key = key_of(fact["subject"]), fact.get("predicate_key") or predicate_key(fact["predicate"])
     return {
@@ -66,14 +84,14 @@ def computed(fact: Doc) -> Doc:
     }
 
 
-def respell(draft: Doc, predicate: str) -> None:
+def respell(draft: FactRecord, predicate: str) -> None:
     """Gives the draft this spelling of its predicate, and computes its internal fields again."""
     if draft["predicate"] != predicate:
         draft["predicate"] = predicate
         draft.update(computed(draft))
 
 
-def assertion_of(body: FactCreate, draft: Doc, aliases: AliasMap) -> Assertion:
+def assertion_of(body: FactCreate, draft: FactRecord, aliases: AliasMap) -> Assertion:
     """Returns the assertion for the conflict rules."""
     start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
     identity = aliases.object_of(draft), draft["object_type"]
@@ -82,14 +100,14 @@ def assertion_of(body: FactCreate, draft: Doc, aliases: AliasMap) -> Assertion:
     return Assertion(identity, start, end, body.trust, body.cardinality, policy)
 
 
-def least_start(said: Assertion, now: str) -> str:
+def least_start(assertion: Assertion, now: str) -> str:
     """Returns the earliest start that the assertion may get, before the facts that it meets are read."""
-    if said.start is not None:
-        return said.start
-    return now if said.end == OPEN_END else OPEN_START
+    if assertion.start is not None:
+        return assertion.start
+    return now if assertion.end == OPEN_END else OPEN_START
 
 
-def require_write(draft: Doc, scope: Scope) -> None:
+def require_write(draft: FactRecord, scope: Scope) -> None:
     """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is bound
     to agents would change what all agents see."""
     field = field_of(draft)
@@ -107,7 +125,7 @@ class LearnedValue:
     is true (RFC 3339)."""
 
     trust: float
-    source: Doc
+    source: MemorySource
     since: str
 
 
@@ -122,36 +140,40 @@ class StatedProfile:
     `learned` has full trust and is true from now on.
     """
 
-    values: Mapping[str, Any]
-    earlier: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, object]
+    earlier: Mapping[str, object] = field(default_factory=dict)
     learned: Mapping[str, LearnedValue] = field(default_factory=dict)
 
-    def assertions(self, user_id: str) -> list[tuple[FactCreate, Doc]]:
+    def assertions(self, user_id: str) -> list[tuple[FactCreate, MemorySource]]:
         """Returns the facts to assert, the earlier ones first, each with fields of its source."""
         stated = {name: value for name, value in self.values.items() if value is not None}
-        before = {name: value for name, value in self.earlier.items() if value is not None and name in stated}
-        said: list[tuple[FactCreate, Doc]] = [(earlier_fact(user_id, *each), {}) for each in before.items()]
+        assertions: list[tuple[FactCreate, MemorySource]] = [
+            (earlier_fact(user_id, name, value), {})
+            for name, value in self.earlier.items()
+            if value is not None and name in stated
+        ]
         for name, value in stated.items():
-            known = self.learned.get(name)
-            if known is None:
-                said.append((_fact(user_id, name, value), {}))
+            learned = self.learned.get(name)
+            if learned is None:
+                assertions.append((_fact(user_id, name, value), {}))
             else:
-                said.append((_fact(user_id, name, value, trust=known.trust, valid_from=known.since), known.source))
-        return said
+                fact = _fact(user_id, name, value, trust=learned.trust, valid_from=learned.since)
+                assertions.append((fact, learned.source))
+        return assertions
 
     def cleared(self, user_id: str) -> list[FactCreate]:
         """Returns facts of the fields that the request clears, of any value."""
         return [_fact(user_id, name, 0) for name, value in self.values.items() if value is None]
 
 
-def earlier_fact(user_id: str, name: str, value: Any) -> FactCreate:
+def earlier_fact(user_id: str, field: str, value: object) -> FactCreate:
     """Returns the fact for a value that an earlier version stored in the profile: when it began is not known."""
-    return _fact(user_id, name, value, valid_from=None)
+    return _fact(user_id, field, value, valid_from=None)
 
 
-def _fact(user_id: str, name: str, value: Any, **more: Any) -> FactCreate:
+def _fact(user_id: str, field: str, value: object, **more: Any) -> FactCreate:
     return FactCreate(
-        user_id=user_id, subject=USER, predicate=PREDICATES[name], object=str(value), cardinality="one", **more
+        user_id=user_id, subject=USER, predicate=PREDICATES[field], object=str(value), cardinality="one", **more
     )
 
 
@@ -161,27 +183,35 @@ class UserRecords:
     def __init__(self, store: Store, scope: Scope) -> None:
         self._users = Repository(store, scope, USERS)
 
-    async def earlier(self, drafts: Iterable[Doc]) -> list[FactCreate]:
+    async def earlier(self, drafts: Iterable[FactRecord]) -> list[FactCreate]:
         """Returns the facts for those values that earlier versions stored in profiles and that the drafts contend
         with."""
-        stated = {(draft["user_id"], name) for draft in drafts if (name := field_of(draft)) is not None}
+        stated = {
+            (draft["user_id"], field)
+            for draft in drafts
+            if draft["user_id"] is not None and (field := field_of(draft)) is not None
+        }
         records = await self._users.get_many(sorted({user_id for user_id, _ in stated})) if stated else {}
-        found = ((user, name, records[user]["profile"].get(name)) for user, name in sorted(stated) if user in records)
-        return [earlier_fact(user, name, value) for user, name, value in found if value is not None]
+        return [
+            earlier_fact(user_id, field, value)
+            for user_id, field in sorted(stated)
+            if user_id in records and (value := records[user_id]["profile"].get(field)) is not None
+        ]
 
-    async def touched(self, facts: Iterable[Doc], earlier: Sequence[FactCreate], now: str) -> list[Change]:
+    async def touched(self, facts: Iterable[FactRecord], earlier: Sequence[FactCreate], now: str) -> list[Change]:
         """Returns the changes of the records whose profiles the facts state: the version rises, and what has become a
         fact is no longer stored."""
-        users = sorted({fact["user_id"] for fact in facts if field_of(fact) is not None})
-        records = await self._users.get_many(users) if users else {}
-        return [self._touched(user, records.get(user), earlier, now) for user in users]
+        users = {user for fact in facts if (user := fact["user_id"]) is not None and field_of(fact) is not None}
+        records = await self._users.get_many(sorted(users)) if users else {}
+        return [self._touched(user, records.get(user), earlier, now) for user in sorted(users)]
 
-    def _touched(self, user_id: str, record: Doc | None, earlier: Sequence[FactCreate], now: str) -> Change:
+    def _touched(self, user_id: str, record: UserRecord | None, earlier: Sequence[FactCreate], now: str) -> Change:
         if record is None:
             return self._users.insert(new_user(user_id, now))
-        moved = {name for body in earlier if body.user_id == user_id and (name := field_of(body.model_dump()))}
-        if moved:
-            fields = {"profile": record["profile"] | dict.fromkeys(moved)}
-            return self._users.update(record, fields, now=now)
-        raised = {"updated_at": now}
-        return Update(USERS, self._users.scope.tenant, user_id, raised, {"version": 1}, user=user_id)
+        moved = [field for body in earlier if body.user_id == user_id and (field := field_of_assertion(body))]
+        if not moved:
+            return Update(USERS, self._users.scope.tenant, user_id, {"updated_at": now}, {"version": 1}, user=user_id)
+        profile: UserProfile = {**record["profile"]}
+        for field in moved:
+            profile[field] = None
+        return self._users.update(record, {"profile": profile}, now=now)

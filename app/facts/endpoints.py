@@ -14,6 +14,7 @@ from app.facts import alias_schemas, schemas
 from app.facts.alias_service import AliasService
 from app.facts.graph import GraphService, Sight
 from app.facts.merging import queued
+from app.facts.models import ObjectType
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
@@ -54,7 +55,7 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
     subject: Named = None,
     predicate: Named = None,
     object: Named = None,
-    object_type: Annotated[schemas.ObjectType | None, Query()] = None,
+    object_type: Annotated[ObjectType | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query(description="Its source names this session.")] = None,
     after_seq: AfterSeq = None,
     before_seq: BeforeSeq = None,

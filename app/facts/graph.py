@@ -8,14 +8,15 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Schema
+from app.core.schemas import Json
 from app.errors import invalid
-from app.facts.alias_schemas import Edge, GraphQuery, GraphStep, PathFact
+from app.facts.alias_schemas import GraphQuery, GraphStep
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.keys import key_of
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View, along, of_pairs
 from app.storage.repository import open_cursor, seal_cursor
-from app.storage.schema import After, Doc, Eq, Filter, In, both
+from app.storage.schema import After, Eq, Filter, In, both
 from app.storage.scope import Partition
 
 MAX_EDGES = 2_000
@@ -55,16 +56,16 @@ class Walk:
     max_nodes: int
     aliases: AliasMap
     nodes: dict[str, WalkNode] = field(default_factory=dict)
-    edges: dict[str, tuple[int, Doc]] = field(default_factory=dict)
+    edges: dict[str, tuple[int, FactRecord]] = field(default_factory=dict)
     truncated: WalkBound | None = None
 
     def bounded(self, by: WalkBound) -> None:
         """Records the limit that ended the walk, unless it met one before."""
         self.truncated = self.truncated or by
 
-    def take(self, hop: int, edge: Doc, begun: Collection[str]) -> list[str]:
+    def take(self, hop: int, edge: FactRecord, begun: Collection[str]) -> list[str]:
         """Adds an edge. Returns the keys of the entities that it reaches for the first time."""
-        ends = {edge[f"{side}_key"]: edge[side] for side in ("subject", "object")}
+        ends = {edge["subject_key"]: edge["subject"], edge["object_key"]: edge["object"]}
         fresh = [key for key in ends if key not in begun and key not in self.nodes]
         if edge["fact_id"] in self.edges:
             return []
@@ -82,7 +83,7 @@ class Chain:
     and the entities from which they do. `names` has a name for each key."""
 
     aliases: AliasMap
-    steps: list[dict[str, list[tuple[str, Doc]]]] = field(default_factory=list)
+    steps: list[dict[str, list[tuple[str, FactRecord]]]] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     truncated: WalkBound | None = None
 
@@ -90,18 +91,19 @@ class Chain:
         """Records the limit that was met, unless another was met before."""
         self.truncated = self.truncated or by
 
-    def take(self, facts: Sequence[Doc], direction: Direction) -> list[str]:
+    def take(self, facts: Sequence[FactRecord], direction: Direction) -> list[str]:
         """Adds a step. Returns the keys of the entities that it reaches, in order."""
-        begin, end = ("subject", "object") if direction == "out" else ("object", "subject")
-        reached: dict[str, list[tuple[str, Doc]]] = {}
+        reached: dict[str, list[tuple[str, FactRecord]]] = {}
         for fact in facts:
-            reached.setdefault(fact[f"{end}_key"], []).append((fact[f"{begin}_key"], fact))
-            key = fact[f"{end}_key"]
-            self.names.setdefault(key, self.aliases.name(key) or fact[end])
+            begin, end, name = fact["subject_key"], fact["object_key"], fact["object"]
+            if direction == "in":
+                begin, end, name = end, begin, fact["subject"]
+            reached.setdefault(end, []).append((begin, fact))
+            self.names.setdefault(end, self.aliases.name(end) or name)
         self.steps.append(reached)
         return sorted(reached)
 
-    def paths(self, key: str, step: int = -1) -> Iterator[tuple[Doc, ...]]:
+    def paths(self, key: str, step: int = -1) -> Iterator[tuple[FactRecord, ...]]:
         """Yields the paths to an entity of a step, the last one if none is named."""
         at = len(self.steps) + step if step < 0 else step
         for before, fact in self.steps[at][key]:
@@ -149,7 +151,7 @@ class Graph:
             frontier = sorted(reached)
         return walk
 
-    async def _edges_at(self, keys: Sequence[str], walk: Walk) -> list[Doc]:
+    async def _edges_at(self, keys: Sequence[str], walk: Walk) -> list[FactRecord]:
         """Returns the edges that begin or end at these entities, the latest known first."""
         named = tuple(self.aliases.widened(keys))
         sides = [In("subject_key", named), In("object_key", named)]
@@ -159,7 +161,7 @@ class Graph:
             walk.bounded("edges")
         return [self.aliases.resolved(edge) for part in parts for edge in part]
 
-    async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[Doc]]:
+    async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[FactRecord]]:
         """Returns the facts of each of these entities, those with a literal as object included: of each side and scope
         the latest known `most`."""
         named = tuple(self.aliases.widened(keys))
@@ -167,65 +169,65 @@ class Graph:
         filters += [both(scope, In("object_key", named)) for scope in self._scopes]
         parts = await asyncio.gather(*(self._facts.find(where, limit=most) for where in filters))
         facts = {fact["fact_id"]: self.aliases.resolved(fact) for part in parts for fact in part}
-        found: dict[str, list[Doc]] = {key: [] for key in keys}
+        at_entity: dict[str, list[FactRecord]] = {key: [] for key in keys}
         for fact in facts.values():
-            for end in {fact["subject_key"], fact["object_key"]} & found.keys():
-                found[end].append(fact)
-        return found
+            for end in {fact["subject_key"], fact["object_key"]} & at_entity.keys():
+                at_entity[end].append(fact)
+        return at_entity
 
     async def chain(self, key: str, path: Sequence[GraphStep], seconds: float = SECONDS) -> Chain:
         """Goes from an entity along a chain of predicates. At a limit, returns where the facts lead that were read so
         far."""
-        found, deadline = Chain(self.aliases), time.perf_counter() + seconds
+        chain, deadline = Chain(self.aliases), time.perf_counter() + seconds
         frontier, read = [self.aliases.root(key)], 0
         for step in path:
             side = "subject_key" if step.direction == "out" else "object_key"
-            facts: list[Doc] = []
+            facts: list[FactRecord] = []
             for at in range(0, len(frontier), KEYS_AT_ONCE):
                 if time.perf_counter() > deadline:
-                    found.bounded("time")
+                    chain.bounded("time")
                     break
                 keys = In(side, tuple(self.aliases.widened(frontier[at : at + KEYS_AT_ONCE])))
-                facts += await self._read(both(along(step.predicate), keys), MAX_EDGES - read - len(facts), found)
+                facts += await self._read(both(along(step.predicate), keys), MAX_EDGES - read - len(facts), chain)
             read += len(facts)
-            frontier = found.take(facts, step.direction)
+            frontier = chain.take(facts, step.direction)
             if len(frontier) > MAX_FRONTIER:
-                found.bounded("nodes")
+                chain.bounded("nodes")
                 frontier = frontier[:MAX_FRONTIER]
-        return found
+        return chain
 
-    async def _read(self, where: Filter, most: int, found: Chain) -> list[Doc]:
+    async def _read(self, where: Filter, most: int, chain: Chain) -> list[FactRecord]:
         """Returns up to `most` edges that match, of each scope the latest known first."""
         filters = [both(scope, where) for scope in self._scopes]
-        parts = await asyncio.gather(*(self._facts.find(one, limit=most + 1) for one in filters))
+        parts = await asyncio.gather(*(self._facts.find(narrowed, limit=most + 1) for narrowed in filters))
         facts = [self.aliases.resolved(fact) for part in parts for fact in part]
         if len(facts) > most:
-            found.bounded("edges")
+            chain.bounded("edges")
         return facts[:most]
 
     async def entities(self, prefix: str) -> tuple[dict[str, EntityNode], WalkBound | None]:
         """Returns entities by key, with the number of edges at each, and the limit that was met. If there are too many
         facts, those known last are counted."""
         deadline, read = time.perf_counter() + SECONDS, 0
-        there: dict[str, EntityNode] = {}
+        entities: dict[str, EntityNode] = {}
         for scope in self._scopes:
             place = None
             while edges := await self._facts.find(scope, after=place, limit=EDGES_AT_ONCE):
                 for edge in edges:
-                    self._count(edge, prefix, there)
+                    self._count(edge, prefix, entities)
                 if len(edges) < EDGES_AT_ONCE:
                     break
                 read, place = read + len(edges), self._facts.collection.after(edges[-1])
                 if read >= MAX_SCANNED or time.perf_counter() > deadline:
-                    return there, "edges" if read >= MAX_SCANNED else "time"
+                    return entities, "edges" if read >= MAX_SCANNED else "time"
                 await asyncio.sleep(0)  # other requests run between batches
-        return there, None
+        return entities, None
 
-    def _count(self, edge: Doc, prefix: str, there: dict[str, EntityNode]) -> None:
+    def _count(self, edge: FactRecord, prefix: str, entities: dict[str, EntityNode]) -> None:
         edge = self.aliases.resolved(edge)
-        for key, side in {edge["subject_key"]: "subject", edge["object_key"]: "object"}.items():
-            if any(name.startswith(prefix) for name in self.aliases.keys(key)):
-                there.setdefault(key, EntityNode(self.aliases.name(key) or edge[side])).degree += 1
+        for key, name in {edge["subject_key"]: edge["subject"], edge["object_key"]: edge["object"]}.items():
+            if any(member.startswith(prefix) for member in self.aliases.keys(key)):
+                entities.setdefault(key, EntityNode(self.aliases.name(key) or name)).degree += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,19 +247,19 @@ class GraphService:
     def __init__(self, facts: FactRepository, clock: Clock) -> None:
         self._facts, self._clock = facts, clock
 
-    async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Doc:
+    async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Json:
         """Returns a page of entities, those with the most facts first."""
         mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
         after = None if cursor is None else open_cursor(cursor, mark, int)
-        found, truncated = await (await self.graph(sight)).entities(key_of(prefix))
-        places = sorted((-one.degree, key) for key, one in found.items())
+        entities, truncated = await (await self.graph(sight)).entities(key_of(prefix))
+        places = sorted((-entity.degree, key) for key, entity in entities.items())
         if after is not None:
             places = [place for place in places if place > (after.value, after.id)]
-        items = [{"name": found[key].name, "key": key, "degree": -least} for least, key in places[:limit]]
+        items = [{"name": entities[key].name, "key": key, "degree": -least} for least, key in places[:limit]]
         following = seal_cursor(After(*places[limit - 1]), mark) if len(places) > limit else None
-        return {"items": items, "next_cursor": following, "total": len(found), "truncated": truncated}
+        return {"items": items, "next_cursor": following, "total": len(entities), "truncated": truncated}
 
-    async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Doc:
+    async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Json:
         """Returns the nodes and edges within `depth` hops of an entity."""
         started = time.perf_counter()
         graph = await self.graph(sight, predicate)
@@ -265,31 +267,31 @@ class GraphService:
         return {
             "entity": name,
             "key": graph.aliases.root(key_of(name)),
-            "nodes": [{"name": one.name, "key": one.key, "depth": one.depth} for one in walk.nodes.values()],
+            "nodes": [{"name": node.name, "key": node.key, "depth": node.depth} for node in walk.nodes.values()],
             "edges": [_edge(hop, fact) for hop, fact in walk.edges.values()],
             "truncated": walk.truncated,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
 
-    async def query(self, body: GraphQuery) -> Doc:
+    async def query(self, body: GraphQuery) -> Json:
         """Returns the entities at the end of a chain of predicates, and the facts that lead to each."""
         started = time.perf_counter()
         sight = Sight(body.agent_id, body.user_id, body.include_shared, body.as_of, body.known_at)
-        path = [GraphStep(predicate=one) if isinstance(one, str) else one for one in body.path]
-        found = await (await self.graph(sight)).chain(key_of(body.start), path)
-        keys = sorted(found.steps[-1])
+        steps = [GraphStep(predicate=step) if isinstance(step, str) else step for step in body.path]
+        chain = await (await self.graph(sight)).chain(key_of(body.start), steps)
+        keys = sorted(chain.steps[-1])
         if len(keys) > body.limit:
-            found.bounded("nodes")
-        paths: list[Doc] = []
+            chain.bounded("nodes")
+        paths: list[Json] = []
         for key in keys[: body.limit]:
-            ways = list(islice(found.paths(key), PATHS_A_NODE + 1))
-            if len(ways) > PATHS_A_NODE:
-                found.bounded("paths")
-            paths += ({"node": key, "facts": [_shown(fact, PathFact) for fact in way]} for way in ways[:PATHS_A_NODE])
+            to_key = list(islice(chain.paths(key), PATHS_A_NODE + 1))
+            if len(to_key) > PATHS_A_NODE:
+                chain.bounded("paths")
+            paths += ({"node": key, "facts": [_path_fact(fact) for fact in path]} for path in to_key[:PATHS_A_NODE])
         return {
-            "nodes": [{"name": found.names[key], "key": key} for key in keys[: body.limit]],
+            "nodes": [{"name": chain.names[key], "key": key} for key in keys[: body.limit]],
             "paths": paths,
-            "truncated": found.truncated,
+            "truncated": chain.truncated,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
 
@@ -304,9 +306,35 @@ class GraphService:
         return Graph(self._facts, pairs, view, None if predicate is None else along(predicate), aliases)
 
 
-def _edge(hop: int, fact: Doc) -> Doc:
-    return {"depth": hop, **_shown(fact, Edge)}
+def _edge(hop: int, fact: FactRecord) -> Json:
+    """Returns the fields of `Edge`."""
+    return {
+        "depth": hop,
+        "fact_id": fact["fact_id"],
+        "subject": fact["subject"],
+        "subject_key": fact["subject_key"],
+        "predicate": fact["predicate"],
+        "object": fact["object"],
+        "object_key": fact["object_key"],
+        "cardinality": fact["cardinality"],
+        "confidence": fact["confidence"],
+        "trust": fact["trust"],
+        "valid_from": fact["valid_from"],
+        "valid_until": fact["valid_until"],
+        "known_from": fact["known_from"],
+        "known_until": fact["known_until"],
+    }
 
 
-def _shown(fact: Doc, schema: type[Schema]) -> Doc:
-    return {name: fact[name] for name in schema.model_fields if name in fact}
+def _path_fact(fact: FactRecord) -> Json:
+    """Returns the fields of `PathFact`."""
+    return {
+        "fact_id": fact["fact_id"],
+        "subject": fact["subject"],
+        "predicate": fact["predicate"],
+        "object": fact["object"],
+        "confidence": fact["confidence"],
+        "trust": fact["trust"],
+        "valid_from": fact["valid_from"],
+        "valid_until": fact["valid_until"],
+    }

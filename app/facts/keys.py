@@ -7,13 +7,15 @@ user and to no agent, has cardinality `one`, and is the only place where the fie
 import unicodedata
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import Literal, TypeAlias, TypedDict
 
 import orjson
 
+from app.core.schemas import JsonObject
 from app.errors import invalid
+from app.facts.models import FactRecord
 from app.storage.changes import Insert, Update
-from app.storage.schema import Collection, Doc
+from app.storage.schema import BaseRecord, Collection
 from app.storage.text import normalise_content
 
 MAX_KEY = 512
@@ -68,16 +70,57 @@ def group_of(agent: str | None, user: str | None, subject_key: str, predicate_ke
     return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
 
 
-def sentence(fact: Mapping[str, Any]) -> str:
+def sentence(fact: FactRecord) -> str:
     """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
-    subject = "The user" if fact["subject"] == "@user" else fact["subject"]
-    return f"{subject} {spoken(str(fact['predicate']))} {fact['object']}"
+    subject = "The user" if fact["subject"] == USER else fact["subject"]
+    return f"{subject} {spoken(fact['predicate'])} {fact['object']}"
 
 
 USER = "@user"
 """The subject of facts about the user. Texts show it as "The user"."""
 
-USERS = Collection(
+
+class UserProfile(TypedDict, total=False):
+    """A profile: its whole, what a record stores of it, or the fields that change."""
+
+    name: str | None
+    age: int | None
+    home: str | None
+    occupation: str | None
+    interests: list[str]
+    conversation_preferences: list[str]
+    preferences: JsonObject
+    custom: JsonObject
+
+
+class UserInteraction(TypedDict, total=False):
+    """What happened with a user, and with which agent. One that an earlier version stored names no agent."""
+
+    timestamp: str
+    summary: str
+    outcome: str | None
+    agent_id: str | None
+
+
+class ProfileChange(TypedDict):
+    """What the changed fields of a profile were, and until when (RFC 3339)."""
+
+    until: str
+    fields: UserProfile
+
+
+class UserRecord(BaseRecord, total=False):
+    """A document of the collection `users`. `USERS` explains its internal fields. It is of no agent."""
+
+    agent_id: None
+    user_id: str
+    profile: UserProfile
+    interactions: list[UserInteraction]
+    interacted: int | None
+    earlier: list[ProfileChange]
+
+
+USERS: Collection[UserRecord] = Collection(
     name="users",
     kind="profile",
     counted=True,
@@ -90,10 +133,14 @@ USERS = Collection(
 """The records of users. It is declared here since a change of a fact about the user raises the version of the record,
 and since earlier versions stored the fields of `PREDICATES` in it.
 
-`earlier`: what fields of the profile that are no facts were before they changed lately (`app/profiles/earlier.py`).
+`interacted` counts the interactions. `earlier`: what fields of the profile that are no facts were before they changed
+lately (`app/profiles/earlier.py`).
 """
 
-EMPTY_PROFILE: Mapping[str, Any] = {
+ProfileField: TypeAlias = Literal["name", "age", "home", "occupation"]
+"""A field of the profile that is a fact."""
+
+EMPTY_PROFILE: UserProfile = {
     "name": None,
     "age": None,
     "home": None,
@@ -106,14 +153,16 @@ EMPTY_PROFILE: Mapping[str, Any] = {
 
 PREDICATES: Mapping[str, str] = {"name": "has_name", "age": "has_age", "home": "lives_in", "occupation": "works_as"}
 """The predicate of each field of the profile that is a fact."""
-_SPELLINGS: Mapping[str, str] = {
+_SPELLINGS: Mapping[ProfileField, str] = {
     "name": "has_name name is_named is_called goes_by",
     "age": "has_age age is_aged is_years_old",
     "home": "lives_in home has_home resides_in residence",
     "occupation": "works_as occupation has_occupation job has_job profession has_profession is_employed_as job_title",
 }
-_FIELDS: Mapping[str, str] = {predicate_key(one): field for field, of in _SPELLINGS.items() for one in of.split()}
-PROFILE_KEYS = tuple(predicate_key(one) for one in PREDICATES.values())
+_FIELDS: Mapping[str, ProfileField] = {
+    predicate_key(spelling): field for field, spellings in _SPELLINGS.items() for spelling in spellings.split()
+}
+PROFILE_KEYS = tuple(predicate_key(predicate) for predicate in PREDICATES.values())
 
 MAX_AGE = 150
 MAX_LINE = 2000
@@ -125,31 +174,39 @@ def is_user(subject: str) -> bool:
     return key_of(subject) == USER
 
 
-def field_of(fact: Mapping[str, Any]) -> str | None:
+def field_of(fact: FactRecord) -> ProfileField | None:
     """Returns the field of the profile that a fact states, or None."""
     if fact["user_id"] is None or not is_user(fact["subject"]):
         return None
     return _FIELDS.get(predicate_key(fact["predicate"]))
 
 
-def settled(fact: Doc) -> Doc:
+def settled(fact: FactRecord) -> FactRecord:
     """Returns the fields of an assertion as they are stored: a fact of the profile belongs to no agent, and its
     predicate has one spelling. Raises Invalid if the profile cannot have the value."""
     field = field_of(fact)
     if field is None:
-        return fact | {"subject": USER} if is_user(fact["subject"]) else fact
+        return {**fact, "subject": USER} if is_user(fact["subject"]) else fact
     if value_of(field, fact["object"]) is None:
         most = f"a whole number from 0 to {MAX_AGE}" if field == "age" else f"at most {MAX_LINE} characters long"
         raise invalid("/object", f"must be {most}: it is the user's {field}")
-    return fact | {"subject": USER, "predicate": PREDICATES[field], "agent_id": None}
+    return {**fact, "subject": USER, "predicate": PREDICATES[field], "agent_id": None}
 
 
 def value_of(field: str, text: str) -> str | int | None:
     """Returns the value of a field that a fact's object states, or None if the profile cannot have it."""
-    if field != "age":
-        return text if len(text) <= MAX_LINE else None
+    return age_of(text) if field == "age" else line_of(text)
+
+
+def age_of(text: str) -> int | None:
+    """Returns the age that a text states, or None if it is no whole number from 0 to `MAX_AGE`."""
     plain = text.strip()
     return int(plain) if plain.isascii() and plain.isdecimal() and len(plain) <= 3 and int(plain) <= MAX_AGE else None
+
+
+def line_of(text: str) -> str | None:
+    """Returns a text of the profile, or None if it is longer than `MAX_LINE`."""
+    return text if len(text) <= MAX_LINE else None
 
 
 def group_of_field(user_id: str, field: str) -> str:
@@ -157,21 +214,28 @@ def group_of_field(user_id: str, field: str) -> str:
     return group_of(None, user_id, USER, predicate_key(PREDICATES[field]))
 
 
-def states(facts: Iterable[Doc]) -> dict[str, Doc]:
+def states(facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
     """Returns the fact that states each field, of facts that hold at one moment. Of several the one that began last
     counts, then the one that became known last."""
-    found: dict[str, Doc] = {}
-    for fact in sorted(facts, key=lambda one: (one["valid_from"] or "", one["known_from"])):
+    stating: dict[str, FactRecord] = {}
+    for fact in sorted(facts, key=lambda fact: (fact["valid_from"] or "", fact["known_from"])):
         field = field_of(fact)
         if field is not None and value_of(field, fact["object"]) is not None:
-            found[field] = fact
-    return found
+            stating[field] = fact
+    return stating
 
 
-def profile_of(stored: Mapping[str, Any], facts: Mapping[str, Doc]) -> Doc:
+def profile_of(stored: UserProfile, facts: Mapping[str, FactRecord]) -> UserProfile:
     """Returns a whole profile: the stored fields, and those that facts state. A field that no fact states yet is read
     as earlier versions stored it."""
-    return {**EMPTY_PROFILE, **stored, **{name: value_of(name, fact["object"]) for name, fact in facts.items()}}
+    profile: UserProfile = {**EMPTY_PROFILE, **stored}
+    if "age" in facts:
+        profile["age"] = age_of(facts["age"]["object"])
+    lines: tuple[Literal["name", "home", "occupation"], ...] = ("name", "home", "occupation")
+    for field in lines:
+        if field in facts:
+            profile[field] = line_of(facts[field]["object"])
+    return profile
 
 
 def is_raised_only(change: Insert | Update) -> bool:
@@ -183,12 +247,12 @@ def is_raised_only(change: Insert | Update) -> bool:
     return not change.doc["interactions"] and bool(change.doc["profile"] == EMPTY_PROFILE)
 
 
-def new_user(user_id: str, now: str) -> Doc:
+def new_user(user_id: str, now: str) -> UserRecord:
     """Returns a new user. A user is created with the first record about them."""
     return {
         "user_id": user_id,
         "agent_id": None,
-        "profile": dict(EMPTY_PROFILE),
+        "profile": {**EMPTY_PROFILE},
         "interactions": [],
         "interacted": 0,
         "version": 1,

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
 from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
+from app.facts.models import FactGroupRecord, FactRecord
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.memories.pending import pending_note
 from app.memories.repository import of_pair, of_session
@@ -14,7 +15,7 @@ from app.memories.search_filters import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages
-from app.storage.schema import EVERYTHING, Absent, Doc, Eq, Filter, In, Not, Or, Range, both
+from app.storage.schema import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both
 from app.storage.scope import ANY_AGENT, Partition, Scope
 
 
@@ -112,32 +113,32 @@ AT_ONCE = 500
 """The number of facts that one query reads."""
 
 
-class FactRepository(Repository):
+class FactRepository(Repository[FactRecord]):
     """The facts and fact groups that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, FACTS)
 
-    async def group(self, group_id: str) -> Doc | None:
+    async def group(self, group_id: str) -> FactGroupRecord | None:
         """Returns a group's document, or None."""
         return await self.store.get(FACT_GROUPS, self.scope.tenant, group_id)
 
-    async def groups(self, group_ids: Sequence[str]) -> dict[str, Doc]:
+    async def groups(self, group_ids: Sequence[str]) -> dict[str, FactGroupRecord]:
         """Returns the groups that exist, by id."""
         if len(group_ids) == 1:
-            one = await self.group(group_ids[0])
-            return {} if one is None else {one["group_id"]: one}
+            only = await self.group(group_ids[0])
+            return {} if only is None else {only["group_id"]: only}
         wanted = In("group_id", tuple(group_ids))
-        found = await self.store.find(FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
-        return {group["group_id"]: group for group in found}
+        groups = await self.store.find(FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
+        return {group["group_id"]: group for group in groups}
 
     async def spelling(self, agent: str | None, user: str | None, key: str) -> str | None:
         """Returns the spelling of a predicate that the scope (agent, user) had first, or None if it is new there."""
         where = both(Eq("predicate_key", key), of_pair(agent, user))
-        found = await self.store.find(FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
-        return found[0]["predicate"] if found else None
+        first = await self.store.find(FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
+        return first[0]["predicate"] if first else None
 
-    async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[Doc]:
+    async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[FactRecord]:
         """Returns the live facts of the groups that touch the span, as far as the rules need them for these objects."""
         return await self._all(
             both(
@@ -149,74 +150,89 @@ class FactRepository(Repository):
             )
         )
 
-    async def first_of(self, group_id: str) -> Doc | None:
+    async def first_of(self, group_id: str) -> FactRecord | None:
         """Returns the first fact of a group that was stated, or None."""
-        found = await self.store.find(FACTS, self.scope.tenant, Eq("group_id", group_id), order="asc", limit=1)
-        return found[0] if found else None
+        first = await self.store.find(FACTS, self.scope.tenant, Eq("group_id", group_id), order="asc", limit=1)
+        return first[0] if first else None
 
-    async def about_subject(self, fact: Doc) -> list[Doc]:
+    async def about_subject(self, fact: FactRecord) -> list[FactRecord]:
         """Returns every fact of the same owner and subject, whatever became of it, in the order of creation."""
         return await self._all(both(Eq("subject_key", fact["subject_key"]), of_pair(fact["agent_id"], fact["user_id"])))
 
-    async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[Doc], str | None]:
+    async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[FactRecord], str | None]:
         """Returns a page of all facts of a lineage."""
         return await self.page(Eq("lineage_id", lineage_id), listing, mark=lineage_id)
 
-    async def stands_alone(self, fact: Doc) -> bool:
+    async def stands_alone(self, fact: FactRecord) -> bool:
         """Returns True if the group contains only this lineage."""
         others = both(Eq("group_id", fact["group_id"]), Not(Eq("lineage_id", fact["lineage_id"])))
         return not await self.store.find(FACTS, self.scope.tenant, others, limit=1)
 
-    async def of_profiles(self, user_ids: Sequence[str], view: View) -> dict[str, dict[str, Doc]]:
+    async def of_profiles(self, user_ids: Sequence[str], view: View) -> dict[str, dict[str, FactRecord]]:
         """Returns the facts that state the fields of users' profiles, by user and field."""
         whose = In("user_id", tuple(dict.fromkeys(user_ids)))
         stating = both(Eq("subject_key", USER), Absent("agent_id"), In("predicate_key", PROFILE_KEYS))
-        found: dict[str, list[Doc]] = {user_id: [] for user_id in user_ids}
+        of_users: dict[str, list[FactRecord]] = {user_id: [] for user_id in user_ids}
         for fact in await self._all(both(stating, whose, view.believed())) if user_ids else []:
-            found[fact["user_id"]].append(fact)
-        return {user_id: states(facts) for user_id, facts in found.items()}
+            if fact["user_id"] is not None:
+                of_users[fact["user_id"]].append(fact)
+        return {user_id: states(facts) for user_id, facts in of_users.items()}
 
-    async def _all(self, where: Filter) -> list[Doc]:
-        return [doc async for docs in pages(partial(self.find, where), FACTS, AT_ONCE) for doc in docs]
+    async def _all(self, where: Filter) -> list[FactRecord]:
+        return [fact async for facts in pages(partial(self.find, where), FACTS, AT_ONCE) for fact in facts]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def add(self, doc: Doc, entry: IndexEntry) -> list[Change]:
+    def add(self, fact: FactRecord, entry: IndexEntry) -> list[Change]:
         """Returns the changes that insert a fact with its index entry."""
         pending = entry.vector is None
-        return [self.insert(doc | {"pending": pending}, entry), *self._noted(doc, pending)]
+        return [self.insert({**fact, "pending": pending}, entry), *self._noted(fact, pending)]
 
-    def add_like(self, doc: Doc, stored: str) -> list[Change]:
+    def add_like(self, fact: FactRecord, stored: str) -> list[Change]:
         """Returns the changes that insert the remainder of the fact `stored`, with that fact's vector if it has one."""
-        inserted = self.insert(doc)
-        return [replace(inserted, like=stored), *self._noted(doc, doc.get("pending", False))]
+        inserted = self.insert(fact)
+        return [replace(inserted, like=stored), *self._noted(fact, fact.get("pending", False))]
 
-    def _noted(self, doc: Doc, pending: bool) -> list[Change]:
-        return [pending_note(FACTS, self.scope.tenant, doc["fact_id"], doc["created_at"])] if pending else []
+    def _noted(self, fact: FactRecord, pending: bool) -> list[Change]:
+        return [pending_note(FACTS, self.scope.tenant, fact["fact_id"], fact["created_at"])] if pending else []
 
-    def close(self, doc: Doc) -> Update:
-        """Returns the change that closes a fact as `doc` says. No other field of a stored fact ever changes."""
-        gone = {name: doc[name] for name in ("status", "known_until", "superseded_by")}
-        return self.update(doc, gone, now=doc["updated_at"], expect={"version": doc["version"] - 1})
+    def close(self, fact: FactRecord) -> Update[FactRecord]:
+        """Returns the change that closes a fact as `fact` says. No other field of a stored fact ever changes."""
+        closed: FactRecord = {
+            "status": fact["status"],
+            "known_until": fact["known_until"],
+            "superseded_by": fact["superseded_by"],
+        }
+        return self.update(fact, closed, now=fact["updated_at"], expect={"version": fact["version"] - 1})
 
-    def turn(self, group: Doc | None, fact: Doc, now: str, usual: Cardinality) -> Change:
+    def turn(self, group: FactGroupRecord | None, fact: FactRecord, now: str, usual: Cardinality) -> Change:
         """Returns the change to the next version of the fact's group. A concurrent writer that read the same version
         must plan again."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
-        said = {"known": now, "usual": usual, "updated_at": now}
+        turned: FactGroupRecord = {"known": now, "usual": usual, "updated_at": now}
         if group is not None:
             expect = {"version": group["version"]}
-            return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], said, {"version": 1}, expect)
-        named = {name: fact[name] for name in ("group_id", "agent_id", "user_id", "predicate", "predicate_key")}
-        named["rule"] = RULE
-        return Insert(FACT_GROUPS, {"tenant_id": self.scope.tenant, **named, **said, "version": 1, "created_at": now})
+            return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], turned, {"version": 1}, expect)
+        new: FactGroupRecord = {
+            "tenant_id": self.scope.tenant,
+            "group_id": fact["group_id"],
+            "agent_id": fact["agent_id"],
+            "user_id": fact["user_id"],
+            "predicate": fact["predicate"],
+            "predicate_key": fact["predicate_key"],
+            "rule": RULE,
+            **turned,
+            "version": 1,
+            "created_at": now,
+        }
+        return Insert(FACT_GROUPS, new)
 
-    def mark(self, group: Doc, **fields: Any) -> Update:
+    def mark(self, group: FactGroupRecord, **fields: Unpack[FactGroupRecord]) -> Update[FactGroupRecord]:
         """Returns the change that marks a group as looked at by the present rule for predicates."""
-        expect, said = {"version": group["version"]}, {**fields, "rule": RULE}
-        return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], said, {"version": 1}, expect)
+        expect, marked = {"version": group["version"]}, FactGroupRecord(**fields) | {"rule": RULE}
+        return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], marked, {"version": 1}, expect)
 
-    def remove(self, fact: Doc, group: Doc, *, last: bool) -> list[Change]:
+    def remove(self, fact: FactRecord, group: FactGroupRecord, *, last: bool) -> list[Change]:
         """Returns the changes that delete a whole lineage, and the group if this is its last lineage."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
         tenant, expect = self.scope.tenant, {"version": group["version"]}

@@ -6,14 +6,15 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import COUNT_OF_HITS, Flag, Identifier, Owned, Schema, Share, Text, Timestamp, TopK, example
+from app.core.schemas import COUNT_OF_HITS, Flag, Identifier, Json, Owned, Schema, Share, Text, Timestamp, TopK, example
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
+from app.facts.models import FactGroupRecord, FactRecord, FactStatus, ObjectType
 from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
 from app.memories.search_schemas import HowSearched
-from app.storage.schema import Collection, Doc, SearchSchema
+from app.storage.schema import Collection, SearchSchema
 
-FACTS = Collection(
+FACTS: Collection[FactRecord] = Collection(
     name="facts",
     kind="fact",
     counted=True,
@@ -66,7 +67,7 @@ again for another span. `*_key` fields are compared, the texts beside them are s
 never changes; `status` does. For the ranking, confidence is the importance; since `known_from` is always set, a fact
 counts as pinned and never decays."""
 
-FACT_GROUPS = Collection(
+FACT_GROUPS: Collection[FactGroupRecord] = Collection(
     name="fact_groups",
     id_field="group_id",
     fields={"agent_id": "text", "user_id": "text", "predicate_key": "text", "rule": "number"},
@@ -86,10 +87,8 @@ MAX_NAME = 256
 ENTITY_CHARACTERS = 64
 """The length of the longest text that is taken for an entity unless the type is given."""
 
-ObjectType = TypeAliasType("ObjectType", Literal["entity", "literal"])
 FactSearchStatus = TypeAliasType("FactSearchStatus", Literal["active", "disputed"])
 FactListStatus = TypeAliasType("FactListStatus", Literal["active", "disputed", "superseded", "retracted", "any"])
-FactStatus = TypeAliasType("FactStatus", Literal["active", "superseded", "retracted", "disputed"])
 FactConflictPolicy = TypeAliasType("FactConflictPolicy", Literal["temporal", "last_write_wins", "keep_both", "merge"])
 FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
 
@@ -200,9 +199,6 @@ class Fact(Schema):
     updated_at: str
 
 
-_SHOWN = tuple(Fact.model_fields)
-
-
 class FactBatchAsserted(Schema):
     items: list[Fact]
 
@@ -254,6 +250,30 @@ def object_type(text: str) -> ObjectType:
     return "entity"
 
 
-def render(doc: Doc) -> Doc:
+def render(fact: FactRecord) -> Json:
     """Returns the fields of `Fact`, in its order."""
-    return {name: doc[name] for name in _SHOWN}
+    return {
+        "fact_id": fact["fact_id"],
+        "lineage_id": fact["lineage_id"],
+        "agent_id": fact["agent_id"],
+        "user_id": fact["user_id"],
+        "subject": fact["subject"],
+        "predicate": fact["predicate"],
+        "object": fact["object"],
+        "object_type": fact["object_type"],
+        "confidence": fact["confidence"],
+        "trust": fact["trust"],
+        "cardinality": fact["cardinality"],
+        "status": fact["status"],
+        "valid_from": fact["valid_from"],
+        "valid_until": fact["valid_until"],
+        "known_from": fact["known_from"],
+        "known_until": fact["known_until"],
+        "supersedes": fact["supersedes"],
+        "superseded_by": fact["superseded_by"],
+        "disputes": fact["disputes"],
+        "source": fact["source"],
+        "version": fact["version"],
+        "created_at": fact["created_at"],
+        "updated_at": fact["updated_at"],
+    }

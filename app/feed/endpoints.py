@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import Field, JsonValue
 from typing_extensions import TypeAliasType
 
 from app.api.errors import problems
 from app.api.strict import answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller, header, still_admitted
-from app.core.schemas import Count, Identifier, Schema, example
+from app.core.schemas import Count, Identifier, Json, Schema, example
 from app.errors import Busy, did_you_mean, invalid
 from app.feed.service import NOW, ChangeFeed, Wanted
 
@@ -42,7 +42,7 @@ KINDS: tuple[str, ...] = ChangedKind.__value__.__args__
 TYPES: tuple[str, ...] = RecordChangeType.__value__.__args__
 
 
-_EXAMPLE: dict[str, Any] = {
+_EXAMPLE: Json = {
     "cursor": "q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd",
     "kind": "memory",
     "id": "mem_01a2003d395076f9a13acea58faaf745",
@@ -52,7 +52,7 @@ _EXAMPLE: dict[str, Any] = {
     "version": 1,
     "at": "2026-06-01T12:00:00.000Z",
 }
-PAGE_EXAMPLE: dict[str, Any] = {"items": [_EXAMPLE], "next_cursor": None, "cursor": _EXAMPLE["cursor"]}
+PAGE_EXAMPLE: Json = {"items": [_EXAMPLE], "next_cursor": None, "cursor": _EXAMPLE["cursor"]}
 
 
 class RecordChange(Schema):
@@ -89,9 +89,9 @@ ChangeCursor = Annotated[
 _MANY = "separated by commas; absent: all."
 
 
-def _listed(words: Sequence[str]) -> Any:
-    one = f"({'|'.join(words)})"
-    return {"pattern": f"^{one}(,{one})*$"}
+def _listed(words: Sequence[str]) -> dict[str, JsonValue]:
+    word = f"({'|'.join(words)})"
+    return {"pattern": f"^{word}(,{word})*$"}
 
 
 async def wanted_changes(

@@ -6,18 +6,19 @@ slow therefore holds up nobody, and falls behind in the log only.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import orjson
 
 from app.core.clock import Clock
+from app.core.schemas import Json
 from app.errors import ChangesOff, RecalldError
-from app.storage.change_log import LogEntry, LogPage, Position
+from app.storage.change_log import ChangeType, LogEntry, LogPage, Position
 from app.storage.protocol import Store, begin_request
 from app.storage.repository import open_cursor, seal_cursor
-from app.storage.schema import After, Doc, Eq, Filter, In, Not, Or, both
+from app.storage.schema import After, Eq, Filter, In, Not, Or, both
 from app.storage.scope import Scope
 from app.views import RecordReader
 
@@ -59,6 +60,28 @@ class Wanted:
         return both(Or((Eq("type", "erased"), named)), In("type", self.types) if self.types else None)
 
 
+class RecordChangeAnswer(TypedDict):
+    """A change of a record, as `endpoints.RecordChange` describes it."""
+
+    cursor: str
+    kind: str
+    id: str | None
+    type: ChangeType
+    agent_id: str | None
+    user_id: str | None
+    version: int | None
+    at: str
+    record: NotRequired[Json | None]
+
+
+class ChangePageAnswer(TypedDict):
+    """A page of changes, as `endpoints.ChangePage` describes it."""
+
+    items: list[RecordChangeAnswer]
+    next_cursor: str | None
+    cursor: str
+
+
 class ChangeFeed:
     """The changes that a caller may see: those of records that it may read."""
 
@@ -85,7 +108,7 @@ class ChangeFeed:
         place = open_cursor(after, self._mark, int)
         return Position(place.id, int(place.value))
 
-    async def page(self, after: Position | None, wanted: Wanted, limit: int) -> Doc:
+    async def page(self, after: Position | None, wanted: Wanted, limit: int) -> ChangePageAnswer:
         """Returns a page of changes, the oldest first. Raises ChangesLost."""
         page = await self._read(after, wanted, limit)
         items = await self._rendered(page, wanted)
@@ -146,12 +169,12 @@ class ChangeFeed:
         seen = both(wanted.filter(), self._scope.visible(), Not(Eq("type", "erased")) if bound else None)
         return await self._log.page(tenant, after, seen, limit=limit)
 
-    async def _rendered(self, page: LogPage, wanted: Wanted) -> list[Doc]:
+    async def _rendered(self, page: LogPage, wanted: Wanted) -> list[RecordChangeAnswer]:
         records = await self._records(page.entries) if wanted.records else None
-        return [self._shown(entry, page.position.log, records) for entry in page.entries]
+        return [self._change(entry, page.position.log, records) for entry in page.entries]
 
-    def _shown(self, entry: LogEntry, log: str, records: dict[tuple[str, str], Doc] | None) -> Doc:
-        shown: Doc = {
+    def _change(self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], Json] | None) -> RecordChangeAnswer:
+        change: RecordChangeAnswer = {
             "cursor": self._cursor(Position(log, entry.seq)),
             "kind": entry.kind,
             "id": entry.id,
@@ -162,10 +185,10 @@ class ChangeFeed:
             "at": entry.at,
         }
         if records is not None:
-            shown["record"] = None if entry.id is None else records.get((entry.kind, entry.id))
-        return shown
+            change["record"] = None if entry.id is None else records.get((entry.kind, entry.id))
+        return change
 
-    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Doc]:
+    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Json]:
         """Returns the records of the entries as they are now, by kind and id, as far as the caller may read them."""
         wanted: defaultdict[str, list[str]] = defaultdict(list)
         for entry in entries:
@@ -185,7 +208,7 @@ class ChangeFeed:
         return seal_cursor(After(position.seq, position.log), self._mark)
 
 
-def _pieces(changes: Sequence[Doc]) -> Iterator[bytes]:
+def _pieces(changes: Sequence[RecordChangeAnswer]) -> Iterator[bytes]:
     """Yields the changes as events, whole ones, about `PIECE_BYTES` at once."""
     piece = bytearray()
     for change in changes:
@@ -197,6 +220,6 @@ def _pieces(changes: Sequence[Doc]) -> Iterator[bytes]:
         yield bytes(piece)
 
 
-def _event(name: str | None, data: Any, cursor: str | None = None) -> bytes:
+def _event(name: str | None, data: Mapping[str, object], cursor: str | None = None) -> bytes:
     lines = [b"event: %s\n" % name.encode() if name else b"", b"id: %s\n" % cursor.encode() if cursor else b""]
     return b"".join([*lines, b"data: ", orjson.dumps(data), b"\n\n"])

@@ -1,14 +1,84 @@
 """Findings as they are stored, and as responses show them."""
 
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Object, Schema, Share
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, Doc, OwnedRecord
 
-FINDINGS = Collection(
+FindingKind = TypeAliasType(
+    "FindingKind", Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
+)
+FindingStatus = TypeAliasType("FindingStatus", Literal["open", "accepted", "dismissed", "settled"])
+FindingListStatus = TypeAliasType("FindingListStatus", Literal["open", "accepted", "dismissed", "settled", "any"])
+EvidenceKind = TypeAliasType("EvidenceKind", Literal["memory", "fact", "profile", "procedure", "action"])
+ProposedAction = TypeAliasType("ProposedAction", Literal["supersede", "end", "store", "revise", "none"])
+
+
+class StoredName(TypedDict):
+    """The kind and the id of a record."""
+
+    kind: EvidenceKind
+    id: str
+
+
+class StoredEvidence(StoredName):
+    """A record that a finding is about, with a digest of its text. `span`: where its sentences stand in the text that
+    the finding is about, as `[start, end]`; left out if it is about all of it."""
+
+    mark: str
+    span: NotRequired[list[int]]
+
+
+class QuotedMemory(TypedDict):
+    """A memory that an insight cites, with its words."""
+
+    id: str
+    quote: str
+
+
+class ProposalDetails(TypedDict, total=False):
+    """What a proposal needs beside the records that it names. `supersede`: `aspect`, and of a judge `model` and
+    `prompt_version`. `end`: `valid_until`. `store`: `content` to `quotes`. `revise`: `status`."""
+
+    aspect: str
+    model: str
+    prompt_version: str
+    valid_until: str
+    content: str
+    memory_type: str
+    quotes: list[QuotedMemory]
+    status: Literal["archived"]
+
+
+class StoredProposal(TypedDict):
+    """What accepting a finding does."""
+
+    action: ProposedAction
+    keep: StoredName | None
+    retire: list[StoredName]
+    details: ProposalDetails
+
+
+class FindingRecord(OwnedRecord, total=False):
+    """A document of the collection `findings`."""
+
+    finding_id: str
+    kind: FindingKind
+    status: FindingStatus
+    reason: str
+    evidence: list[StoredEvidence]
+    proposal: StoredProposal
+    confidence: float
+    trust: float
+    operation_id: str | None
+    settled_by: str | None
+    settled_at: str | None
+
+
+FINDINGS: Collection[FindingRecord] = Collection(
     name="findings",
     kind="finding",
     id_field="finding_id",
@@ -21,14 +91,6 @@ FINDINGS = Collection(
 The id is a hash of the owners, the kind and the evidence, so the same finding is never stored twice, whatever became of
 it. A finding names its evidence and stores no text of it: texts are read with the finding, so none outlives its record.
 """
-
-FindingKind = TypeAliasType(
-    "FindingKind", Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
-)
-FindingStatus = TypeAliasType("FindingStatus", Literal["open", "accepted", "dismissed", "settled"])
-FindingListStatus = TypeAliasType("FindingListStatus", Literal["open", "accepted", "dismissed", "settled", "any"])
-EvidenceKind = TypeAliasType("EvidenceKind", Literal["memory", "fact", "profile", "procedure", "action"])
-ProposedAction = TypeAliasType("ProposedAction", Literal["supersede", "end", "store", "revise", "none"])
 
 
 class RecordName(Schema):

@@ -5,29 +5,39 @@ operation is `queued → running → succeeded|partial|failed`, then possibly `u
 """
 
 import heapq
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from app.core.clock import Clock, new_id, rfc3339
+from app.core.schemas import Json
 from app.errors import RecalldError
-from app.jobs.models import ERASE_USER, JOBS, LANES, OPERATIONS, Lane, lane_of
+from app.jobs.models import (
+    ERASE_USER,
+    JOBS,
+    LANES,
+    OPERATIONS,
+    JobRecord,
+    Lane,
+    OperationRecord,
+    Payload,
+    lane_of,
+)
 from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
+from app.storage.schema import Absent, Eq, Filter, Or, Range, both
 from app.storage.scope import SYSTEM, Scope
 
-HIDDEN = ("tenant_id", "undo", "undoing")
-"""Fields of an operation that callers do not see."""
 ENDED = ("succeeded", "partial", "failed", "undone")
 
 
-def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[Doc, Insert]:
+def begin(
+    scope: Scope, kind: str, now: datetime, **owner: str | None
+) -> tuple[OperationRecord, Insert[OperationRecord]]:
     """Returns a queued operation and the change that inserts it."""
-    doc: Doc = {
+    operation: OperationRecord = {
         "tenant_id": scope.tenant,
         "operation_id": new_id("op"),
         "agent_id": owner.get("agent_id"),
@@ -43,33 +53,33 @@ def begin(scope: Scope, kind: str, now: datetime, **owner: str | None) -> tuple[
         "created_at": rfc3339(now),
         "updated_at": rfc3339(now),
     }
-    return doc, Insert(OPERATIONS, doc)
+    return operation, Insert(OPERATIONS, operation)
 
 
-def start(scope: Scope, kind: str, payload: Doc, now: datetime, **owner: str | None) -> tuple[Doc, list[Change]]:
-    """Returns an operation and the changes that queue it together with its job."""
+def start(scope: Scope, kind: str, payload: Payload, now: datetime, **owner: str | None) -> tuple[Json, list[Change]]:
+    """Returns an operation as callers see it, and the changes that queue it together with its job."""
     operation, noted = begin(scope, kind, now, **owner)
     job = Job(kind, scope.tenant, payload, operation["operation_id"])
     return render(operation, now), [noted, job.enqueue(now)]
 
 
-def report(tenant: str, operation_id: str, now: datetime, fields: Mapping[str, Any]) -> Update:
+def report(tenant: str, operation_id: str, now: datetime, fields: OperationRecord) -> Update[OperationRecord]:
     """Returns an update of the operation's status, progress or result."""
     return Update(OPERATIONS, tenant, operation_id, set={**fields, "updated_at": rfc3339(now)})
 
 
-def render(doc: Doc, now: datetime) -> Doc:
+def render(operation: OperationRecord, now: datetime) -> Json:
     """Returns an operation as callers see it."""
-    shown = {name: value for name, value in doc.items() if name not in HIDDEN}
+    shown = OPERATIONS.public(operation)
     shown.setdefault("session_id", None)  # operations of earlier versions name no session
-    return shown | {"can_undo": can_undo(doc, now) and doc.get("undoing") is None}
+    return shown | {"can_undo": can_undo(operation, now) and operation.get("undoing") is None}
 
 
-def can_undo(doc: Doc, now: datetime) -> bool:
+def can_undo(operation: OperationRecord, now: datetime) -> bool:
     """Returns True if the operation succeeded at least partly and can still be undone. `undo["until"]` is the end of
     that time."""
-    undo = doc["undo"]
-    return undo is not None and doc["status"] in ("succeeded", "partial") and undo["until"] > rfc3339(now)
+    undo = operation["undo"]
+    return undo is not None and operation["status"] in ("succeeded", "partial") and undo["until"] > rfc3339(now)
 
 
 BATCH = 200
@@ -79,37 +89,37 @@ CommitFenced = Callable[[list[Change], int], Awaitable[None]]
 """Commits changes that delete the given number of jobs. Raises CommitConflict."""
 
 
-async def fence(store: Store, tenant: str, drop: Callable[[Doc], bool], commit: CommitFenced) -> None:
+async def fence(store: Store, tenant: str, drop: Callable[[JobRecord], bool], commit: CommitFenced) -> None:
     """Restarts every job that works on the tenant's data, and deletes the jobs for which `drop` is true, queued or
     running."""
-    async for docs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
-        for doc in docs:
-            if doc["tenant"] in (tenant, SYSTEM):
-                await _take(store, doc, drop, commit)
+    async for jobs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
+        for job in jobs:
+            if job["tenant"] in (tenant, SYSTEM):
+                await _take(store, job, drop, commit)
 
 
-async def _take(store: Store, found: Doc, drop: Callable[[Doc], bool], commit: CommitFenced) -> None:
-    doc: Doc | None = found
-    while doc is not None:
-        change = _change(doc, drop)
+async def _take(store: Store, listed: JobRecord, drop: Callable[[JobRecord], bool], commit: CommitFenced) -> None:
+    job: JobRecord | None = listed
+    while job is not None:
+        change = _change(job, drop)
         try:
             if change is not None:
                 await commit([change], int(isinstance(change, Delete)))
         except CommitConflict:
             # the job was taken, renewed or finished in the meantime
-            doc = await store.get(JOBS, SYSTEM, found["job_id"])
+            job = await store.get(JOBS, SYSTEM, listed["job_id"])
             continue
         return
 
 
-def _change(doc: Doc, drop: Callable[[Doc], bool]) -> Change | None:
-    if drop(doc):
-        return Delete(JOBS, SYSTEM, doc["job_id"])
-    if doc["status"] != "running" or doc["kind"] == ERASE_USER:
+def _change(job: JobRecord, drop: Callable[[JobRecord], bool]) -> Change | None:
+    if drop(job):
+        return Delete(JOBS, SYSTEM, job["job_id"])
+    if job["status"] != "running" or job["kind"] == ERASE_USER:
         return None
-    again = {"status": "queued", "leased_until": None}
-    ours = {"status": "running", "token": doc["token"]}
-    return Update(JOBS, SYSTEM, doc["job_id"], set=again, inc={"token": 1}, expect=ours)
+    ours = {"status": "running", "token": job["token"]}
+    again: JobRecord = {"status": "queued", "leased_until": None}
+    return Update(JOBS, SYSTEM, job["job_id"], set=again, inc={"token": 1}, expect=ours)
 
 
 LEASE = timedelta(seconds=30)
@@ -131,30 +141,32 @@ class Job:
 
     kind: str
     tenant: str
-    payload: Doc = field(default_factory=dict)
+    payload: Payload = field(default_factory=dict)
     operation_id: str | None = None
     slot: str | None = None
 
-    def enqueue(self, run_at: datetime) -> Insert:
+    def enqueue(self, run_at: datetime) -> Insert[JobRecord]:
         """Returns the change that queues the job. Commit it with the changes that the job follows from."""
-        doc = {
-            "tenant_id": SYSTEM,
-            "job_id": new_id("job"),
-            "kind": self.kind,
-            "lane": lane_of(self.kind),
-            "tenant": self.tenant,
-            "payload": self.payload,
-            "operation_id": self.operation_id,
-            "slot": self.slot,
-            "status": "queued",
-            "run_at": rfc3339(run_at),
-            "leased_until": None,
-            "token": 0,
-            "attempts": 0,
-            "error": None,
-            "created_at": rfc3339(run_at),
-        }
-        return Insert(JOBS, doc)
+        return Insert(
+            JOBS,
+            {
+                "tenant_id": SYSTEM,
+                "job_id": new_id("job"),
+                "kind": self.kind,
+                "lane": lane_of(self.kind),
+                "tenant": self.tenant,
+                "payload": self.payload,
+                "operation_id": self.operation_id,
+                "slot": self.slot,
+                "status": "queued",
+                "run_at": rfc3339(run_at),
+                "leased_until": None,
+                "token": 0,
+                "attempts": 0,
+                "error": None,
+                "created_at": rfc3339(run_at),
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +175,7 @@ class Lease:
 
     store: Store
     clock: Clock
-    doc: Doc
+    doc: JobRecord
     length: timedelta = LEASE
 
     @property
@@ -179,12 +191,12 @@ class Lease:
     @property
     def last_attempt(self) -> bool:
         """True if a failure of this attempt is final."""
-        return bool(self.doc["attempts"] + 1 >= MAX_ATTEMPTS)
+        return self.doc["attempts"] + 1 >= MAX_ATTEMPTS
 
     @property
     def abandoned(self) -> bool:
         """True if the worker of the last allowed attempt stopped in the middle of it. The job must not run again."""
-        return bool(self.doc["attempts"] >= MAX_ATTEMPTS)
+        return self.doc["attempts"] >= MAX_ATTEMPTS
 
     async def commit(self, changes: list[Change]) -> Committed:
         """Commits changes of the job while the lease is valid. Raises LeaseLost, or CommitConflict for a conflict in
@@ -203,28 +215,26 @@ class Lease:
     async def failed(self, error: str, changes: list[Change], until: datetime | None = None) -> bool:
         """Queues the job again with growing delays. After the last attempt marks it as failed and returns True.
         `changes` are part of the same commit. With `until`, queues it for that time; that run is no attempt."""
-        if until is not None:
-            waits = {"status": "queued", "error": error, "run_at": rfc3339(until), "leased_until": None}
-            await self._commit([*changes, self._touch(waits)])
-            return False
         attempts = self.doc["attempts"] + 1
-        if self.last_attempt:
-            over = {"status": "failed", "attempts": attempts, "error": error, "leased_until": None, "slot": None}
-            await self._commit([*changes, self._touch(over)])
-            return True
-        later = rfc3339(self.clock.now() + FIRST_BACKOFF * 2 ** (2 * attempts - 2))
-        back = {"status": "queued", "attempts": attempts, "error": error, "run_at": later, "leased_until": None}
-        await self._commit([*changes, self._touch(back)])
-        return False
+        fields: JobRecord
+        if until is not None:
+            fields = {"status": "queued", "error": error, "run_at": rfc3339(until), "leased_until": None}
+        elif self.last_attempt:
+            fields = {"status": "failed", "attempts": attempts, "error": error, "leased_until": None, "slot": None}
+        else:
+            later = rfc3339(self.clock.now() + FIRST_BACKOFF * 2 ** (2 * attempts - 2))
+            fields = {"status": "queued", "attempts": attempts, "error": error, "run_at": later, "leased_until": None}
+        await self._commit([*changes, self._touch(fields)])
+        return fields["status"] == "failed"
 
     async def release(self) -> None:
         """Returns the job to the queue at once, when the worker stops."""
         await self._commit([self._touch({"status": "queued", "leased_until": None})])
 
-    def _ours(self) -> Doc:
+    def _ours(self) -> JobRecord:
         return {"status": "running", "token": self.doc["token"]}
 
-    def _touch(self, fields: Doc | None = None) -> Update:
+    def _touch(self, fields: JobRecord | None = None) -> Update[JobRecord]:
         return Update(JOBS, SYSTEM, self.doc["job_id"], set=fields or {}, expect=self._ours())
 
     async def _commit(self, changes: list[Change]) -> Committed:
@@ -250,9 +260,9 @@ class Queue:
         left = both(Eq("status", "running"), Range("leased_until", le=now))
         # an index finds the next job of a lane; running jobs are few
         wanted = [both(of_lane, due) for of_lane in _each(queued)] + ([both(left, _any(lapsed))] if lapsed else [])
-        found = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
-        for doc in heapq.merge(*found, key=_urgency):
-            lease = await self._lease(doc)
+        candidates = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
+        for job in heapq.merge(*candidates, key=_urgency):
+            lease = await self._lease(job)
             if lease is not None:
                 return lease
         return None
@@ -260,50 +270,50 @@ class Queue:
     async def take_job(self, job_id: str) -> Lease | None:
         """Leases that job if it is queued, even before it is due. Returns None if it is not queued, or if another
         worker took it."""
-        doc = await self._store.get(JOBS, SYSTEM, job_id)
-        return await self._lease(doc) if doc is not None and doc["status"] == "queued" else None
+        job = await self._store.get(JOBS, SYSTEM, job_id)
+        return await self._lease(job) if job is not None and job["status"] == "queued" else None
 
     async def is_running(self, job_id: str) -> bool:
         """Returns True if a worker is running the job, or stopped while it was running it."""
-        doc = await self._store.get(JOBS, SYSTEM, job_id)
-        return doc is not None and doc["status"] == "running"
+        job = await self._store.get(JOBS, SYSTEM, job_id)
+        return job is not None and job["status"] == "running"
 
-    async def _lease(self, doc: Doc) -> Lease | None:
+    async def _lease(self, job: JobRecord) -> Lease | None:
         """Leases a job. A lapsed lease counts as an attempt, so that a job that crashes its workers is given up
         eventually."""
         until = rfc3339(self._clock.now() + self._length)
-        attempts = doc["attempts"] + (doc["status"] == "running")
-        taken: dict[str, Any] = {
+        attempts = job["attempts"] + (job["status"] == "running")
+        taken: JobRecord = {
             "status": "running",
             "leased_until": until,
-            "token": doc["token"] + 1,
+            "token": job["token"] + 1,
             "attempts": attempts,
         }
-        expect = {name: doc[name] for name in ("status", "token", "leased_until")}
+        expect = {"status": job["status"], "token": job["token"], "leased_until": job["leased_until"]}
         try:
-            await self._store.commit([Update(JOBS, SYSTEM, doc["job_id"], set=taken, expect=expect)])
+            await self._store.commit([Update(JOBS, SYSTEM, job["job_id"], set=taken, expect=expect)])
         except CommitConflict:
             return None  # another worker was faster
-        return Lease(self._store, self._clock, doc | taken, self._length)
+        return Lease(self._store, self._clock, {**job, **taken}, self._length)
 
     async def waiting(self) -> int:
         """Returns the number of queued jobs."""
         return await self._store.count(JOBS, SYSTEM, Eq("status", "queued"))
 
-    async def oldest_due(self, lane: Lane) -> Doc | None:
+    async def oldest_due(self, lane: Lane) -> JobRecord | None:
         """Returns the queued job of a lane that was due first, or None if none is due."""
         due = both(Eq("status", "queued"), Range("run_at", le=rfc3339(self._clock.now())))
-        found = await self._store.find(JOBS, SYSTEM, both(_in(lane), due), order="asc", limit=1)
-        return found[0] if found else None
+        jobs = await self._store.find(JOBS, SYSTEM, both(_in(lane), due), order="asc", limit=1)
+        return jobs[0] if jobs else None
 
-    async def failed(self, limit: int = 100) -> list[Doc]:
+    async def failed(self, limit: int = 100) -> list[JobRecord]:
         """Returns jobs that failed for good."""
         return await self._store.find(JOBS, SYSTEM, Eq("status", "failed"), limit=limit)
 
 
-def _urgency(doc: Doc) -> tuple[bool, str, str]:
+def _urgency(job: JobRecord) -> tuple[bool, str, str]:
     """Returns the place of a job among those that may be taken: first the jobs whose worker died."""
-    return doc["status"] != "running", doc["run_at"], doc["job_id"]
+    return job["status"] != "running", job["run_at"], job["job_id"]
 
 
 def _in(lane: Lane) -> Filter:

@@ -8,21 +8,33 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from app.core import tracing
 from app.core.clock import Clock
 from app.core.work import begin, end, work_for
 from app.errors import RecalldError, StoreUnavailable, Unavailable
 from app.jobs import queue
-from app.jobs.models import FREES_SPACE, JOBS, LANES, OPERATIONS, ORDINARY_LANE, Lane
+from app.jobs.models import (
+    FREES_SPACE,
+    JOBS,
+    LANES,
+    OPERATIONS,
+    ORDINARY_LANE,
+    Lane,
+    OperationRecord,
+    OperationResult,
+    OperationStatus,
+    OperationUndo,
+    Payload,
+)
 from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.jobs.skipping import SkippedById, collecting, named, skipping
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store, using_reserve
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, R
 
 POLL_SECONDS = 1.0
 """How often the queue is polled for jobs of other processes. A job queued by this process wakes the loop at once."""
@@ -55,7 +67,7 @@ class Run:
         return self.lease.job.tenant
 
     @property
-    def payload(self) -> Doc:
+    def payload(self) -> Payload:
         """The arguments of the job."""
         return self.lease.job.payload
 
@@ -72,7 +84,7 @@ class Run:
         """Updates the progress of the operation that waits for this job."""
         operation_id = self.lease.job.operation_id
         if operation_id is not None:
-            fields = {"status": "running", "progress": {"done": done, "total": total}}
+            fields: OperationRecord = {"status": "running", "progress": {"done": done, "total": total}}
             report = queue.report(self.tenant, operation_id, self.clock.now(), fields)
             await _where_missing_without([report], self.commit)
 
@@ -81,16 +93,16 @@ class Run:
 class Done:
     """The outcome of a job. `undo` is the data that a later undo of its operation needs."""
 
-    result: Doc
-    undo: Doc | None = None
-    status: str = "succeeded"
+    result: OperationResult
+    undo: OperationUndo | None = None
+    status: OperationStatus = "succeeded"
 
 
 def _with_skipped(done: Done, skipped: SkippedById) -> Done:
     """Returns the outcome with the names of skipped records. What succeeded without them is partial."""
     if not skipped:
         return done
-    status = "partial" if done.status == "succeeded" else done.status
+    status: OperationStatus = "partial" if done.status == "succeeded" else done.status
     return replace(done, result={**done.result, "skipped_records": named(skipped)}, status=status)
 
 
@@ -237,7 +249,7 @@ class Runner:
                 with collecting() as skipped:
                     done = await handler(Run(self._store, self._clock, lease))
                 done = _with_skipped(done, skipped)
-            outcome = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
+            outcome: OperationRecord = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):
             raise
@@ -276,14 +288,14 @@ class Runner:
         await _where_missing_without(noted, failed)
         return "failed" if over else "retried"
 
-    def _told(self, lease: Lease, fields: Doc) -> list[Change]:
+    def _told(self, lease: Lease, fields: OperationRecord) -> list[Change]:
         """Returns the update of the operation that waits for the job, if there is one."""
         job = lease.job
         if job.operation_id is None:
             return []
         return [queue.report(job.tenant, job.operation_id, self._clock.now(), fields)]
 
-    def _noted(self, lease: Lease, outcome: Doc, word: str) -> list[Change]:
+    def _noted(self, lease: Lease, outcome: OperationRecord, word: str) -> list[Change]:
         """Returns the updates that record the outcome: of the waiting operation, or of the schedule that queued the
         job."""
         ran = self._schedules.ran(lease.job.kind, word) if lease.job.operation_id is None else None
@@ -329,23 +341,23 @@ async def _renew(lease: Lease) -> None:
             await lease.renew()
 
 
-Back = Callable[[Doc], Awaitable[list[Change] | None]]
+Back: TypeAlias = Callable[[R], Awaitable[list[Change] | None]]
 """Returns the changes that restore a piece, or None if it can no longer be restored."""
 
 
-async def undo_each(run: Run, collection: Collection, pieces: AsyncIterator[Doc], back: Back) -> Done:
+async def undo_each(run: Run, collection: Collection[R], pieces: AsyncIterator[R], back: Back[R]) -> Done:
     """Undoes each piece of an operation, a document of `collection`. A restored piece must not appear in `pieces`
     again. An interrupted run resumes its count, since count and restored piece are one commit."""
-    own = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
-    done, kept = own["progress"]["done"] if own else 0, 0
+    operation = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
+    done, left = operation["progress"]["done"] if operation else 0, 0
     async for piece in pieces:
         restored = False
         with skipping(collection, piece.get(collection.id_field)):
             restored = await _brought_back(run, await back(piece), done + 1)
-        done, kept = done + restored, kept + (not restored)
-    fields = {"status": "undone", "undo": None}
+        done, left = done + restored, left + (not restored)
+    fields: OperationRecord = {"status": "undone", "undo": None}
     await run.commit([queue.report(run.tenant, run.payload["operation_id"], run.clock.now(), fields)])
-    return Done({"restored": done, "not_restored": kept}, status="partial" if kept else "succeeded")
+    return Done({"restored": done, "not_restored": left}, status="partial" if left else "succeeded")
 
 
 async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> bool:
@@ -353,7 +365,7 @@ async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> 
     with another change."""
     if changes is None:
         return False
-    fields = {"progress": {"done": number, "total": None}}
+    fields: OperationRecord = {"progress": {"done": number, "total": None}}
     report = queue.report(run.tenant, str(run.lease.job.operation_id), run.clock.now(), fields)
     with suppress(CommitConflict):
         await run.commit([*changes, report])

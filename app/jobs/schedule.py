@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.schemas import Json
 from app.core.tuning import Tuning
 from app.errors import StoreUnavailable
 from app.jobs.models import (
@@ -25,11 +26,11 @@ from app.jobs.models import (
     REFLECTION,
     RETENTION,
     SCHEDULES,
+    ScheduleRecord,
 )
 from app.jobs.queue import Job
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,8 @@ class Schedules:
         now = self._clock.now()
         if _lies_ahead(self._due.get(kind), now, period):
             return 0
-        doc = await self._store.get(SCHEDULES, SYSTEM, kind)
-        noted = None if doc is None else parse_rfc3339(doc["next_run"])
+        schedule = await self._store.get(SCHEDULES, SYSTEM, kind)
+        noted = None if schedule is None else parse_rfc3339(schedule["next_run"])
         if noted is not None and _lies_ahead(noted, now, period):
             self._due[kind] = noted  # another process was first
             return 0
@@ -76,7 +77,7 @@ class Schedules:
         if not await self._has_work(kind):
             self._due[kind] = following
             return 0
-        queued = await self._queue(kind, doc, now, rfc3339(following))
+        queued = await self._queue(kind, schedule, now, rfc3339(following))
         if queued:
             self._due[kind] = following
         return queued
@@ -84,22 +85,28 @@ class Schedules:
     async def _has_work(self, kind: str) -> bool:
         """Returns True if there is work, or if the check fails: the job then reports the error. Raises
         StoreUnavailable."""
-        look = self._looks.get(kind)
         try:
-            return look is None or await look()
+            return kind not in self._looks or await self._looks[kind]()
         except StoreUnavailable:
             raise
         except Exception:
             log.exception("a look for work failed", extra={"kind": kind})
             return True
 
-    async def _queue(self, kind: str, doc: Doc | None, now: datetime, following: str) -> int:
+    async def _queue(self, kind: str, schedule: ScheduleRecord | None, now: datetime, following: str) -> int:
         job = Job(kind, SYSTEM, slot=kind).enqueue(now)
-        if doc is None:
-            first = {"tenant_id": SYSTEM, "name": kind, "next_run": following, "last_run": None, "outcome": None}
-            change: Insert | Update = Insert(SCHEDULES, first | {"created_at": rfc3339(now)})
+        if schedule is None:
+            first: ScheduleRecord = {
+                "tenant_id": SYSTEM,
+                "name": kind,
+                "next_run": following,
+                "last_run": None,
+                "outcome": None,
+                "created_at": rfc3339(now),
+            }
+            change: Insert[ScheduleRecord] | Update[ScheduleRecord] = Insert(SCHEDULES, first)
         else:
-            expect = {"next_run": doc["next_run"]}
+            expect = {"next_run": schedule["next_run"]}
             change = Update(SCHEDULES, SYSTEM, kind, set={"next_run": following}, expect=expect)
         try:
             await self._store.commit([change, job])
@@ -107,16 +114,16 @@ class Schedules:
             return 0  # another worker's tick was first, or the previous job has not ended
         return 1
 
-    def ran(self, kind: str, outcome: str) -> Update | None:
+    def ran(self, kind: str, outcome: str) -> Update[ScheduleRecord] | None:
         """Returns the change that records the outcome of a scheduled run, or None for a job without a schedule."""
         if kind not in self._every:
             return None
         return Update(SCHEDULES, SYSTEM, kind, set={"last_run": rfc3339(self._clock.now()), "outcome": outcome})
 
-    async def all(self) -> list[Doc]:
+    async def all(self) -> list[Json]:
         """Returns all schedules as the API shows them."""
-        docs, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
-        by_name = {doc["name"]: doc for doc in docs}
+        schedules, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
+        by_name = {schedule["name"]: schedule for schedule in schedules}
         return [_shown(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
 
 
@@ -149,11 +156,15 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
     return last + period * ((now - last) // period + 1)
 
 
-def _shown(kind: str, period: timedelta, doc: Doc | None, now: datetime) -> Doc:
+def _shown(kind: str, period: timedelta, schedule: ScheduleRecord | None, now: datetime) -> Json:
     """Renders a schedule. `next_run` is always in the future: a past one found no work, and a schedule without one runs
     within a period."""
-    times = {name: doc[name] if doc else None for name in ("last_run", "next_run", "outcome")}
-    noted = parse_rfc3339(doc["next_run"]) if doc else None
-    if noted is None or noted <= now:
-        times["next_run"] = rfc3339(_after(now, period, noted))
-    return {"name": kind, "schedule": f"every {int(period.total_seconds())} s", **times}
+    noted = None if schedule is None else parse_rfc3339(schedule["next_run"])
+    next_run = noted if noted is not None and noted > now else _after(now, period, noted)
+    return {
+        "name": kind,
+        "schedule": f"every {int(period.total_seconds())} s",
+        "last_run": None if schedule is None else schedule["last_run"],
+        "next_run": rfc3339(next_run),
+        "outcome": None if schedule is None else schedule["outcome"],
+    }

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
+from app.core.schemas import Json
 from app.errors import Invalid, RecalldError
 from app.storage.records import left_out
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, R
 
 T = TypeVar("T")
 
@@ -55,12 +56,12 @@ def note(collection: Collection, doc_id: object, error: str) -> None:
         left_out(collection, doc_id, error)
 
 
-def handled(collection: Collection, docs: Iterable[Doc], handle: Callable[[Doc], T]) -> list[tuple[Doc, T]]:
-    """Returns each document with what `handle` makes of it. Those that it cannot handle are skipped."""
-    result: list[tuple[Doc, T]] = []
-    for doc in docs:
-        with skipping(collection, doc.get(collection.id_field)):
-            result.append((doc, handle(doc)))
+def handled(collection: Collection[R], records: Iterable[R], handle: Callable[[R], T]) -> list[tuple[R, T]]:
+    """Returns each record with what `handle` makes of it. Those that it cannot handle are skipped."""
+    result: list[tuple[R, T]] = []
+    for record in records:
+        with skipping(collection, record.get(collection.id_field)):
+            result.append((record, handle(record)))
     return result
 
 
@@ -70,7 +71,7 @@ def of_content(error: Exception) -> bool:
     return isinstance(error, Invalid) or not isinstance(error, RecalldError | OSError | MemoryError)
 
 
-def named(skipped: SkippedById) -> Doc:
+def named(skipped: SkippedById) -> Json:
     """Returns the number and the first names of skipped records, as an operation's result has them."""
     items = [{"kind": kind, "id": record_id, "error": error} for (kind, record_id), error in skipped.items()]
     return {"count": len(items), "items": items[:SHOWN]}

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from app.core.clock import Clock
+from app.core.schemas import Json
 from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
 from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError, StoreUnavailable
@@ -17,6 +18,7 @@ from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
+from app.learning.derivations import DerivationResult
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
@@ -28,13 +30,13 @@ from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import BaseRecord, Collection, Doc
+from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch
 
 
 class LLMDayRecord(BaseRecord, total=False):
-    """A document of the collection `llm_days`: the UTC day of the last call (`2026-11-27`), and its calls and tokens."""
+    """A document of the collection `llm_days`: the UTC day of the last call and its calls and tokens."""
 
     usage_id: str
     day: str
@@ -68,12 +70,12 @@ class TenantAllowance:
             return
         while True:
             now = self.clock.now()
-            day, found = _day(now), await self.store.get(LLM_DAYS, self.tenant, USAGE_ID)
-            spent = found["tokens"] if found is not None and found["day"] == day else 0
+            day, usage = _day(now), await self.store.get(LLM_DAYS, self.tenant, USAGE_ID)
+            spent = usage["tokens"] if usage is not None and usage["day"] == day else 0
             if spent + tokens > self.limit:
                 raise self._spent(spent, now)
             try:
-                await self.store.commit([self._counted(found, day, tokens)])
+                await self.store.commit([self._counted(usage, day, tokens)])
             except CommitConflict:
                 continue  # another call was counted meanwhile
             return
@@ -93,15 +95,15 @@ class TenantAllowance:
         except StoreUnavailable as error:
             log.warning("tokens were not counted", extra={"error": error.detail})
 
-    def _counted(self, found: Doc | None, day: str, tokens: int) -> Change:
-        if found is None:
+    def _counted(self, usage: LLMDayRecord | None, day: str, tokens: int) -> Change:
+        if usage is None:
             return Insert(
                 LLM_DAYS,
                 {"tenant_id": self.tenant, "usage_id": USAGE_ID, "day": day, "calls": 1, "tokens": tokens},
             )
-        same = {name: found[name] for name in ("day", "calls", "tokens")}
-        calls, before = (found["calls"], found["tokens"]) if found["day"] == day else (0, 0)
-        fields = {"day": day, "calls": calls + 1, "tokens": before + tokens}
+        same: LLMDayRecord = {"day": usage["day"], "calls": usage["calls"], "tokens": usage["tokens"]}
+        calls, before = (usage["calls"], usage["tokens"]) if usage["day"] == day else (0, 0)
+        fields: LLMDayRecord = {"day": day, "calls": calls + 1, "tokens": before + tokens}
         return Update(LLM_DAYS, self.tenant, USAGE_ID, set=fields, expect=same)
 
     def _spent(self, spent: int, now: datetime) -> LLMBudgetSpent:
@@ -165,13 +167,13 @@ class Report:
     """The outcome of each part of a learning job, over all chunks of the conversation."""
 
     def __init__(self) -> None:
-        self.parts: dict[str, Doc] = {}
+        self.parts: dict[str, Json] = {}
         self.failed: dict[str, str] = {}
         self.unreachable: LLMUnavailable | LLMBudgetSpent | None = None
         """Why no further part can be asked for in this run."""
         self.done = False
 
-    def add(self, name: str, result: Doc, *, by_earlier_try: bool = False) -> None:
+    def add(self, name: str, result: DerivationResult, *, by_earlier_try: bool = False) -> None:
         """Adds the result of a part: counts and lists accumulate. What an earlier try of the job had done is no
         progress of this one."""
         self.done = self.done or not by_earlier_try

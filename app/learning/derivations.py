@@ -4,31 +4,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import orjson
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.facts.keys import USERS, is_raised_only
+from app.facts.keys import USERS, UserRecord, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
+from app.jobs.models import OperationUndo
 from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
-from app.procedures.schemas import PROCEDURES
+from app.procedures.schemas import PROCEDURES, OutcomeCounts
 from app.procedures.service import COUNTED, ProcedureRepository
 from app.procedures.trials import restored
 from app.sessions.repository import expected
-from app.sessions.schemas import SESSIONS
+from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc, Eq, OwnedRecord, both
+from app.storage.schema import Collection, Doc, Eq, OwnedRecord, both, value_at
 from app.storage.scope import Scope
 
 
@@ -48,8 +49,8 @@ class ProfileQuote(TypedDict):
 
 
 class DerivationResult(TypedDict, total=False):
-    """What a plan did, for the report of its operation: the ids of records, counts, and reasons. Each extractor and each
-    job fills in some: `{"fact_ids": ["fact_1"], "dropped": {"not_said": 2}}`."""
+    """What a plan did, for the report of its operation: ids of records, counts, reasons. Each extractor and each job
+    fills in some: `{"fact_ids": ["fact_1"], "dropped": {"not_said": 2}}`."""
 
     # extractors of conversations and episodes
     memory_ids: list[str]
@@ -76,8 +77,8 @@ class DerivationResult(TypedDict, total=False):
     procedure_id: str
     trial_id: str
     verdict: str
-    current: dict[str, int]
-    revised: dict[str, int]
+    current: OutcomeCounts
+    revised: OutcomeCounts
     skipped: str
     llm: dict[str, int]
 
@@ -87,7 +88,8 @@ class UndoStep(TypedDict, total=False):
 
     A derivation that can be undone has `expect`, what tells that nobody has changed the record since, and of a record
     that existed before also `was` (its version) and `before` (the old values of the changed fields). An undone one has
-    what it restored: the version `was` as version `now`.
+    what it restored: the version `was` as version `now`. `raised` marks the step of a user's record that was changed for
+    facts alone; such a record never prevents an undo.
     """
 
     collection: str
@@ -135,29 +137,26 @@ no source is learned from twice, even after an undo. `undo` contains the steps t
 names an operation that can be undone."""
 
 
-DerivationPlan: TypeAlias = Callable[[], Awaitable[tuple[Doc, list[Change]]]]
+DerivationPlan: TypeAlias = Callable[[], Awaitable[tuple[DerivationResult, list[Change]]]]
 """Returns a result for the operation's report, and the changes that make it true."""
+
+S = TypeVar("S")
 
 REPLANS = 8
 """How often a plan runs before a conflict is raised."""
 PAGE = 50
-UNDOABLE: Mapping[str, Collection] = {
-    one.name: one for one in (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS, FINDINGS)
-}
+_UNDOABLE: tuple[Collection, ...] = (MEMORIES, FACTS, FACT_GROUPS, PROCEDURES, USERS, AGENTS, FINDINGS)
+UNDOABLE: Mapping[str, Collection] = {collection.name: collection for collection in _UNDOABLE}
 SUMMARY = ("summary", "summary_id", "summary_seq")
 """Fields of a session that an undo restores together with the memory of its summary."""
-RAISED = "raised"
-"""Marks the step of a user's record that was changed for facts alone. Such a record never prevents an undo."""
 LEFT_ALONE = frozenset({"updated_at", "known", "rule", "operation_id"})
 """Fields that an undo never sets back. Of a group of facts `known` is the time of the last change, and `rule` keeps an
 undone merge from being made again. The `operation_id` of a finding keeps it from being applied again by itself."""
 
 
-async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
-    """Returns the steps that undo `changes`, read from the store before they are made. For each record: the version
-    after the changes (`expect`) and, if it existed before, its version (`was`) and the old values of the changed fields
-    (`before`)."""
-    steps: dict[tuple[str, str], Doc] = {}
+async def steps_back(store: Store, changes: Sequence[Change]) -> list[UndoStep]:
+    """Returns the steps that undo `changes`, read from the store before they are made."""
+    steps: dict[tuple[str, str], UndoStep] = {}
     for change in changes:
         if isinstance(change, Update) and change.collection is SESSIONS and "summary" in change.set:
             steps[SESSIONS.name, change.id] = await _summary_step(store, change)
@@ -165,13 +164,15 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
             continue
         collection, doc_id = change.collection, _id(change)
         if is_raised_only(change):
-            user = None if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+            user = None if isinstance(change, Insert) else await store.get(USERS, change.tenant, doc_id)
             was = 0 if user is None else user["version"]
-            raised: Doc = {"collection": collection.name, "id": doc_id, "was": was, RAISED: True}
+            raised: UndoStep = {"collection": collection.name, "id": doc_id, "was": was, "raised": True}
             steps.setdefault((collection.name, doc_id), raised)
             continue
         step = steps.get((collection.name, doc_id))
-        old = change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+        old: Doc | None = (
+            change.doc if isinstance(change, Insert) else await store.get(collection, change.tenant, doc_id)
+        )
         if step is None and old is not None:
             step = {"collection": collection.name, "id": doc_id, "expect": _seen(change, old)}
             if isinstance(change, Update):
@@ -186,16 +187,15 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[Doc]:
     return list(steps.values())
 
 
-async def _summary_step(store: Store, change: Update) -> Doc:
+async def _summary_step(store: Store, change: Update[SessionRecord]) -> UndoStep:
     """Returns the step that restores the summary of a session. It applies only if nobody has written
     another one since."""
     old = await store.get(SESSIONS, change.tenant, change.id) or {}
-    before = {name: old.get(name) for name in SUMMARY}
     return {
         "collection": SESSIONS.name,
         "id": change.id,
-        "expect": {n: change.set[n] for n in SUMMARY},
-        "before": before,
+        "expect": {name: value_at(change.set, name) for name in SUMMARY},
+        "before": {name: value_at(old, name) for name in SUMMARY},
     }
 
 
@@ -217,14 +217,14 @@ def id_of(source: Sequence[Any], *more: str) -> str:
 
 
 async def commit_noted(
-    run: Run, plan: DerivationPlan, derivation_id: str, of: Doc, attempts: int = REPLANS
-) -> Doc | None:
+    run: Run, plan: DerivationPlan, derivation_id: str, of: DerivationRecord, attempts: int = REPLANS
+) -> DerivationResult | None:
     """Commits the plan's changes together with their derivation. Returns the result, or None if another worker has
     committed the same derivation.
+
     `of` are owner and sources. Raises CommitConflict if other writers win every attempt."""
     for attempt in range(attempts):
         result, changes = await plan()
-        result.pop("items", None)
         by, now = run.lease.job.operation_id, run.clock.now()
         note = await derivation(run.store, run.tenant, changes, derivation_id, of, by, now, result)
         try:
@@ -244,13 +244,13 @@ async def derivation(
     tenant: str,
     changes: Sequence[Change],
     derivation_id: str,
-    of: Doc,
+    of: DerivationRecord,
     operation_id: str | None,
     now: datetime,
-    result: Doc | None = None,
-) -> Insert:
+    result: DerivationResult | None = None,
+) -> Insert[DerivationRecord]:
     """Returns the insert of the derivation of `changes`, to be committed with them. `of` are owner and sources."""
-    note: Doc = {
+    note: DerivationRecord = {
         "tenant_id": tenant,
         "derivation_id": derivation_id,
         "session_id": None,
@@ -264,7 +264,7 @@ async def derivation(
     return Insert(DERIVATIONS, note)
 
 
-async def commit_planned(run: Run, plan: DerivationPlan, attempts: int = REPLANS) -> Doc:
+async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]], attempts: int = REPLANS) -> S:
     """Commits the plan's changes without a derivation, so that the work may be repeated. Returns the result.
     Raises CommitConflict if other writers win every attempt."""
     for attempt in range(attempts):
@@ -279,7 +279,7 @@ async def commit_planned(run: Run, plan: DerivationPlan, attempts: int = REPLANS
     raise AssertionError("the last attempt returns or raises")
 
 
-async def undo_of(run: Run, days: float) -> Doc | None:
+async def undo_of(run: Run, days: float) -> OperationUndo | None:
     """Returns the data for an undo of the run's operation, which is possible for `days` days from the request. Returns
     None if no attempt changed anything."""
     by = run.lease.job.operation_id
@@ -297,9 +297,9 @@ class Restored(NamedTuple):
     now: int
 
 
-def _as_left(doc: Doc, expect: Doc, moved: Restored | None) -> bool:
+def _as_left(record: Mapping[str, Any], expect: Mapping[str, Any], moved: Restored | None) -> bool:
     """Returns True if nobody else has changed the record since."""
-    seen = doc if moved is None or moved.now != doc["version"] else doc | {"version": moved.was}
+    seen = record if moved is None or moved.now != record["version"] else {**record, "version": moved.was}
     return all(seen[name] == value for name, value in expect.items())
 
 
@@ -316,15 +316,15 @@ class DerivationUndo:
         moved: dict[tuple[str, str], Restored] = {}
         async for note in self._notes(run.tenant, by, undone=True):
             with skipping(DERIVATIONS, note["derivation_id"]):
-                for one in note["undo"]:
-                    moved.setdefault((one["collection"], one["id"]), Restored(one["was"], one["now"]))
+                for step in note["undo"]:
+                    moved.setdefault((step["collection"], step["id"]), Restored(step["was"], step["now"]))
 
-        async def back(note: Doc) -> list[Change] | None:
+        async def back(note: DerivationRecord) -> list[Change] | None:
             return await self._back(note, moved)
 
         return await undo_each(run, DERIVATIONS, self._notes(run.tenant, by, undone=False), back)
 
-    async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[Doc]:
+    async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[DerivationRecord]:
         """Yields derivations that changed something, the last one first; undone ones in the order of creation."""
         order: Order = "asc" if undone else "desc"
         where = both(Eq("operation_id", operation_id), Eq("undone", undone))
@@ -333,21 +333,21 @@ class DerivationUndo:
                 if note.get("undo"):
                     yield note
 
-    async def _back(self, note: Doc, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
+    async def _back(self, note: DerivationRecord, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
         """Returns the changes that undo a derivation, or None if a record has changed since. Deletes created records
         first, since they may occupy the names of restored ones."""
-        tenant, changes, steps = note["tenant_id"], list[Change](), list[Doc]()
+        tenant, changes, steps = note["tenant_id"], list[Change](), list[UndoStep]()
         for step in sorted(note["undo"], key=lambda step: "before" in step):
             place = (step["collection"], step["id"])
             if place[0] == SESSIONS.name:
                 changes += await self._summary_back(tenant, step)
                 continue
-            if RAISED in step:
+            if "raised" in step:
                 back, restored = await self._raised_back(tenant, step, moved.get(place))
                 changes, steps = [*changes, *back], [*steps, *restored]
                 continue
             collection = UNDOABLE[place[0]]
-            doc = await self._store.get(collection, tenant, step["id"])
+            doc: Doc | None = await self._store.get(collection, tenant, step["id"])
             if doc is None or not _as_left(doc, step["expect"], moved.get(place)):
                 return None
             if "before" not in step:
@@ -355,20 +355,22 @@ class DerivationUndo:
                 continue
             changes += await self._restored(doc, collection, step)
             steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
-        moved |= {(one["collection"], one["id"]): Restored(one["was"], one["now"]) for one in steps}
-        undone = {"undone": True, "undo": steps}
-        expect = {"undone": False}
+        moved |= {(step["collection"], step["id"]): Restored(step["was"], step["now"]) for step in steps}
+        undone: DerivationRecord = {"undone": True, "undo": steps}
+        expect: DerivationRecord = {"undone": False}
         return [*changes, Update(DERIVATIONS, tenant, note["derivation_id"], set=undone, expect=expect)]
 
     def _removed(self, doc: Doc, collection: Collection) -> list[Change]:
         scope = Scope(doc["tenant_id"])
         if collection is MEMORIES:
-            return MemoryRepository(self._store, scope).remove([doc])
+            return MemoryRepository(self._store, scope).remove([MEMORIES.record(doc)])
         if collection is PROCEDURES:
-            return ProcedureRepository(self._store, scope).remove([doc])
+            return ProcedureRepository(self._store, scope).remove([PROCEDURES.record(doc)])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
 
-    async def _raised_back(self, tenant: str, step: Doc, moved: Restored | None) -> tuple[list[Change], list[Doc]]:
+    async def _raised_back(
+        self, tenant: str, step: UndoStep, moved: Restored | None
+    ) -> tuple[list[Change], list[UndoStep]]:
         """Returns the changes of a user's record whose facts an undo changes, and what it restored: the version rises
         once more. A record that was made for these facts, and not changed since, is deleted."""
         user = await self._store.get(USERS, tenant, step["id"])
@@ -377,35 +379,44 @@ class DerivationUndo:
         left = _as_left(user, {"version": step["was"] + 1}, moved)
         if left and not step["was"]:
             return [Delete(USERS, tenant, step["id"], {"version": user["version"]})], []
-        fields, expect = {"updated_at": rfc3339(self._clock.now())}, {"version": user["version"]}
-        restored = {"collection": USERS.name, "id": step["id"], "was": step["was"], "now": user["version"] + 1}
-        return [Update(USERS, tenant, step["id"], fields, {"version": 1}, expect)], [restored] if left else []
+        fields: UserRecord = {"updated_at": rfc3339(self._clock.now())}
+        update = Update(USERS, tenant, step["id"], fields, {"version": 1}, {"version": user["version"]})
+        restored: UndoStep = {
+            "collection": USERS.name,
+            "id": step["id"],
+            "was": step["was"],
+            "now": user["version"] + 1,
+        }
+        return [update], [restored] if left else []
 
-    async def _summary_back(self, tenant: str, step: Doc) -> list[Change]:
+    async def _summary_back(self, tenant: str, step: UndoStep) -> list[Change]:
         """Returns the changes that restore a summary; none if the session is gone or has another summary."""
         session = await self._store.get(SESSIONS, tenant, step["id"])
         if session is None or any(session.get(name) != value for name, value in step["expect"].items()):
             return []
-        fields = {**step["before"], "updated_at": rfc3339(self._clock.now())}
+        fields = SESSIONS.record({**step["before"], "updated_at": rfc3339(self._clock.now())})
         return [Update(SESSIONS, tenant, step["id"], set=fields, expect=expected(session))]
 
-    async def _restored(self, doc: Doc, collection: Collection, step: Doc) -> list[Change]:
-        scope, now = Scope(doc["tenant_id"]), rfc3339(self._clock.now())
-        before: dict[str, Any] = step["before"]
+    async def _restored(self, doc: Doc, collection: Collection, step: UndoStep) -> list[Change]:
+        scope, now, before = Scope(doc["tenant_id"]), rfc3339(self._clock.now()), step["before"]
         if collection is MEMORIES:
-            if doc["status"] == "superseded" and before.get("status") == "active":
-                before = before | {"kept_apart": True}  # a restored memory is not merged again
-            return await self._revised(MemoryRepository(self._store, scope), doc, before, now)
+            memory, earlier = MEMORIES.record(doc), MEMORIES.record(before)
+            if memory["status"] == "superseded" and earlier.get("status") == "active":
+                earlier["kept_apart"] = True  # a restored memory is not merged again
+            return await self._revised(MemoryRepository(self._store, scope), memory, earlier, now)
         if collection is PROCEDURES:
-            return ProcedureRepository(self._store, scope).revise(doc, restored(before), now)
+            procedures = ProcedureRepository(self._store, scope)
+            return procedures.revise(PROCEDURES.record(doc), restored(PROCEDURES.record(before)), now)
         expect, fields = {"version": doc["version"]}, {**before, "updated_at": now}
         return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
 
-    async def _revised(self, memories: MemoryRepository, doc: Doc, before: Doc, now: str) -> list[Change]:
+    async def _revised(
+        self, memories: MemoryRepository, memory: MemoryRecord, before: MemoryRecord, now: str
+    ) -> list[Change]:
         """Returns the changes that restore fields of a memory. A restored text gets its own terms and vector again."""
         if not needs_new_entry(before):
-            return memories.revise(doc, before, now)
-        (entry,) = await self._embeddings.entries([passage(doc | before)])
-        before = before | {"embedding": self._embeddings.info(entry)}
-        pending = memories.note_pending(doc | before | {"updated_at": now})
-        return [*memories.revise(doc, before, now, entry), *pending]
+            return memories.revise(memory, before, now)
+        (entry,) = await self._embeddings.entries([passage({**memory, **before})])
+        before = {**before, "embedding": self._embeddings.info(entry)}
+        pending = memories.note_pending({**memory, **before, "updated_at": now})
+        return [*memories.revise(memory, before, now, entry), *pending]

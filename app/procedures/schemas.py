@@ -24,10 +24,10 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.models import MemorySource, history
+from app.memories.models import HistoryRecord, MemorySource, SearchableRecord, history
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
 from app.memories.search_schemas import HowSearched, Scores
-from app.storage.schema import Collection, Doc, Eq, OwnedRecord, SearchSchema, Unique
+from app.storage.schema import Collection, Doc, Eq, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
 """Fields that never leave the service. `dropped_trials` are the revised steps that were tried in vain."""
@@ -69,7 +69,7 @@ class Trial(TypedDict):
     started_at: str
 
 
-class ProcedureRecord(OwnedRecord, total=False):
+class ProcedureRecord(SearchableRecord, total=False):
     """A document of the collection `procedures`. `PROCEDURES` explains its internal fields."""
 
     procedure_id: str
@@ -91,7 +91,6 @@ class ProcedureRecord(OwnedRecord, total=False):
     tags: list[str]
     metadata: JsonObject
     source: MemorySource
-    content_hash: int
 
 
 def situation(procedure: Mapping[str, Any]) -> str:
@@ -128,7 +127,7 @@ PROCEDURES: Collection[ProcedureRecord] = Collection(
 at each outcome, so that a search can filter by it. `content_hash` is that of the id, so that no procedure hides another
 in a search."""
 
-PROCEDURE_HISTORY = history("procedure_history", INTERNAL)
+PROCEDURE_HISTORY: Collection[HistoryRecord[ProcedureRecord]] = history("procedure_history", INTERNAL)
 
 
 ProcedureListStatus = TypeAliasType("ProcedureListStatus", Literal["active", "archived", "any"])

@@ -7,22 +7,31 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias, TypedDict
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
+from app.core.schemas import Json
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.agents import AGENTS
+from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.search_filters import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import shares
-from app.profiles.schemas import Agent, AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
-from app.storage.repository import Listing, Repository, pages, render_items, unexpired
-from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Not, Or, Range, both, matches
+from app.profiles.schemas import (
+    Agent,
+    AgentCreate,
+    AgentPatch,
+    AgentSettings,
+    ExperiencePatch,
+    PromptAnswer,
+    render_agent,
+)
+from app.storage.repository import Listing, RenderedPage, Repository, pages, render_items, unexpired
+from app.storage.schema import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
@@ -30,111 +39,133 @@ PROMPT_MEMORIES = 100
 READ_AT_ONCE = 500
 
 
-Marker: TypeAlias = Callable[[Doc, list[Doc]], Awaitable[list[Doc]]]
-"""Takes the id and name of a user, and memories. Returns the memories, marked where a fact says otherwise."""
+class NamedUser(TypedDict):
+    """The id of a user, and the name if it is known."""
+
+    user_id: str
+    name: str | None
+
+
+Marker: TypeAlias = Callable[[NamedUser, list[MemoryRecord]], Awaitable[list[MemoryRecord]]]
+"""Takes a user, and memories. Returns the memories, marked where a fact says otherwise."""
 
 
 class AgentService:
     """The operations on agents within a caller's scope."""
 
-    def __init__(self, agents: Repository, users: ProfileReader, memories: MemoryRepository, clock: Clock) -> None:
+    def __init__(
+        self, agents: Repository[AgentRecord], users: ProfileReader, memories: MemoryRepository, clock: Clock
+    ) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
     async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult:
         """Creates an agent. Raises AlreadyExists if the id or the name is taken."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
-        doc = {
-            **body.model_dump(),
+        agent: AgentRecord = {
             "agent_id": body.agent_id or new_id("agent"),
+            "name": body.name,
+            "description": body.description,
+            "model": body.model,
+            "system_prompt": body.system_prompt,
+            "settings": _stored(body.settings),
             "user_id": None,
-            "experience": dict(merge.EMPTY_EXPERIENCE),
+            "experience": {**merge.EMPTY_EXPERIENCE},
             "version": 1,
             "created_at": now,
             "updated_at": now,
         }
         # checked first, so that nobody learns which ids are taken
-        self._agents.scope.require_write(doc["agent_id"], None)
-        if await self._agents.holder(doc["agent_id"]) is not None:
+        self._agents.scope.require_write(agent["agent_id"], None)
+        if await self._agents.holder(agent["agent_id"]) is not None:
             raise AlreadyExists("That agent_id is taken.")
-        await self._check_name(doc)
-        return WriteResult(self._shown(doc), [self._agents.insert(doc)], 201, {"ETag": etag(doc)})
+        await self._check_name(agent)
+        return WriteResult(self._shown(agent), [self._agents.insert(agent)], 201, {"ETag": etag(agent)})
 
-    async def _check_name(self, doc: Doc) -> None:
-        found = await self._agents.store.find(AGENTS, self._agents.scope.tenant, Eq("name", doc["name"]), limit=1)
-        if found and found[0]["agent_id"] != doc["agent_id"]:
+    async def _check_name(self, agent: AgentRecord) -> None:
+        holders = await self._agents.store.find(AGENTS, self._agents.scope.tenant, Eq("name", agent["name"]), limit=1)
+        if holders and holders[0]["agent_id"] != agent["agent_id"]:
             raise AlreadyExists("That name is taken.")
 
-    async def get(self, agent_id: str) -> Doc:
+    async def get(self, agent_id: str) -> Json:
         """Returns an agent. Raises NotFound."""
         return self._shown(await self._agents.get(agent_id))
 
-    async def page(self, listing: Listing) -> Doc:
+    async def page(self, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of agents."""
-        docs, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
-        return {"items": await render_items(AGENTS, docs, self._shown, Agent), "next_cursor": cursor}
+        agents, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
+        return {"items": await render_items(AGENTS, agents, self._shown, Agent), "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
-        doc = await self._agents.get(agent_id)
-        precondition.check(doc)
-        named = body.model_dump(include=body.model_fields_set)
-        if "settings" in named:
-            named["settings"] = _settings(doc["settings"], body.settings)
-        fields = {name: value for name, value in named.items() if doc[name] != value}
-        if "name" in fields:
-            await self._check_name(doc | fields)
-        return self._changed(doc, fields)
+        agent = await self._agents.get(agent_id)
+        precondition.check(agent)
+        fields: AgentRecord = {}
+        if body.name is not None:
+            fields["name"] = body.name
+        if body.description is not None:
+            fields["description"] = body.description
+        if body.model is not None:
+            fields["model"] = body.model
+        if body.system_prompt is not None:
+            fields["system_prompt"] = body.system_prompt
+        if "settings" in body.model_fields_set:
+            fields["settings"] = _settings(agent["settings"], body.settings)
+        new: AgentRecord = {**agent, **fields}
+        if new["name"] != agent["name"]:
+            await self._check_name(new)
+        return self._changed(agent, {} if new == agent else fields)
 
     async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes the agent's settings and experience. Memories with its id stay."""
-        doc = await self._agents.get(agent_id)
-        precondition.check(doc)
-        return WriteResult(None, [self._agents.delete(doc)], 204)
+        agent = await self._agents.get(agent_id)
+        precondition.check(agent)
+        return WriteResult(None, [self._agents.delete(agent)], 204)
 
     async def learn(self, agent_id: str, body: ExperiencePatch, precondition: IfMatch) -> WriteResult:
         """Adds lessons to the agent's experience, and returns the experience."""
-        doc = await self._agents.get(agent_id)
-        precondition.check(doc)
-        source, now = {**SOURCE, "api_key_id": self._agents.scope.key_id}, rfc3339(self._clock.now())
-        experience = merge.merge_experience(doc["experience"], body.model_dump(exclude_unset=True), source, now)
-        outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
-        return WriteResult(experience, outcome.changes, headers=outcome.headers)
+        agent = await self._agents.get(agent_id)
+        precondition.check(agent)
+        source: MemorySource = {**SOURCE, "api_key_id": self._agents.scope.key_id}
+        patch, now = body.model_dump(exclude_unset=True), rfc3339(self._clock.now())
+        return self._learned(agent, merge.merge_experience(agent["experience"], patch, source, now))
 
     async def copy_experience(self, agent_id: str, from_agent_id: str, precondition: IfMatch) -> WriteResult:
         """Adds what another agent has learned, and returns the experience. Raises NotFound for either agent."""
-        doc = await self._agents.get(agent_id)
-        precondition.check(doc)
+        agent = await self._agents.get(agent_id)
+        precondition.check(agent)
         if from_agent_id == agent_id:
             raise invalid("/from_agent_id", "must be another agent")
         other = await self._agents.get(from_agent_id)
-        self._agents.require_write(doc)
-        experience = merge.copy_experience(doc["experience"], other["experience"], from_agent_id)
-        outcome = self._changed(doc, {} if experience == doc["experience"] else {"experience": experience})
+        self._agents.require_write(agent)
+        return self._learned(agent, merge.copy_experience(agent["experience"], other["experience"], from_agent_id))
+
+    def _learned(self, agent: AgentRecord, experience: ExperienceRecord) -> WriteResult:
+        outcome = self._changed(agent, {} if experience == agent["experience"] else {"experience": experience})
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
-    async def experience(self, agent_id: str) -> tuple[Doc, Doc]:
+    async def experience(self, agent_id: str) -> tuple[ExperienceRecord, AgentRecord]:
         """Returns the experience and the agent that has it. Raises Forbidden for a key that is bound to users."""
-        doc = await self._agents.get(agent_id)
+        agent = await self._agents.get(agent_id)
         if self._for_users:
             raise Forbidden(
                 "A key that is bound to users does not read an agent's experience; experience-prompt gives the text."
             )
-        return doc["experience"], doc
+        return agent["experience"], agent
 
-    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> Doc:
+    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> PromptAnswer:
         """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user, which
         `marks` has marked."""
         agent = await self._agents.get(agent_id)
         user = None if user_id is None else await self._users.find(user_id)
-        memories: list[Doc] = []
+        memories: list[MemoryRecord] = []
         if user_id is not None:
-            known = {"user_id": user_id, "name": None if user is None else user.profile.get("name")}
-            memories = await marks(known, await self._known_of(agent, user_id))
+            named: NamedUser = {"user_id": user_id, "name": None if user is None else user.profile.get("name")}
+            memories = await marks(named, await self._known_of(agent, user_id))
         text, size = merge.compose(agent["experience"], None if user is None else user.profile, memories, max_tokens)
         return {"text": text, "tokens": size}
 
-    async def _known_of(self, agent: Doc, user_id: str) -> list[Doc]:
+    async def _known_of(self, agent: AgentRecord, user_id: str) -> list[MemoryRecord]:
         """Returns what the agent may know of the user, single messages excluded, most important first."""
         now, least = self._clock.now(), agent["settings"]["min_importance"]
         where = both(
@@ -145,34 +176,60 @@ class AgentService:
             Range("importance", ge=least),  # the stored importance; the current one is not higher
         )
         decays = Decays(self._agents.store, self._agents.scope.tenant)
-        best: list[tuple[float, Doc]] = []
+        best: list[tuple[float, MemoryRecord]] = []
         true = both(*true_at(rfc3339(now)))
-        async for docs in pages(partial(self._memories.find, where), MEMORIES, READ_AT_ONCE):
-            best += [(await decays.importance(doc, to_ms(now)), doc) for doc in docs if matches(doc, true)]
-            best = sorted((one for one in best if one[0] >= least), key=lambda one: -one[0])[:PROMPT_MEMORIES]
-        return [doc for _, doc in best]
+        async for memories in pages(partial(self._memories.find, where), MEMORIES, READ_AT_ONCE):
+            best += [
+                (await decays.importance(memory, to_ms(now)), memory) for memory in memories if matches(memory, true)
+            ]
+            best = sorted((entry for entry in best if entry[0] >= least), key=lambda entry: -entry[0])[:PROMPT_MEMORIES]
+        return [memory for _, memory in best]
 
     @property
     def _for_users(self) -> bool:
         """Whether the caller stands for users: it then does not see what an agent keeps from them."""
         return self._agents.scope.users is not None
 
-    def _shown(self, doc: Doc) -> Doc:
-        return render_agent(doc, self._agents.scope)
+    def _shown(self, agent: AgentRecord) -> Json:
+        return render_agent(agent, self._agents.scope)
 
-    def _changed(self, doc: Doc, fields: Doc) -> WriteResult:
-        return changed(self._agents, doc, fields, self._shown, rfc3339(self._clock.now()))
+    def _changed(self, agent: AgentRecord, fields: AgentRecord) -> WriteResult:
+        return changed(self._agents, agent, fields, self._shown, rfc3339(self._clock.now()))
 
 
-def _settings(old: Doc, patch: AgentSettings | None) -> Doc:
+def _stored(settings: AgentSettings) -> AgentSettingsRecord:
+    decay = settings.decay
+    return {
+        "max_context_tokens": settings.max_context_tokens,
+        "min_importance": settings.min_importance,
+        "decay": {"factor": decay.factor, "grace_days": decay.grace_days, "floor": decay.floor},
+        "extraction_instructions": settings.extraction_instructions,
+    }
+
+
+def _settings(old: AgentSettingsRecord, patch: AgentSettings | None) -> AgentSettingsRecord:
     """Merges settings: absent fields stay, also inside `decay`; null restores all defaults."""
     if patch is None:
-        return AgentSettings().model_dump()
-    named = patch.model_dump(exclude_unset=True)
-    return old | named | {"decay": old["decay"] | named.get("decay", {})}
+        return _stored(AgentSettings())
+    settings, named = old.copy(), patch.model_fields_set
+    if "max_context_tokens" in named:
+        settings["max_context_tokens"] = patch.max_context_tokens
+    if "min_importance" in named:
+        settings["min_importance"] = patch.min_importance
+    if "extraction_instructions" in named:
+        settings["extraction_instructions"] = patch.extraction_instructions
+    decay, new = old["decay"].copy(), patch.decay
+    if "factor" in new.model_fields_set:
+        decay["factor"] = new.factor
+    if "grace_days" in new.model_fields_set:
+        decay["grace_days"] = new.grace_days
+    if "floor" in new.model_fields_set:
+        decay["floor"] = new.floor
+    settings["decay"] = decay
+    return settings
 
 
-KNOWLEDGE = "procedural_knowledge"
+KNOWLEDGE: Final = "procedural_knowledge"
 LEAST, MOST = 0.02, 0.4
 """The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
 compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
@@ -191,7 +248,7 @@ class RankedLesson:
     score: float
 
 
-def ranked(query: str, experience: Doc) -> list[RankedLesson]:
+def ranked(query: str, experience: ExperienceRecord) -> list[RankedLesson]:
     """Returns every lesson, best first. Of equal scores hand-written knowledge comes before lessons, then the lessons
     of the latest day, then the most seen ones.
 
@@ -208,6 +265,6 @@ def ranked(query: str, experience: Doc) -> list[RankedLesson]:
     ]
     entries = [*knowledge, *lessons]
     parts = shares(query, [text for _, _, text, _, _ in entries])
-    scored = [RankedLesson(*one, LEAST + (MOST - LEAST) * part) for one, part in zip(entries, parts, strict=True)]
-    scored.sort(key=lambda one: ((one.learned_at or "")[:10], one.seen), reverse=True)
-    return sorted(scored, key=lambda one: (-one.score, one.name != KNOWLEDGE))
+    scored = [RankedLesson(*entry, LEAST + (MOST - LEAST) * part) for entry, part in zip(entries, parts, strict=True)]
+    scored.sort(key=lambda lesson: ((lesson.learned_at or "")[:10], lesson.seen), reverse=True)
+    return sorted(scored, key=lambda lesson: (-lesson.score, lesson.name != KNOWLEDGE))

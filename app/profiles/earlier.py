@@ -4,13 +4,11 @@ A prompt that a model caches shows the profile as it was when the conversation b
 history; of lists and objects a user's record keeps what they were before their last changes, for a conversation's time.
 """
 
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from app.core.clock import parse_rfc3339, rfc3339
-from app.facts.keys import EMPTY_PROFILE, PREDICATES
-from app.storage.schema import Doc
+from app.facts.keys import ProfileChange, UserProfile, UserRecord
+from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS
 
 KEPT = timedelta(days=2)
 """A longer conversation sees a change of its first days at once."""
@@ -18,31 +16,33 @@ MOST = 20
 """Changes that are kept."""
 
 
-def with_change(record: Doc, new: Mapping[str, Any], old: Mapping[str, Any], now: str) -> list[Doc]:
+def with_change(record: UserRecord, new: UserProfile, old: UserProfile, now: str) -> list[ProfileChange]:
     """Returns the kept changes of a user's record with the one from `old` to `new`, the latest last: what each changed
     field was, and until when. Changes of longer ago are forgotten."""
-    changed = {
-        name: before
-        for name, before in ((name, old.get(name, EMPTY_PROFILE[name])) for name in EMPTY_PROFILE)
-        if name not in PREDICATES and before != new.get(name, EMPTY_PROFILE[name])
-    }
+    changed: UserProfile = {}
+    for name in LIST_FIELDS:
+        if (texts := old.get(name, [])) != new.get(name, []):
+            changed[name] = texts
+    for field in OBJECT_FIELDS:
+        if (entries := old.get(field, {})) != new.get(field, {}):
+            changed[field] = entries
     least = rfc3339(parse_rfc3339(now) - KEPT)
     kept = [change for change in _changes(record) if change["until"] > least]
-    return [*kept, {"until": now, "fields": changed}][-MOST:] if changed else kept
+    return [*kept, ProfileChange(until=now, fields=changed)][-MOST:] if changed else kept
 
 
-def profile_at(record: Doc, profile: Doc, known_at: str) -> Doc:
+def profile_at(record: UserRecord, profile: UserProfile, known_at: str) -> UserProfile:
     """Returns the profile with the lists and objects that it had at a time, as far as the record tells."""
     if record["created_at"] > known_at:
-        return profile | {name: empty for name, empty in EMPTY_PROFILE.items() if name not in PREDICATES}
-    before: Doc = {}
+        return {**profile, "interests": [], "conversation_preferences": [], "preferences": {}, "custom": {}}
+    before: UserProfile = {}
     for change in reversed(_changes(record)):
         if change["until"] > known_at:
             before |= change["fields"]
     return profile | before
 
 
-def _changes(record: Doc) -> list[Doc]:
+def _changes(record: UserRecord) -> list[ProfileChange]:
     """Returns the changes of a record that can be read, as all can that this module wrote."""
     stored = record.get("earlier")
     return [

@@ -8,60 +8,78 @@ Stored text is data: it cannot close its block, pose as another lesson, or conta
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.language import has_word_of
 from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
-from app.core.schemas import merge_patch
-from app.facts.keys import EMPTY_PROFILE, USERS, new_user, profile_of
+from app.core.schemas import Json, merge_patch
+from app.facts.keys import USERS, ProfileField, UserProfile, UserRecord, new_user, profile_of
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View
-from app.profiles.schemas import Experience, status_of
+from app.memories.agents import ExperienceRecord, LessonList, LessonRecord
+from app.memories.models import MemoryRecord, MemorySource
+from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS, status_of
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
 from app.storage.repository import Repository
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
-LESSONS = tuple(name for name in Experience.model_fields if name != "procedural_knowledge")
-EMPTY_EXPERIENCE: Mapping[str, Any] = {"procedural_knowledge": "", **{name: [] for name in LESSONS}}
+LESSONS: tuple[LessonList, ...] = get_args(LessonList)
+EMPTY_EXPERIENCE: ExperienceRecord = {
+    "procedural_knowledge": "",
+    "common_scenarios": [],
+    "effective_strategies": [],
+    "known_pitfalls": [],
+    "tool_patterns": [],
+    "heuristics": [],
+    "user_feedback": [],
+    "improvement_areas": [],
+}
+FACT_FIELDS: tuple[ProfileField, ...] = get_args(ProfileField)
+"""The fields of a profile that are facts."""
 MAX_LESSONS = 50
 MAX_INTERACTIONS = 50
 MAX_LISTED = 200
 _BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
 
 
-def merge_profile(profile: Doc, patch: Mapping[str, Any]) -> Doc:
-    """Applies a patch: lists are added to, objects merged at every depth (null removes a key), scalars replaced. Null
-    clears a field."""
-    merged = dict(profile)
-    for name, value in patch.items():
-        if value is None:
-            merged[name] = EMPTY_PROFILE[name]
-        elif isinstance(value, list):
-            merged[name] = add_to(profile[name], value)[-MAX_LISTED:]
-        elif isinstance(value, dict):
-            merged[name] = merge_patch(profile[name], value)
-        else:
-            merged[name] = value
+def merge_profile(profile: UserProfile, patch: Json) -> UserProfile:
+    """Applies a patch to a whole profile: lists are added to, objects merged at every depth (null removes a key),
+    scalars replaced. Null clears a field."""
+    merged: UserProfile = {**profile}
+    for scalar in FACT_FIELDS:
+        if scalar in patch:
+            merged[scalar] = patch[scalar]
+    for name in LIST_FIELDS:
+        if name in patch:
+            texts = patch[name]
+            merged[name] = [] if texts is None else add_to(profile[name], texts)[-MAX_LISTED:]
+    for field in OBJECT_FIELDS:
+        if field in patch:
+            entries = patch[field]
+            merged[field] = {} if entries is None else merge_patch(profile[field], entries)
     return merged
 
 
 def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
     """Returns old and new texts, each once, whatever its spelling."""
-    found = {normalise_content(text): text for text in reversed([*old, *new])}
-    return list(reversed(found.values()))
+    texts = {normalise_content(text): text for text in reversed([*old, *new])}
+    return list(reversed(texts.values()))
 
 
 def merge_experience(
-    experience: Doc, patch: Mapping[str, Any], source: Doc, now: str, names: Sequence[str] = ()
-) -> Doc:
+    experience: ExperienceRecord, patch: Mapping[str, Any], source: MemorySource, now: str, names: Sequence[str] = ()
+) -> ExperienceRecord:
     """Adds lessons that were learned `now`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
-    are dropped, then the oldest. Null clears a list. Lessons that contain one of `names` (a session's user) are not
-    learned: experience is about no user."""
-    merged = dict(experience)
+    are dropped, then the oldest.
+
+    `patch`: the fields of an `ExperiencePatch` that are set; null clears a list. Lessons that contain one of `names` (a
+    session's user) are not learned: experience is about no user.
+    """
+    merged: ExperienceRecord = {**experience}
     if "procedural_knowledge" in patch:
         merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""
     for name in LESSONS:
@@ -73,8 +91,8 @@ def merge_experience(
     return merged
 
 
-def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc, now: str) -> list[Doc]:
-    known = {normalise_content(lesson["text"]): dict(lesson) for lesson in lessons}
+def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: MemorySource, now: str) -> list[LessonRecord]:
+    known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
     for text in texts:
         lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
         first = lesson.get("first_learned_at") or lesson.get("learned_at") or now
@@ -85,19 +103,22 @@ def _learn(lessons: Sequence[Doc], texts: Sequence[str], source: Doc, now: str) 
     return kept
 
 
-def copy_experience(experience: Doc, other: Doc, from_agent_id: str) -> Doc:
+def copy_experience(experience: ExperienceRecord, other: ExperienceRecord, from_agent_id: str) -> ExperienceRecord:
     """Adds the lessons of another agent's experience that are not known. Each keeps its source and its count and says
     where it was copied from. Own lessons stay; the most seen of the others fill the list up to `MAX_LESSONS`. Knowledge
     is added by paragraphs. Copying twice changes nothing."""
-    own, theirs = (paragraphs(one["procedural_knowledge"]) for one in (experience, other))
+    own, theirs = paragraphs(experience["procedural_knowledge"]), paragraphs(other["procedural_knowledge"])
     known = {normalise_content(text) for text in own}
     new = [text for text in add_to([], theirs) if normalise_content(text) not in known]
-    knowledge = "\n\n".join([*own, *new]) if new else experience["procedural_knowledge"]
-    copied = {name: _with_copies(experience[name], other[name], from_agent_id) for name in LESSONS}
-    return {**experience, **copied, "procedural_knowledge": knowledge}
+    merged: ExperienceRecord = {**experience}
+    if new:
+        merged["procedural_knowledge"] = "\n\n".join([*own, *new])
+    for name in LESSONS:
+        merged[name] = _with_copies(experience[name], other[name], from_agent_id)
+    return merged
 
 
-def _with_copies(own: Sequence[Doc], others: Sequence[Doc], from_agent_id: str) -> list[Doc]:
+def _with_copies(own: Sequence[LessonRecord], others: Sequence[LessonRecord], from_agent_id: str) -> list[LessonRecord]:
     known = {normalise_content(lesson["text"]) for lesson in own}
     new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
     chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
@@ -115,7 +136,10 @@ def names_one(text: str, names: Sequence[str]) -> bool:
 
 
 def compose(
-    experience: Doc | None, profile: Doc | None, memories: Sequence[Doc], max_tokens: int | None
+    experience: ExperienceRecord | None,
+    profile: UserProfile | None,
+    memories: Sequence[MemoryRecord],
+    max_tokens: int | None,
 ) -> tuple[str, int]:
     """Returns the text and its tokens, never more than `max_tokens`. Memories are given most important first. If the
     budget is short, the last of them are left out first, then the least seen lessons."""
@@ -133,7 +157,7 @@ def compose(
 
 
 def _blocks(profile: Sequence[str], lessons: Sequence[str], memories: Sequence[str]) -> str:
-    blocks = []
+    blocks: list[str] = []
     if lessons:
         blocks.append(_block(EXPERIENCE, "\n".join([LEARNED, *lessons])))
     inner = [*(_block("user_profile", text) for text in profile if text)]
@@ -148,26 +172,27 @@ def _block(name: str, text: str) -> str:
     return f"<{name}>\n{text}\n</{name}>"
 
 
-def _lessons(experience: Doc | None) -> list[str]:
+def _lessons(experience: ExperienceRecord | None) -> list[str]:
     if experience is None:
         return []
     known = experience["procedural_knowledge"]
     lines = [_lesson("procedural_knowledge", known)] if known else []
-    found = [(lesson["seen"], name, lesson["text"]) for name in LESSONS for lesson in experience[name]]
-    return lines + [_lesson(name, text) for _, name, text in sorted(found, key=lambda one: -one[0])]
+    lessons = [(name, lesson) for name in LESSONS for lesson in experience[name]]
+    lessons.sort(key=lambda entry: -entry[1]["seen"])
+    return lines + [_lesson(name, lesson["text"]) for name, lesson in lessons]
 
 
 def _lesson(name: str, text: str) -> str:
     return entry(f"{name}: ", text).removesuffix("\n")
 
 
-def _profile(profile: Doc | None) -> str:
+def _profile(profile: UserProfile | None) -> str:
     filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
     return json_line(filled) if filled else ""
 
 
-def _memory(memory: Doc) -> str:
-    shown: dict[str, Any] = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
+def _memory(memory: MemoryRecord) -> str:
+    shown = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
     if memory["context"]:
         shown["context"] = memory["context"]
     if status := status_of(memory):
@@ -180,15 +205,14 @@ class ReadUser:
     """A user's record with the whole profile. `facts`: the facts that state its fields, by field. `stored`: the profile
     as the record has it; None if there is no record."""
 
-    record: Doc
-    facts: Mapping[str, Doc]
-    stored: Doc | None
+    record: UserRecord
+    facts: Mapping[str, FactRecord]
+    stored: UserProfile | None
 
     @property
-    def profile(self) -> Doc:
+    def profile(self) -> UserProfile:
         """The whole profile."""
-        profile: Doc = self.record["profile"]
-        return profile
+        return self.record["profile"]
 
 
 class ProfileReader:
@@ -206,27 +230,29 @@ class ProfileReader:
         """Returns those of the users of whom a profile is known, by id."""
         records = await self._users.get_many(user_ids)
         stating = await self._stating(user_ids, view)
-        found: dict[str, ReadUser] = {}
+        users: dict[str, ReadUser] = {}
         for user_id in user_ids:
             if user_id in records or stating[user_id]:
                 try:
-                    found[user_id] = _read(user_id, records.get(user_id), stating[user_id])
+                    users[user_id] = _read(user_id, records.get(user_id), stating[user_id])
                 except DAMAGED as error:
                     left_out(USERS, user_id, type(error).__name__)
-        return found
+        return users
 
-    async def of_records(self, records: Sequence[Doc]) -> list[ReadUser]:
+    async def of_records(self, records: Sequence[UserRecord]) -> list[ReadUser]:
         """Returns the users of these stored records, in order, with what is known and true of each now."""
         stating = await self._stating([record["user_id"] for record in records])
         return [_read(record["user_id"], record, stating[record["user_id"]]) for record in records]
 
-    async def _stating(self, user_ids: Sequence[str], view: View | None = None) -> Mapping[str, Mapping[str, Doc]]:
+    async def _stating(
+        self, user_ids: Sequence[str], view: View | None = None
+    ) -> Mapping[str, Mapping[str, FactRecord]]:
         """Returns the facts that state fields of the profiles, by user and field."""
         return await self._facts.of_profiles(user_ids, view or View(rfc3339(self._clock.now())))
 
 
-def _read(user_id: str, record: Doc | None, facts: Mapping[str, Doc]) -> ReadUser:
+def _read(user_id: str, record: UserRecord | None, facts: Mapping[str, FactRecord]) -> ReadUser:
     """Returns a user. Facts alone make a user, too: those that were imported without the record."""
-    stored = {} if record is None else record["profile"]
+    stored = None if record is None else record["profile"]
     base = record or new_user(user_id, min((fact["created_at"] for fact in facts.values()), default=""))
-    return ReadUser(base | {"profile": profile_of(stored, facts)}, facts, None if record is None else stored)
+    return ReadUser({**base, "profile": profile_of(stored or {}, facts)}, facts, stored)

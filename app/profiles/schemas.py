@@ -1,8 +1,8 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypedDict, get_args
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
@@ -10,6 +10,7 @@ from app.core.schemas import (
     WHOLE,
     Count,
     Identifier,
+    Json,
     NotNull,
     Object,
     Schema,
@@ -18,14 +19,22 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.facts.keys import MAX_AGE, MAX_LINE
+from app.facts.keys import MAX_AGE, MAX_LINE, UserProfile, UserRecord
+from app.memories.agents import AgentRecord, AgentSettingsRecord
+from app.memories.models import MemoryRecord, ShownMemory
 from app.memories.schemas import Source
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
 ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
 IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resolved", "closed"])
+ISSUE_STATUSES: tuple[IssueStatus, ...] = get_args(IssueStatus.__value__)
+
+ListField = Literal["interests", "conversation_preferences"]
+ObjectField = Literal["preferences", "custom"]
+LIST_FIELDS: tuple[ListField, ...] = get_args(ListField)
+OBJECT_FIELDS: tuple[ObjectField, ...] = get_args(ObjectField)
+"""The fields of a profile that are no facts: texts, and objects of the caller."""
 
 Age = Annotated[int, Field(strict=True, ge=0, le=MAX_AGE), WHOLE]
 
@@ -244,52 +253,106 @@ class Prompt(Schema):
     tokens: Count
 
 
-def render_profile(doc: Doc) -> Doc:
+class ProfileAnswer(UserProfile, total=False):
+    """A user's profile as responses show it: the answers of `StoredProfile` and `ListedUser`."""
+
+    user_id: str
+    version: int | None
+    created_at: str | None
+    updated_at: str | None
+
+
+class PromptAnswer(TypedDict):
+    """The answer of `Prompt`."""
+
+    text: str
+    tokens: int
+
+
+class IssueAnswer(TypedDict):
+    """The answer of `Issue`. What a caller has written into the metadata may be no status."""
+
+    issue_id: str
+    description: str
+    status: JsonValue
+    timestamp: str | None
+    user_id: str | None
+    agent_id: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SolutionAnswer(TypedDict):
+    """The answer of `Solution`. What a caller has written into the metadata may be no text."""
+
+    solution_id: str
+    problem: JsonValue
+    fix: JsonValue
+    timestamp: str | None
+    user_id: str | None
+    agent_id: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+def render_profile(user: UserRecord) -> ProfileAnswer:
     """Renders a user's profile."""
-    plain = {name: doc[name] for name in ("user_id", "version", "created_at", "updated_at")}
-    return {**doc["profile"], **plain}
+    return {
+        **user["profile"],
+        "user_id": user["user_id"],
+        "version": user["version"],
+        "created_at": user["created_at"],
+        "updated_at": user["updated_at"],
+    }
 
 
-def render_agent(doc: Doc, scope: Scope) -> Doc:
+def render_agent(agent: AgentRecord, scope: Scope) -> Json:
     """Renders an agent for a caller: a key that is bound to users does not see what an agent keeps from them. Lessons
     are kept, too: their sources name sessions and memories of other users."""
-    agent = {name: value for name, value in doc.items() if name not in ("tenant_id", "user_id")}
+    shown: Json = {name: value for name, value in agent.items() if name not in ("tenant_id", "user_id")}
     if scope.users is None:
-        return agent
-    settings = agent["settings"] | {"extraction_instructions": None}
-    return agent | {"system_prompt": None, "experience": None, "settings": settings}
+        return shown
+    settings: AgentSettingsRecord = {**agent["settings"], "extraction_instructions": None}
+    return shown | {"system_prompt": None, "experience": None, "settings": settings}
 
 
-def status_of(memory: Doc) -> str | None:
+def status_of(memory: MemoryRecord) -> IssueStatus | None:
     """Returns the status of an issue as prompts show it, or None for any other memory. A caller's metadata may contain
     anything: an invalid status counts as `open`."""
     if memory["memory_type"] != "issue":
         return None
     status = memory["metadata"].get("status")
-    return status if isinstance(status, str) and status in get_args(IssueStatus.__value__) else "open"
+    return next((known for known in ISSUE_STATUSES if known == status), "open")
 
 
-def render_issue(memory: Doc) -> Doc:
+def render_issue(memory: ShownMemory) -> IssueAnswer:
     """Renders a memory as an issue."""
     return {
         "issue_id": memory["memory_id"],
         "description": memory["content"],
         "status": memory["metadata"].get("status", "open"),
-        **_shared(memory),
+        "timestamp": memory["event_at"],
+        "user_id": memory["user_id"],
+        "agent_id": memory["agent_id"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
     }
 
 
-def render_solution(memory: Doc) -> Doc:
+def render_solution(memory: ShownMemory) -> SolutionAnswer:
     """Renders a memory as a solution."""
     metadata = memory["metadata"]
     return {
         "solution_id": memory["memory_id"],
         "problem": metadata.get("problem", memory["context"] or ""),
         "fix": metadata.get("fix", memory["content"]),
-        **_shared(memory),
+        "timestamp": memory["event_at"],
+        "user_id": memory["user_id"],
+        "agent_id": memory["agent_id"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
     }
-
-
-def _shared(memory: Doc) -> Doc:
-    shared = {name: memory[name] for name in ("user_id", "agent_id", "version", "created_at", "updated_at")}
-    return {"timestamp": memory["event_at"], **shared}

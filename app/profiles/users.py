@@ -12,30 +12,44 @@ from app.core.limits import OBJECT_BYTES
 from app.core.schemas import equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
-from app.facts.keys import EMPTY_PROFILE, PREDICATES, USERS, new_user
+from app.facts.keys import EMPTY_PROFILE, USERS, ProfileField, UserInteraction, UserProfile, UserRecord, new_user
 from app.facts.repository import View
 from app.facts.service import FactService
 from app.jobs.models import OPERATIONS
+from app.memories.models import MemoryRecord, MemoryType, ShownMemory
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
 from app.profiles.earlier import with_change
-from app.profiles.merge import ProfileReader, ReadUser
+from app.profiles.merge import FACT_FIELDS, ProfileReader, ReadUser
 from app.profiles.schemas import (
     Interaction,
     InteractionIn,
+    IssueAnswer,
     IssueIn,
+    IssueStatus,
     ListedUser,
     Profile,
+    ProfileAnswer,
     ProfilePatch,
+    SolutionAnswer,
     SolutionIn,
     render_issue,
     render_profile,
     render_solution,
 )
 from app.storage.records import left_out
-from app.storage.repository import Listing, Repository, fault_of, open_cursor, render_items, seal_cursor
-from app.storage.schema import EVERYTHING, After, Collection, Doc, In
+from app.storage.repository import (
+    A,
+    Listing,
+    RenderedPage,
+    Repository,
+    open_cursor,
+    render_items,
+    require_fit,
+    seal_cursor,
+)
+from app.storage.schema import EVERYTHING, After, Collection, In
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -45,21 +59,33 @@ ISSUE_IMPORTANCE = 0.6
 class UserService:
     """The operations on users within a caller's scope."""
 
-    def __init__(self, users: Repository, facts: FactService, memories: MemoryService, clock: Clock) -> None:
+    def __init__(
+        self, users: Repository[UserRecord], facts: FactService, memories: MemoryService, clock: Clock
+    ) -> None:
         self._users, self._facts, self._memories = users, facts, memories
         self._clock = clock
         self._reader = ProfileReader(users.store, users.scope, clock)
 
-    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> Doc:
+    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> ProfileAnswer:
         """Returns the profile of a user, as far as it was known at `known_at`, and true at `as_of`. Raises NotFound."""
-        read = await self._reader.find(user_id, View(as_of or rfc3339(self._clock.now()), known_at))
-        if read is None:
+        user = await self._reader.find(user_id, View(as_of or rfc3339(self._clock.now()), known_at))
+        if user is None:
             raise no_such("user")
-        return render_profile(read.record)
+        return render_profile(user.record)
 
     async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult:
         """Replaces the whole profile."""
-        return await self._change(user_id, precondition, lambda _: body.model_dump(), tuple(PREDICATES))
+        whole: UserProfile = {
+            "name": body.name,
+            "age": body.age,
+            "home": body.home,
+            "occupation": body.occupation,
+            "interests": body.interests,
+            "conversation_preferences": body.conversation_preferences,
+            "preferences": body.preferences,
+            "custom": body.custom,
+        }
+        return await self._change(user_id, precondition, lambda _: whole, FACT_FIELDS)
 
     async def patch_profile(
         self, user_id: str, body: ProfilePatch, precondition: IfMatch, learned: Mapping[str, LearnedValue] | None = None
@@ -67,14 +93,14 @@ class UserService:
         """Merges a patch into the profile; see `merge.merge_profile`. `learned`: for what the service has learned, the
         trust, source and time of each field that is a fact."""
         patch = body.model_dump(exclude_unset=True)
-        named = [name for name in patch if name in PREDICATES]
+        named = [name for name in FACT_FIELDS if name in patch]
         return await self._change(
             user_id, precondition, lambda profile: merge.merge_profile(profile, patch), named, learned or {}
         )
 
-    def _bounded(self, profile: Doc) -> Doc:
+    def _bounded(self, profile: UserProfile) -> UserProfile:
         """Returns the profile. Raises Invalid, naming its largest part, if it is too large."""
-        largest = max(profile, key=lambda name: len(orjson.dumps(profile[name])))
+        largest, _ = max(profile.items(), key=lambda part: len(orjson.dumps(part[1])))
         require_size(profile, OBJECT_BYTES, "the profile", f"/{largest}")
         return profile
 
@@ -83,17 +109,22 @@ class UserService:
         if body.agent_id is not None:
             self._users.scope.require_write(body.agent_id, user_id)
         now = rfc3339(self._clock.now())
-        entry = body.model_dump() | {"timestamp": body.timestamp or now}
-        old = await self._users.find_one(user_id)
-        precondition.check(old)
-        if old is None:
-            return WriteResult(entry, [self._users.insert(new_user(user_id, now) | {"interactions": [entry]})], 201)
-        kept = [*old["interactions"], entry][-merge.MAX_INTERACTIONS :]
-        before = old.get("interacted")
-        counted = {"interactions": kept, "interacted": (before or 0) + 1}
-        return WriteResult(entry, [self._users.append(old, counted, expect={"interacted": before})], 201)
+        entry: UserInteraction = {
+            "summary": body.summary,
+            "outcome": body.outcome,
+            "agent_id": body.agent_id,
+            "timestamp": body.timestamp or now,
+        }
+        user = await self._users.find_one(user_id)
+        precondition.check(user)
+        if user is None:
+            return WriteResult(entry, [self._users.insert({**new_user(user_id, now), "interactions": [entry]})], 201)
+        kept = [*user["interactions"], entry][-merge.MAX_INTERACTIONS :]
+        before = user.get("interacted")
+        counted: UserRecord = {"interactions": kept, "interacted": (before or 0) + 1}
+        return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)
 
-    async def interactions(self, user_id: str) -> Doc:
+    async def interactions(self, user_id: str) -> RenderedPage[UserInteraction]:
         """Returns the recorded interactions that the caller may see, the newest first. Those that cannot be read are
         named in the log and left out."""
         user = await self._users.get(user_id)
@@ -103,39 +134,46 @@ class UserService:
         self,
         user_id: str,
         precondition: IfMatch,
-        merged: Callable[[Doc], Doc],
-        named: Sequence[str],
+        merged: Callable[[UserProfile], UserProfile],
+        named: Sequence[ProfileField],
         learned: Mapping[str, LearnedValue] = NOTHING,
     ) -> WriteResult:
         """Changes a profile. `named` are those of the fields to write that are facts: they are asserted, and the
         others stored in the record."""
         now = rfc3339(self._clock.now())
-        read = await self._reader.find(user_id)
-        old = read.record if read is not None else None
+        user = await self._reader.find(user_id)
+        old = user.record if user is not None else None
         precondition.check(old)
         record = old or new_user(user_id, now)
         self._users.require_write(record)
-        stored = dict(EMPTY_PROFILE if read is None or read.stored is None else read.stored)
+        stored: UserProfile = {**(EMPTY_PROFILE if user is None or user.stored is None else user.stored)}
         wanted = self._bounded(merged(record["profile"]))
-        earlier = {name: stored.get(name) for name in named}
-        values = {name: wanted[name] for name in named}
+        values, earlier = {name: wanted[name] for name in named}, {name: stored.get(name) for name in named}
         changes, hold = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
-        kept = {**stored, **{name: wanted[name] for name in wanted if name not in PREDICATES}, **dict.fromkeys(named)}
-        profile = wanted | {name: hold.get(name) for name in named}
-        if read is None or read.stored is None:
-            body = render_profile(record | {"profile": profile, "updated_at": now})
-            return WriteResult(
-                body, [*changes, self._users.insert(record | {"profile": kept})], 200, {"ETag": etag(record)}
-            )
-        fields = {}
-        if not equal_json(kept, read.stored):
-            fields = {"profile": kept, "earlier": with_change(record, kept, read.stored, now)}
+        cleared: UserProfile = {}
+        for name in named:
+            cleared[name] = None
+        kept: UserProfile = {
+            **stored,
+            "interests": wanted["interests"],
+            "conversation_preferences": wanted["conversation_preferences"],
+            "preferences": wanted["preferences"],
+            "custom": wanted["custom"],
+            **cleared,
+        }
+        profile: UserProfile = {**wanted, **cleared, **hold}
+        if user is None or user.stored is None:
+            shown = render_profile({**record, "profile": profile, "updated_at": now})
+            insert = self._users.insert({**record, "profile": kept})
+            return WriteResult(shown, [*changes, insert], headers={"ETag": etag(record)})
+        fields: UserRecord = {}
+        if not equal_json(kept, user.stored):
+            fields = {"profile": kept, "earlier": with_change(record, kept, user.stored, now)}
         if not fields and not changes:
-            return WriteResult(render_profile(record | {"profile": profile}), headers={"ETag": etag(record)})
-        new = record | {"profile": profile, "version": record["version"] + 1, "updated_at": now}
-        return WriteResult(
-            render_profile(new), [*changes, self._users.update(record, fields, now=now)], headers={"ETag": etag(new)}
-        )
+            return WriteResult(render_profile({**record, "profile": profile}), headers={"ETag": etag(record)})
+        new: UserRecord = {**record, "profile": profile, "version": record["version"] + 1, "updated_at": now}
+        update = self._users.update(record, fields, now=now)
+        return WriteResult(render_profile(new), [*changes, update], headers={"ETag": etag(new)})
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
@@ -166,78 +204,90 @@ class UserService:
         )
         return _as(await self._memories.create(memory, precondition), render_solution)
 
-    async def set_issue(self, user_id: str, issue_id: str, status: str, precondition: IfMatch) -> WriteResult:
+    async def set_issue(self, user_id: str, issue_id: str, status: IssueStatus, precondition: IfMatch) -> WriteResult:
         """Changes the status of an issue. Raises NotFound if the memory is not an issue of this user."""
 
-        def moved(memory: Doc) -> MemoryPatch:
+        def moved(memory: MemoryRecord) -> MemoryPatch:
             if memory["memory_type"] != "issue" or memory["user_id"] != user_id:
                 raise no_such("issue")
-            return MemoryPatch(metadata=memory["metadata"] | {"status": status})
+            return MemoryPatch(metadata={**memory["metadata"], "status": status})
 
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
-    async def issues(self, user_id: str, listing: Listing) -> Doc:
+    async def issues(self, user_id: str, listing: Listing) -> RenderedPage[IssueAnswer]:
         """Returns a page of the user's active issues."""
         return await self._page(user_id, "issue", render_issue, listing)
 
-    async def solutions(self, user_id: str, listing: Listing) -> Doc:
+    async def solutions(self, user_id: str, listing: Listing) -> RenderedPage[SolutionAnswer]:
         """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
-    async def _page(self, user_id: str, kind: str, render: Callable[[Doc], Doc], listing: Listing) -> Doc:
+    async def _page(
+        self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
+    ) -> RenderedPage[A]:
         filters = {"user_id": user_id, "memory_type": kind, "status": "active"}
         page = await self._memories.page(filters, listing)
-        return page | {"items": [render(memory) for memory in page["items"]]}
+        return {"items": [render(memory) for memory in page["items"]], "next_cursor": page["next_cursor"]}
 
 
-async def recorded_interactions(user: Doc, scope: Scope) -> list[Doc]:
+async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInteraction]:
     """Returns the interactions of a user's record that a scope may see, the last recorded first. Those that cannot be
     read are named in the log and left out."""
-    stored, items = user.get("interactions"), list[Doc]()
+    stored, readable = user.get("interactions"), list[UserInteraction]()
     for interaction in reversed(stored if isinstance(stored, list) else []):
-        if (fault := await fault_of(interaction, dict, Interaction, items)) is not None:
-            left_out(USERS, user["user_id"], fault)
-    return [one for one in items if scope.sees({"agent_id": one.get("agent_id"), "user_id": user["user_id"]})]
+        try:
+            require_fit(interaction, Interaction)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is about one interaction)
+            left_out(USERS, user["user_id"], type(error).__name__)
+        else:
+            readable.append(interaction)
+    return [
+        interaction
+        for interaction in readable
+        if scope.sees({"agent_id": interaction.get("agent_id"), "user_id": user["user_id"]})
+    ]
 
 
 class UserDirectory:
     """Lists everyone of whom a record is stored, within a caller's scope. Operations are left out: that of an erasure
     outlives its user."""
 
-    def __init__(self, users: Repository, collections: Sequence[Collection], clock: Clock) -> None:
+    def __init__(self, users: Repository[UserRecord], collections: Sequence[Collection], clock: Clock) -> None:
         self._users, self._reader = users, ProfileReader(users.store, users.scope, clock)
-        records = [one for one in owned(collections) if one.audited and one is not OPERATIONS]
-        self._owned = [Repository(users.store, users.scope, collection) for collection in records]
+        self._owned = [
+            Repository(users.store, users.scope, collection)
+            for collection in owned(collections)
+            if collection.audited and collection is not OPERATIONS
+        ]
 
-    async def page(self, listing: Listing) -> Doc:
+    async def page(self, listing: Listing) -> RenderedPage[ProfileAnswer]:
         """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
         scope, limit = self._users.scope, listing.limit
         mark = repr((scope.tenant, USERS.name, listing.order))
         after = None if listing.cursor is None else open_cursor(listing.cursor, mark, str).id
         bound = EVERYTHING if scope.users is None else In("user_id", tuple(sorted(scope.users)))
         queries = (
-            one.values("user_id", bound, order=listing.order, after=after, limit=limit + 1) for one in self._owned
+            records.values("user_id", bound, order=listing.order, after=after, limit=limit + 1)
+            for records in self._owned
         )
-        found = {user for part in await asyncio.gather(*queries) for user in part}
-        ordered = sorted(found, reverse=listing.order == "desc")
+        user_ids = {user_id for part in await asyncio.gather(*queries) for user_id in part}
+        ordered = sorted(user_ids, reverse=listing.order == "desc")
         named = ordered[:limit]
         profiles = await self._reader.find_many(named)
 
-        def listed(user: Doc) -> Doc:
+        def listed(user: UserRecord) -> ProfileAnswer:
             return _listed(user["user_id"], profiles.get(user["user_id"]))
 
+        listed_users: list[UserRecord] = [{"user_id": user_id} for user_id in named]
         following = seal_cursor(After(named[-1], named[-1]), mark) if len(ordered) > limit else None
-        return {
-            "items": await render_items(USERS, [{"user_id": user} for user in named], listed, ListedUser),
-            "next_cursor": following,
-        }
+        return {"items": await render_items(USERS, listed_users, listed, ListedUser), "next_cursor": following}
 
 
-def _listed(user_id: str, read: ReadUser | None) -> Doc:
-    if read is not None:
-        return render_profile(read.record)
-    return {**EMPTY_PROFILE, "user_id": user_id, **dict.fromkeys(("version", "created_at", "updated_at"))}
+def _listed(user_id: str, user: ReadUser | None) -> ProfileAnswer:
+    if user is not None:
+        return render_profile(user.record)
+    return {**EMPTY_PROFILE, "user_id": user_id, "version": None, "created_at": None, "updated_at": None}
 
 
-def _as(outcome: WriteResult, render: Callable[[Doc], Doc]) -> WriteResult:
+def _as(outcome: WriteResult, render: Callable[[ShownMemory], A]) -> WriteResult:
     return replace(outcome, body=render(outcome.body))

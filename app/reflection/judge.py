@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import orjson
 
@@ -32,10 +32,20 @@ from app.reflection.candidates import CandidatePair
 from app.reflection.finders import Judged, NewFinding, Owner, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, Doc, OwnedRecord
 from app.storage.scope import Scope
 
-JUDGED_PAIRS = Collection(
+Verdict = Literal["same", "contradicts", "replaces", "unrelated", "unfounded", "waiting"]
+
+
+class JudgedPairRecord(OwnedRecord, total=False):
+    """A document of the collection `judged_pairs`."""
+
+    judged_id: str
+    verdict: Verdict
+
+
+JUDGED_PAIRS: Collection[JudgedPairRecord] = Collection(
     name="judged_pairs",
     id_field="judged_id",
     fields={"agent_id": "text", "user_id": "text", "verdict": "text", "created_at": "time"},

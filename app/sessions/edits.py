@@ -16,17 +16,17 @@ from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, SMALL_TALK
+from app.memories.models import MEMORIES, SMALL_TALK, MemoryRecord
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.succession import Succession
 from app.sessions import repository
 from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, was_said_in
-from app.sessions.schemas import MessageIn, MessagePatch, render_message
+from app.sessions.schemas import MessageIn, MessagePatch, MessageRecord, SessionRecord, render_message
 from app.settings import Settings
 from app.storage.changes import Change
 from app.storage.repository import pages
-from app.storage.schema import Doc, Eq, Filter, both
+from app.storage.schema import Eq, Filter, both
 from app.validation_words import in_words
 from app.writes.executor import IfMatch, WriteResult
 
@@ -61,8 +61,8 @@ class MessageEdits:
         newest = await self._newest(session)
         if newest[0]["seq"] == seq:
             fields["last_message_at"] = new["timestamp"]
-        counts = {"token_count": session["token_count"] + new["tokens"] - old["tokens"]}
-        changes += [self._sessions.change_message(old, new), self._counted(session, fields | counts, now)]
+        fields["token_count"] = session["token_count"] + new["tokens"] - old["tokens"]
+        changes += [self._sessions.change_message(old, new), self._counted(session, fields, now)]
         return WriteResult(render_message(new), changes)
 
     async def delete(self, session_id: str, seq: int, precondition: IfMatch) -> WriteResult:
@@ -73,7 +73,7 @@ class MessageEdits:
         fields, changes = await self._unlearned(session, old, memory)
         if memory is not None:
             changes += await self._forgotten(memory, now)
-        left = [doc for doc in await self._newest(session) if doc["seq"] != seq]
+        left = [message for message in await self._newest(session) if message["seq"] != seq]
         fields |= {
             "message_count": session["message_count"] - 1,
             "token_count": session["token_count"] - old["tokens"],
@@ -84,20 +84,22 @@ class MessageEdits:
 
     # --- The message --------------------------------------------------------------------------------------------------
 
-    async def _read(self, session_id: str, seq: int, precondition: IfMatch, now: str) -> tuple[Doc, Doc]:
+    async def _read(
+        self, session_id: str, seq: int, precondition: IfMatch, now: str
+    ) -> tuple[SessionRecord, MessageRecord]:
         session = await self._sessions.get_unexpired(session_id, now)
         self._sessions.require_write(session)
         precondition.check(session)
-        found = await self._sessions.messages.find(both(self._sessions.said_in(session), Eq("seq", seq)), limit=1)
-        if not found:
+        messages = await self._sessions.messages.find(both(self._sessions.said_in(session), Eq("seq", seq)), limit=1)
+        if not messages:
             raise NotFound(f"The session has no message {seq}.")
-        return session, found[0]
+        return session, messages[0]
 
-    def _merged(self, old: Doc, body: MessagePatch) -> MessageIn:
+    def _merged(self, old: MessageRecord, body: MessagePatch) -> MessageIn:
         """Returns the message with the fields of `body`. Raises Invalid if it is none."""
-        kept = {name: old[name] for name in MessageIn.model_fields if old.get(name) is not None}
+        fields = {name: value for name, value in old.items() if name in MessageIn.model_fields and value is not None}
         try:
-            message = MessageIn.model_validate(kept | body.model_dump(exclude_unset=True))
+            message = MessageIn.model_validate(fields | body.model_dump(exclude_unset=True))
         except ValidationError as error:
             fault = error.errors()[0]
             place = "/content" if fault["loc"] == ("content",) else ""
@@ -106,22 +108,34 @@ class MessageEdits:
             raise invalid("/content", f"its parts have {size} characters: at most {BODY_LIMITS.text_chars}")
         return message
 
-    async def _newest(self, session: Doc) -> list[Doc]:
+    async def _newest(self, session: SessionRecord) -> list[MessageRecord]:
         """Returns the last two messages, the newest first."""
         return await self._sessions.messages.find(self._sessions.said_in(session), order="desc", limit=2)
 
-    def _counted(self, session: Doc, fields: Doc, now: str) -> Change:
+    def _counted(self, session: SessionRecord, fields: SessionRecord, now: str) -> Change:
         """Returns the change of the session. It conflicts if messages were appended meanwhile."""
-        fields = {**fields, "revised": (session.get("revised") or 0) + 1}
-        expect = {name: session[name] for name in ("version", "message_count", "token_count")}
-        return self._sessions.update(session, fields, now=now, expect=expect)
+        return self._sessions.update(
+            session,
+            {**fields, "revised": (session.get("revised") or 0) + 1},
+            now=now,
+            expect={
+                "version": session["version"],
+                "message_count": session["message_count"],
+                "token_count": session["token_count"],
+            },
+        )
 
     # --- What is kept of it -------------------------------------------------------------------------------------------
 
-    async def _remade(self, session: Doc, old: Doc, new: Doc, now: str) -> tuple[Doc, list[Change]]:
+    async def _remade(
+        self, session: SessionRecord, old: MessageRecord, new: MessageRecord, now: str
+    ) -> tuple[SessionRecord, list[Change]]:
         """Returns the fields of the session and the changes that follow from an edit."""
         memory = await self._memory_of(session, old)
-        fields, changes = await self._unlearned(session, old, memory) if new["text"] != old["text"] else ({}, [])
+        fields: SessionRecord = {}
+        changes: list[Change] = []
+        if new["text"] != old["text"]:
+            fields, changes = await self._unlearned(session, old, memory)
         if not repository.leaves_memory(new):
             return fields, changes + ([] if memory is None else await self._forgotten(memory, now))
         trust, key_id = self._trust.of(new["role"]), self._sessions.scope.key_id
@@ -135,37 +149,43 @@ class MessageEdits:
         _, added = await self._memories.added(fresh, self._embeddings)
         return fields, changes + added
 
-    async def _memory_of(self, session: Doc, message: Doc) -> Doc | None:
+    async def _memory_of(self, session: SessionRecord, message: MessageRecord) -> MemoryRecord | None:
         """Returns the memory that was made of the message. Its time, unless a caller changed it, finds it at once."""
         where = both(of_pair(session["agent_id"], session["user_id"]), Eq("source.session_id", session["session_id"]))
         return await self._first(session, message, both(where, Eq("event_at", message["timestamp"]))) or (
             await self._first(session, message, where)
         )
 
-    async def _first(self, session: Doc, message: Doc, where: Filter) -> Doc | None:
-        async for docs in pages(partial(self._memories.find, where), MEMORIES, PAGE):
-            for doc in docs:
-                if was_said_in(session, doc) and doc["source"]["message_seq"] == message["seq"]:
-                    return doc
+    async def _first(self, session: SessionRecord, message: MessageRecord, where: Filter) -> MemoryRecord | None:
+        async for memories in pages(partial(self._memories.find, where), MEMORIES, PAGE):
+            for memory in memories:
+                if was_said_in(session, memory) and memory["source"]["message_seq"] == message["seq"]:
+                    return memory
         return None
 
-    async def _forgotten(self, memory: Doc, now: str) -> list[Change]:
+    async def _forgotten(self, memory: MemoryRecord, now: str) -> list[Change]:
         """Returns the changes that delete the memory of a message with its history."""
         return [*self._memories.remove([memory]), *await Succession(self._memories, now).restore(memory)]
 
-    async def _unlearned(self, session: Doc, message: Doc, memory: Doc | None) -> tuple[Doc, list[Change]]:
+    async def _unlearned(
+        self, session: SessionRecord, message: MessageRecord, memory: MemoryRecord | None
+    ) -> tuple[SessionRecord, list[Change]]:
         """Returns the fields of the session, and the changes that queue the job which judges what was learned.
 
         A summary that the service wrote and that covers the message goes at once. One that a caller wrote stays.
         """
         fields, changes = await self._without_summary(session, message["seq"])
-        named = {"seq": message["seq"], "memory_id": None if memory is None else memory["memory_id"]}
-        payload = {"session_id": session["session_id"], **named, **self._sessions.scope.bindings()}
-        payload["summarize"] = bool(fields)
+        payload = {
+            "session_id": session["session_id"],
+            "seq": message["seq"],
+            "memory_id": None if memory is None else memory["memory_id"],
+            **self._sessions.scope.bindings(),
+            "summarize": bool(fields),
+        }
         job = Job(REDERIVE, self._sessions.scope.tenant, payload)
         return fields, [*changes, job.enqueue(self._clock.now())]
 
-    async def _without_summary(self, session: Doc, seq: int) -> tuple[Doc, list[Change]]:
+    async def _without_summary(self, session: SessionRecord, seq: int) -> tuple[SessionRecord, list[Change]]:
         memory = await self._summaries.stored(session)
         by_caller = memory is not None and memory["source"]["origin"] == "api"
         if session["summary"] is None or by_caller or (session.get("summary_seq") or 0) < seq:
@@ -176,14 +196,19 @@ class MessageEdits:
         return rfc3339(self._clock.now())
 
 
-def _follows(memory: Doc, old: Doc, new: Doc, fresh: Doc, now: str) -> Doc:
+def _follows(
+    memory: MemoryRecord, old: MessageRecord, new: MessageRecord, fresh: MemoryRecord, now: str
+) -> MemoryRecord:
     """Returns the fields of a message's memory that change with the message. What a caller changed stays."""
-    fields = {"content": fresh["content"]} if new["text"] != old["text"] else {}
-    by_rule = memory["base_importance"] == importance_of(memory["content"]) or memory.get("standing") == SMALL_TALK
-    if fields and by_rule:
-        fields["importance"] = fresh["importance"]
-    fields |= {"event_at": fresh["event_at"]} if new["timestamp"] != old["timestamp"] else {}
-    fields |= {"metadata": fresh["metadata"]} if not equal_json(new["metadata"], old["metadata"]) else {}
+    fields: MemoryRecord = {}
+    if new["text"] != old["text"]:
+        fields["content"] = fresh["content"]
+        if memory["base_importance"] == importance_of(memory["content"]) or memory.get("standing") == SMALL_TALK:
+            fields["importance"] = fresh["importance"]
+    if new["timestamp"] != old["timestamp"]:
+        fields["event_at"] = fresh["event_at"]
+    if not equal_json(new["metadata"], old["metadata"]):
+        fields["metadata"] = fresh["metadata"]
     changed = revision(memory, fields, now)
     source = memory["source"] | {"speaker": fresh["source"]["speaker"]}
     return changed if source == memory["source"] else changed | {"source": source}

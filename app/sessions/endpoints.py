@@ -16,7 +16,7 @@ from app.memories.schemas import Deleted
 from app.sessions import schemas
 from app.sessions.edits import MessageEdits
 from app.sessions.repository import SessionRepository
-from app.sessions.service import SessionService
+from app.sessions.service import SessionFilters, SessionService
 from app.sessions.windows import MAX_LAST, Window, Windows
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
@@ -79,8 +79,7 @@ async def list_sessions(
     metadata: InMetadata = None,
 ) -> Response:
     """List the sessions, newest first."""
-    filters = {"agent_id": agent_id, "user_id": user_id, "status": status, "metadata": metadata}
-    return answer(await sessions.page(filters, listing))
+    return answer(await sessions.page(SessionFilters(agent_id, user_id, status, metadata), listing))
 
 
 @router.get("/{session_id}", response_model=schemas.Session, responses=problems(404))

@@ -15,7 +15,7 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal, TypedDict
 from urllib.parse import unquote_to_bytes
 
 from app.core.schemas import Json
@@ -31,12 +31,20 @@ _UNKNOWN_TYPE = "application/octet-stream"
 _CALLS = ("tool_calls", "function_call")
 
 
+class MessageWarningAnswer(TypedDict):
+    """What of a message was not kept, as `schemas.MessageWarning` describes it."""
+
+    code: Literal["text_shortened", "file_not_kept"]
+    pointer: str
+    detail: str
+
+
 @dataclass(frozen=True, slots=True)
 class KeptMessages:
     """Messages within the limit, and a warning for each text and file that was cut."""
 
     messages: Sequence[MessageIn]
-    warnings: list[Json]
+    warnings: list[MessageWarningAnswer]
 
 
 async def within_limit(messages: Sequence[MessageIn], limit: int) -> KeptMessages:
@@ -57,7 +65,7 @@ def _characters(value: Any) -> int:
 
 
 def _within_limit(messages: Sequence[MessageIn], sent: Sequence[Json], limit: int) -> KeptMessages:
-    kept, warnings = list(messages), list[Json]()
+    kept, warnings = list(messages), list[MessageWarningAnswer]()
     for number, fields in enumerate(sent):
         shortening = _Shortening(limit)
         short = shortening.message(fields, f"/messages/{number}")
@@ -72,7 +80,7 @@ class _Shortening:
     """Shortens a message, and notes what was cut. `pointer` names the place in the request."""
 
     limit: int
-    warnings: list[Json] = field(default_factory=list)
+    warnings: list[MessageWarningAnswer] = field(default_factory=list)
 
     def message(self, fields: Json, pointer: str) -> Json:
         short = dict(fields)
@@ -150,7 +158,7 @@ class _Shortening:
             detail = f"The text has {len(text)} characters: its beginning and end are kept, {self.limit} at most."
             self._warn("text_shortened", pointer, detail)
 
-    def _warn(self, code: str, pointer: str, detail: str) -> None:
+    def _warn(self, code: Literal["text_shortened", "file_not_kept"], pointer: str, detail: str) -> None:
         self.warnings.append({"code": code, "pointer": pointer, "detail": detail})
 
 

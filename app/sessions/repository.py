@@ -1,4 +1,4 @@
-"""Sessions, messages and summaries: their documents and queries.
+"""Sessions, messages and summaries: their records and queries.
 
 A session shows its summary. A memory of type `summary` with the same text makes it searchable and outlives the session.
 The session document names that memory (`summary_id`), and every write of a summary expects that name, so two jobs that
@@ -7,7 +7,6 @@ run at the same time cannot create two memories. The memory is changed in place 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
@@ -15,58 +14,57 @@ from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id
 from app.core.metadata_filter import condition_of, matches
+from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.narrowing import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.memories.search_flags import EXTRACT
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, counter
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, MessageRecord, SessionCreate, SessionRecord, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
-from app.storage.schema import Absent, Doc, Eq, Filter, Or, Range, both
+from app.storage.schema import Absent, Eq, Filter, Or, Range, both
 from app.storage.scope import Scope
 
-AS_GIVEN = ("refusal", "annotations", "audio", "function_call")
-"""Further fields of OpenAI messages. They are stored and returned as given."""
 REMEMBERED_ROLES = ("user", "assistant")
 MESSAGE_IMPORTANCE = 0.3
 
 
-def new_session(fields: Doc, now: str) -> Doc:
-    """Returns a new session document. `fields`: those of `SessionCreate`."""
+def new_session(wanted: SessionCreate, now: str) -> SessionRecord:
+    """Returns a new session."""
     return {
-        "session_id": fields.get("session_id") or new_id("sess"),
-        "agent_id": fields["agent_id"],
-        "user_id": fields["user_id"],
+        "session_id": wanted.session_id or new_id("sess"),
+        "agent_id": wanted.agent_id,
+        "user_id": wanted.user_id,
         "status": "active",
         "summary": None,
-        "metadata": fields.get("metadata") or {},
-        "metadata_terms": metadata_terms(fields.get("metadata") or {}),
-        "memorize": fields.get("memorize") or "messages",
+        "metadata": wanted.metadata,
+        "metadata_terms": metadata_terms(wanted.metadata),
+        "memorize": wanted.memorize,
         "message_count": 0,
         "token_count": 0,
         "last_message_at": None,
         "ended_at": None,
-        "expires_at": fields.get("expires_at"),
+        "expires_at": wanted.expires_at,
         "version": 1,
         "created_at": now,
         "updated_at": now,
     }
 
 
-def new_messages(session: Doc, messages: Sequence[MessageIn], now: str) -> list[Doc]:
-    """Returns message documents.
+def new_messages(session: SessionRecord, messages: Sequence[MessageIn], now: str) -> list[MessageRecord]:
+    """Returns new messages of a session.
 
     Their `seq` refers to an allocation of the session's counter, one value for each message.
     """
     first = counter(session["session_id"])
-    return [_message(session, message, Ref(first, index), now) for index, message in enumerate(messages)]
+    return [_message(session, message, Ref.number(first, index), now) for index, message in enumerate(messages)]
 
 
-def _message(session: Doc, message: MessageIn, seq: Ref | int, now: str) -> Doc:
+def _message(session: SessionRecord, message: MessageIn, seq: int, now: str) -> MessageRecord:
     sent = message.model_dump(exclude_unset=True)
     return {
         "message_id": new_id("msg"),
@@ -80,8 +78,11 @@ def _message(session: Doc, message: MessageIn, seq: Ref | int, now: str) -> Doc:
         "tool_calls": sent.get("tool_calls"),
         "tool_call_id": message.tool_call_id,
         "result": message.result,
-        "metadata": message.metadata,
-        **{name: sent.get(name) for name in AS_GIVEN},
+        "metadata": message.metadata or {},
+        "refusal": sent.get("refusal"),
+        "annotations": sent.get("annotations"),
+        "audio": sent.get("audio"),
+        "function_call": sent.get("function_call"),
         "timestamp": message.timestamp or now,
         "edited_at": None,
         "deleted_at": None,
@@ -91,62 +92,83 @@ def _message(session: Doc, message: MessageIn, seq: Ref | int, now: str) -> Doc:
     }
 
 
-def edited(session: Doc, old: Doc, message: MessageIn, now: str) -> Doc:
-    """Returns the document of an edited message. It keeps its id, number and creation."""
-    kept = {name: old[name] for name in ("message_id", "created_at")}
-    return _message(session, message, old["seq"], now) | kept | {"edited_at": now}
+def edited(session: SessionRecord, old: MessageRecord, message: MessageIn, now: str) -> MessageRecord:
+    """Returns an edited message. It keeps its id, number and creation."""
+    return _message(session, message, old["seq"], now) | {
+        "message_id": old["message_id"],
+        "created_at": old["created_at"],
+        "edited_at": now,
+    }
 
 
-def tombstone(old: Doc, now: str) -> Doc:
+def tombstone(old: MessageRecord, now: str) -> MessageRecord:
     """Returns what stays of a deleted message: its number, role and times."""
-    said = (*AS_GIVEN, "content", "name", "tool_calls", "tool_call_id", "result")
-    return old | dict.fromkeys(said) | {"metadata": {}, "text": "", "tokens": 0, "deleted_at": now}
+    return old | {
+        "refusal": None,
+        "annotations": None,
+        "audio": None,
+        "function_call": None,
+        "content": None,
+        "name": None,
+        "tool_calls": None,
+        "tool_call_id": None,
+        "result": None,
+        "metadata": {},
+        "text": "",
+        "tokens": 0,
+        "deleted_at": now,
+    }
 
 
-def _tokens(message: MessageIn, sent: dict[str, Any]) -> int:
+def _tokens(message: MessageIn, sent: Json) -> int:
     """Returns the tokens of everything that a prompt would contain of the message: text, tool calls and result."""
     more = [sent[name] for name in ("tool_calls", "result") if sent.get(name) is not None]
     return prompt_text.count(message.text()) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more)
 
 
-def content(doc: Doc) -> str:
+def content(message: MessageRecord) -> str:
     """Returns the text of a message; without text, its result or its tool calls as JSON."""
-    if doc["text"]:
-        return str(doc["text"])
-    shown = doc["result"] if doc["result"] is not None else doc["tool_calls"]
+    if message["text"]:
+        return message["text"]
+    shown = message["result"] if message["result"] is not None else message["tool_calls"]
     return "" if shown is None else orjson.dumps(shown).decode()
 
 
-def leaves_memory(message: Doc) -> bool:
+def leaves_memory(message: MessageRecord) -> bool:
     """Returns whether a memory is made from the message: it has text of a user or an assistant."""
     return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
 
 
-def memory_of(message: Doc, session: Doc, trust: float, key_id: str | None, now: str) -> Doc:
+def memory_of(
+    message: MessageRecord, session: SessionRecord, trust: float, key_id: str | None, now: str
+) -> MemoryRecord:
     """Returns a memory of type `message`. `trust`: 0 to 1.
 
     Each message has a memory of its own, without deduplication, so that a conversation stays complete.
     """
-    said = strip_served(message["text"])
-    fields = {
-        "agent_id": session["agent_id"],
-        "user_id": session["user_id"],
-        "memory_type": "message",
-        "content": said if said == message["text"] else said.strip(),
-        "importance": importance_of(said),
-        "trust": trust,
-        "metadata": message["metadata"],
-        "event_at": message["timestamp"],
-    }
-    source = {
-        "origin": "message",
-        "session_id": session["session_id"],
-        "message_seq": message["seq"],
-        "speaker": message["name"] or message["role"],
-        "role": message["role"],
-        "api_key_id": key_id,
-    }
-    return new_memory(fields, source, now, unique=False)
+    text = strip_served(message["text"])
+    return new_memory(
+        {
+            "agent_id": session["agent_id"],
+            "user_id": session["user_id"],
+            "memory_type": "message",
+            "content": text if text == message["text"] else text.strip(),
+            "importance": importance_of(text),
+            "trust": trust,
+            "metadata": message["metadata"],
+            "event_at": message["timestamp"],
+        },
+        {
+            "origin": "message",
+            "session_id": session["session_id"],
+            "message_seq": message["seq"],
+            "speaker": message["name"] or message["role"],
+            "role": message["role"],
+            "api_key_id": key_id,
+        },
+        now,
+        unique=False,
+    )
 
 
 def importance_of(text: str) -> float:
@@ -154,34 +176,41 @@ def importance_of(text: str) -> float:
     return SMALL_TALK_IMPORTANCE if says_nothing(text) else MESSAGE_IMPORTANCE
 
 
-def was_said_in(session: Doc, memory: Doc) -> bool:
+def was_said_in(session: SessionRecord, memory: MemoryRecord) -> bool:
     """Returns whether the memory was made of a message of this session. A caller's own memory may name one, too."""
-    source, owners = memory["source"], ("agent_id", "user_id")
+    source = memory["source"]
     spoken = source.get("speaker") is not None and source.get("message_seq") is not None
-    return spoken and source["session_id"] == session["session_id"] and all(memory[o] == session[o] for o in owners)
+    return (
+        spoken
+        and source["session_id"] == session["session_id"]
+        and memory["agent_id"] == session["agent_id"]
+        and memory["user_id"] == session["user_id"]
+    )
 
 
-class SessionRepository(Repository):
+class SessionRepository(Repository[SessionRecord]):
     """Sessions, with their messages in `messages`."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, SESSIONS)
         self.messages = Repository(store, scope, MESSAGES)
 
-    def within(self, session: Doc, after_seq: int | None = None, before_seq: int | None = None) -> Filter:
+    def within(self, session: SessionRecord, after_seq: int | None = None, before_seq: int | None = None) -> Filter:
         """Returns the filter for the session's messages between two numbers, both excluded."""
         bounds = None if after_seq is None and before_seq is None else Range("seq", gt=after_seq, lt=before_seq)
         return both(Eq("session_id", session["session_id"]), bounds)
 
-    def said_in(self, session: Doc) -> Filter:
+    def said_in(self, session: SessionRecord) -> Filter:
         """Returns the filter for the session's messages without the deleted ones."""
         return both(Eq("session_id", session["session_id"]), Absent("deleted_at"))
 
-    async def count_messages(self, session: Doc, role: str) -> int:
+    async def count_messages(self, session: SessionRecord, role: str) -> int:
         """Returns the number of messages of a role."""
         return await self.messages.count(both(self.said_in(session), Eq("role", role)))
 
-    async def page_with(self, where: Filter, entries: Doc, listing: Listing, mark: str) -> tuple[list[Doc], str | None]:
+    async def page_with(
+        self, where: Filter, entries: Json, listing: Listing, mark: str
+    ) -> tuple[list[SessionRecord], str | None]:
         """Returns a page of the sessions whose metadata matches, and the cursor of the next page.
 
         Sessions of earlier versions store no terms of their metadata, so they are compared one by one.
@@ -196,23 +225,25 @@ class SessionRepository(Repository):
             keep=lambda session: matches(condition, session["metadata"]),
         )
 
-    async def count_memories(self, session: Doc) -> int:
+    async def count_memories(self, session: SessionRecord) -> int:
         """Returns the number of memories made from the session."""
         where = both(Eq("source.session_id", session["session_id"]), self.scope.visible())
         return await self.store.count(MEMORIES, self.scope.tenant, where)
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def add_message(self, doc: Doc) -> Insert:
+    def add_message(self, message: MessageRecord) -> Insert[MessageRecord]:
         """Returns the insert of a message."""
-        return Insert(MESSAGES, {"tenant_id": self.scope.tenant, **doc})
+        return Insert(MESSAGES, {"tenant_id": self.scope.tenant, **message})
 
-    def change_message(self, old: Doc, new: Doc) -> Update:
+    def change_message(self, old: MessageRecord, new: MessageRecord) -> Update[MessageRecord]:
         """Returns the change of a message. The session's change in the same commit notices concurrent ones."""
-        fields = {name: value for name, value in new.items() if name not in ("tenant_id", "message_id")}
+        fields = new.copy()
+        fields.pop("tenant_id", None)
+        fields.pop("message_id", None)
         return Update(MESSAGES, self.scope.tenant, old["message_id"], set=fields, user=old["user_id"])
 
-    def count_in(self, session: Doc, added: list[Doc]) -> Update:
+    def count_in(self, session: SessionRecord, added: list[MessageRecord]) -> Update[SessionRecord]:
         """Returns the change that adds messages to the counts of the session.
 
         It does not bump the session's version, and it conflicts if the session has ended. The last commit has the
@@ -221,27 +252,28 @@ class SessionRepository(Repository):
         return self.append(
             session,
             {"last_message_at": added[-1]["timestamp"]},
-            inc={"message_count": len(added), "token_count": sum(doc["tokens"] for doc in added)},
-            expect={name: session[name] for name in ("status", "memorize", "agent_id", "user_id", "created_at")},
+            inc={"message_count": len(added), "token_count": sum(message["tokens"] for message in added)},
+            expect={
+                "status": session["status"],
+                "memorize": session["memorize"],
+                "agent_id": session["agent_id"],
+                "user_id": session["user_id"],
+                "created_at": session["created_at"],
+            },
         )
 
-    def clear(self, session: Doc) -> list[Change]:
+    def clear(self, session: SessionRecord) -> list[Change]:
         """Returns the change that deletes all messages. The counter of their numbers stays."""
         self.scope.require_write(session["agent_id"], session["user_id"])
         return [DeleteWhere(MESSAGES, self.scope.tenant, Eq("session_id", session["session_id"]))]
 
-    def remove(self, session: Doc) -> list[Change]:
+    def remove(self, session: SessionRecord) -> list[Change]:
         """Returns the changes that delete a session and its messages."""
         return [*self.clear(session), self.delete(session)]
 
 
 IMPORTANCE = 0.5
 """Importance of summaries, above that of single messages."""
-GUARDED = ("created_at", "agent_id", "user_id", "summary_id", "summary_seq")
-"""Fields of the session that may not change between the read and the write of its summary.
-
-`version` is not among them: no caller asks for a summary of the service, so it does not bump versions.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +285,7 @@ class SummaryText:
 
     text: str
     trust: float
-    source: Doc
+    source: MemorySource
     """Fields of the memory's source beside the session's."""
     seq: int | None = None
     event_at: str | None = None
@@ -261,14 +293,23 @@ class SummaryText:
     """Whether it continues the stored summary. Its trust is then not higher than that summary's."""
 
 
-def is_extract(session: Doc) -> bool:
+def is_extract(session: SessionRecord) -> bool:
     """Returns whether the session's summary quotes the conversation."""
-    return bool(session["summary"]) and str(session["summary"]).startswith(EXTRACT)
+    return (session["summary"] or "").startswith(EXTRACT)
 
 
-def expected(session: Doc) -> Doc:
-    """Returns the field values that a change of the summary expects in the stored session."""
-    return {name: session.get(name) for name in GUARDED}
+def expected(session: SessionRecord) -> SessionRecord:
+    """Returns the fields of the session that may not change between the read and the write of its summary.
+
+    `version` is not among them: no caller asks for a summary of the service, so it does not bump versions.
+    """
+    return {
+        "created_at": session["created_at"],
+        "agent_id": session["agent_id"],
+        "user_id": session["user_id"],
+        "summary_id": session.get("summary_id"),
+        "summary_seq": session.get("summary_seq"),
+    }
 
 
 class SessionSummaries:
@@ -277,20 +318,20 @@ class SessionSummaries:
     def __init__(self, memories: MemoryRepository, embeddings: Embeddings) -> None:
         self._memories, self._embeddings = memories, embeddings
 
-    async def stored(self, session: Doc) -> Doc | None:
+    async def stored(self, session: SessionRecord) -> MemoryRecord | None:
         """Returns the memory of the summary; None if there is none, or if a caller archived, replaced or deleted it."""
         memory_id = session.get("summary_id")
         memory = None if memory_id is None else await self._memories.find_one(memory_id)
         return memory if memory is not None and memory["status"] == "active" else None
 
-    async def write(self, session: Doc, summary: SummaryText, now: str) -> tuple[Doc, list[Change]]:
+    async def write(self, session: SessionRecord, summary: SummaryText, now: str) -> tuple[SessionRecord, list[Change]]:
         """Returns the session's new fields, and the changes of the memory. A session that memorizes nothing has no
         memory.
 
         Raises Forbidden if the caller may not write the memory.
         """
         seq = session.get("summary_seq") if summary.seq is None else summary.seq
-        fields: Doc = {"summary": summary.text, "summary_seq": seq, "summary_id": session.get("summary_id")}
+        fields: SessionRecord = {"summary": summary.text, "summary_seq": seq, "summary_id": session.get("summary_id")}
         if session["memorize"] == "none" or not summary.text.strip():
             return fields, []
         old = await self.stored(session)
@@ -299,31 +340,34 @@ class SessionSummaries:
             return fields | {"summary_id": memory_id}, changes
         return fields, await self._revised(old, summary, now)
 
-    async def drop(self, session: Doc) -> tuple[Doc, list[Change]]:
+    async def drop(self, session: SessionRecord) -> tuple[SessionRecord, list[Change]]:
         """Returns the session's fields without a summary, and the changes that delete the memory."""
         old = await self.stored(session)
         changes = [] if old is None else self._memories.remove([old])
-        return dict.fromkeys(("summary", "summary_id", "summary_seq")), changes
+        return {"summary": None, "summary_id": None, "summary_seq": None}, changes
 
-    async def _added(self, session: Doc, summary: SummaryText, now: str) -> tuple[str, list[Change]]:
-        fields = {
-            "agent_id": session["agent_id"],
-            "user_id": session["user_id"],
-            "memory_type": "summary",
-            "content": summary.text,
-            "importance": IMPORTANCE,
-            "trust": summary.trust,
-            "event_at": summary.event_at,
-        }
-        key = {"api_key_id": self._memories.scope.key_id}
-        source = {**summary.source, "session_id": session["session_id"], **key}
-        doc, changes = await self._memories.added(new_memory(fields, source, now, unique=False), self._embeddings)
-        return doc["memory_id"], changes
+    async def _added(self, session: SessionRecord, summary: SummaryText, now: str) -> tuple[str, list[Change]]:
+        memory = new_memory(
+            {
+                "agent_id": session["agent_id"],
+                "user_id": session["user_id"],
+                "memory_type": "summary",
+                "content": summary.text,
+                "importance": IMPORTANCE,
+                "trust": summary.trust,
+                "event_at": summary.event_at,
+            },
+            {**summary.source, "session_id": session["session_id"], "api_key_id": self._memories.scope.key_id},
+            now,
+            unique=False,
+        )
+        memory, changes = await self._memories.added(memory, self._embeddings)
+        return memory["memory_id"], changes
 
-    async def _revised(self, old: Doc, summary: SummaryText, now: str) -> list[Change]:
+    async def _revised(self, old: MemoryRecord, summary: SummaryText, now: str) -> list[Change]:
         """Changes content, time, trust and source. Fields that callers set (tags, pin, importance) stay."""
         trust = min(old["trust"], summary.trust) if summary.rolls else summary.trust
-        fields: dict[str, Any] = {"content": summary.text, "trust": trust}
+        fields: MemoryRecord = {"content": summary.text, "trust": trust}
         if summary.event_at is not None:
             fields["event_at"] = summary.event_at
         source = old["source"] | {"model": None, "prompt_version": None} | summary.source

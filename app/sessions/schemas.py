@@ -6,8 +6,19 @@ from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstr
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import CLEARS_OBJECT, Count, Identifier, JsonObject, NotNull, Object, Schema, Timestamp, example
-from app.storage.schema import BaseRecord, Collection, Doc, Unique
+from app.core.schemas import (
+    CLEARS_OBJECT,
+    Count,
+    Identifier,
+    Json,
+    JsonObject,
+    NotNull,
+    Object,
+    Schema,
+    Timestamp,
+    example,
+)
+from app.storage.schema import BaseRecord, Collection, Unique
 
 MessageRole = TypeAliasType("MessageRole", Literal["system", "developer", "user", "assistant", "tool"])
 Memorize = TypeAliasType(
@@ -387,12 +398,12 @@ class SessionStats(Schema):
     memories: Count = Field(description="Long-term memories that came of it.")
 
 
-def render(doc: Doc) -> Doc:
+def render(session: SessionRecord) -> Json:
     """Returns a session as responses show it."""
-    return SESSIONS.public(doc)
+    return SESSIONS.public(session)
 
 
-def render_message(doc: Doc) -> Doc:
+def render_message(message: MessageRecord) -> Json:
     """Returns a message as responses show it. Messages of earlier versions were never edited."""
-    shown = {name: value for name, value in doc.items() if name not in MESSAGE_INTERNAL}
+    shown = {name: value for name, value in message.items() if name not in MESSAGE_INTERNAL}
     return {"edited_at": None, "deleted_at": None, **shown}

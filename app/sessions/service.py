@@ -1,20 +1,20 @@
 """The rules of sessions. Methods that write return a `WriteResult` and commit nothing."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TypedDict
 from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import equal_json
+from app.core.schemas import Json, equal_json
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
-from app.jobs.models import POST_CONVERSATION, SUMMARIZE
+from app.jobs.models import POST_CONVERSATION, SUMMARIZE, Payload
 from app.jobs.queue import Job
 from app.memories.embedding import Embeddings
+from app.memories.models import MemoryRecord
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
 from app.sessions import repository
@@ -22,19 +22,22 @@ from app.sessions.long_messages import within_limit
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import (
     SESSIONS,
-    SUMMARY_INTERNAL,
+    MessageRecord,
+    MessageRole,
     MessagesAppend,
     Session,
     SessionCreate,
     SessionPatch,
+    SessionRecord,
+    SessionStatus,
     counter,
     render,
     render_message,
 )
 from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, render_items, unexpired
-from app.storage.schema import Doc, Eq, both
+from app.storage.repository import Listing, RenderedPage, expired, render_items, unexpired
+from app.storage.schema import Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 LEARN_EVERY = 20
@@ -44,7 +47,29 @@ SUMMARY_TOKENS = 8_000
 QUIET = timedelta(seconds=30)
 """Delay of a learning job, so that it starts when the conversation is quiet."""
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES: tuple[MessageRole, ...] = ("system", "developer", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilters:
+    """Which sessions a list shows. None: any."""
+
+    agent_id: str | None = None
+    user_id: str | None = None
+    status: SessionStatus | None = None
+    metadata: Json | None = None
+
+
+class SessionStatsAnswer(TypedDict):
+    """The figures of a session, as `schemas.SessionStats` describes them."""
+
+    session_id: str
+    message_count: int
+    by_role: dict[MessageRole, int]
+    token_count: int
+    first_message_at: str | None
+    last_message_at: str | None
+    memories: int
 
 
 class SessionService:
@@ -69,45 +94,42 @@ class SessionService:
         """Plans a new session. Raises AlreadyExists if its id is taken, and NotFound if it is that of a session outside
         the bindings."""
         now = self._now()
-        doc = repository.new_session(body.model_dump(), now)
-        self._sessions.scope.require_write(
-            doc["agent_id"], doc["user_id"]
-        )  # first, so that nobody learns which ids are taken
-        mine = await self._sessions.find_one(doc["session_id"])
+        session = repository.new_session(body, now)
+        # first, so that nobody learns which ids are taken
+        self._sessions.scope.require_write(session["agent_id"], session["user_id"])
+        mine = await self._sessions.find_one(session["session_id"])
         if mine is not None and not expired(mine, now):
             raise AlreadyExists("That session_id is taken.")
-        changes = [*await self._make_room(doc["session_id"], now), self._sessions.insert(doc)]
+        changes = [*await self._make_room(session["session_id"], now), self._sessions.insert(session)]
         precondition.check(None)
-        return WriteResult(render(doc), changes, 201, {"ETag": etag(doc)})
+        return WriteResult(render(session), changes, 201, {"ETag": etag(session)})
 
-    async def get(self, session_id: str) -> Doc:
+    async def get(self, session_id: str) -> Json:
         """Returns a session. Raises NotFound if it is not visible or has expired."""
         return render(await self._live(session_id))
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: SessionFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns one page of the sessions that match the filters."""
-        entries: Doc = filters.get("metadata") or {}
-        named = [Eq(name, value) for name, value in sorted(filters.items()) if name != "metadata" and value is not None]
+        entries = filters.metadata or {}
+        fields = {"agent_id": filters.agent_id, "status": filters.status, "user_id": filters.user_id}
+        named = [Eq(name, value) for name, value in fields.items() if value is not None]
         where, mark = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
-        docs, cursor = await self._sessions.page_with(where, entries, listing, mark)
-        return {"items": await render_items(SESSIONS, docs, render, Session), "next_cursor": cursor}
+        sessions, cursor = await self._sessions.page_with(where, entries, listing, mark)
+        return {"items": await render_items(SESSIONS, sessions, render, Session), "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
-        doc = await self._live(session_id)
-        precondition.check(doc)
-        fields = {
-            name: value
-            for name, value in body.model_dump(exclude_unset=True).items()
-            if not equal_json(doc[name], value)
-        }
-        more, changes = await self._summarized(doc | fields) if "summary" in fields else ({}, [])
-        if "metadata" in fields:
-            more = more | {"metadata_terms": metadata_terms(fields["metadata"])}
-        outcome = self._changed(doc, fields | more)
+        session = await self._live(session_id)
+        precondition.check(session)
+        fields = _patched(session, body)
+        changes: list[Change] = []
+        if "summary" in fields:
+            summary, changes = await self._summarized(session | fields)
+            fields |= summary
+        outcome = self._changed(session, fields)
         return replace(outcome, changes=[*outcome.changes, *changes])
 
-    async def _summarized(self, session: Doc) -> tuple[Doc, list[Change]]:
+    async def _summarized(self, session: SessionRecord) -> tuple[SessionRecord, list[Change]]:
         """Returns the fields of a summary that the caller wrote or cleared, and the changes of its memory."""
         text = session["summary"]
         if text is None:
@@ -120,29 +142,35 @@ class SessionService:
 
         Ending an ended session starts the operation again; it learns nothing twice.
         """
-        doc = await self._live(session_id)
-        precondition.check(doc)
-        fields = {} if doc["status"] == "ended" else {"status": "ended", "ended_at": self._now()}
-        ended = self._changed(doc, fields)
-        owner = {name: doc[name] for name in ("agent_id", "user_id")}
+        session = await self._live(session_id)
+        precondition.check(session)
+        ended = self._changed(
+            session, {} if session["status"] == "ended" else {"status": "ended", "ended_at": self._now()}
+        )
         payload = self._to_learn(session_id) | {"ended": True}
         scope = self._sessions.scope
-        scope.require_write(doc["agent_id"], doc["user_id"])
+        scope.require_write(session["agent_id"], session["user_id"])
         operation, queued = queue.start(
-            scope, POST_CONVERSATION, payload, self._clock.now(), **owner, session_id=session_id
+            scope,
+            POST_CONVERSATION,
+            payload,
+            self._clock.now(),
+            agent_id=session["agent_id"],
+            user_id=session["user_id"],
+            session_id=session_id,
         )
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
     async def reopen(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """Makes an ended session active again. Learning goes on after the messages that it has processed."""
-        doc = await self._live(session_id)
-        precondition.check(doc)
-        return self._changed(doc, {} if doc["status"] == "active" else {"status": "active", "ended_at": None})
+        session = await self._live(session_id)
+        precondition.check(session)
+        return self._changed(session, {} if session["status"] == "active" else {"status": "active", "ended_at": None})
 
-    def _to_learn(self, session_id: str) -> Doc:
+    def _to_learn(self, session_id: str) -> Payload:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
 
-    def _learn_on_the_way(self, session: Doc, added: list[Doc]) -> list[Change]:
+    def _learn_on_the_way(self, session: SessionRecord, added: list[MessageRecord]) -> list[Change]:
         """Returns the changes that queue the learning jobs that are due.
 
         Learning is due every `LEARN_EVERY` messages, once the session is quiet, and a summary every `SUMMARY_TOKENS`
@@ -150,31 +178,37 @@ class SessionService:
         """
         count, size = session["message_count"], session["token_count"]
         by_count = count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY
-        by_size = size // SUMMARY_TOKENS != (size + sum(doc["tokens"] for doc in added)) // SUMMARY_TOKENS
+        by_size = size // SUMMARY_TOKENS != (size + sum(message["tokens"] for message in added)) // SUMMARY_TOKENS
         reads = self._learns and session["memorize"] != "none"
         due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size and self._learns)]
         quiet, scope = self._clock.now() + QUIET, self._sessions.scope
         payload = self._to_learn(session["session_id"])
         return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
 
-    def _changed(self, doc: Doc, fields: Doc) -> WriteResult:
-        return changed(self._sessions, doc, fields, render, self._now())
+    def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult:
+        return changed(self._sessions, session, fields, render, self._now())
 
     async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a session and its messages. The memories made from them stay."""
-        doc = await self._live(session_id)
-        precondition.check(doc)
-        return WriteResult(None, self._sessions.remove(doc), 204)
+        session = await self._live(session_id)
+        precondition.check(session)
+        return WriteResult(None, self._sessions.remove(session), 204)
 
     async def clear(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes the messages and the summary of a session. Long-term memory stays."""
-        doc = await self._live(session_id)
-        precondition.check(doc)
-        empty: Doc = {"message_count": 0, "token_count": 0, "last_message_at": None}
-        empty |= dict.fromkeys(("summary", *SUMMARY_INTERNAL))  # the memory stays; the next summary gets one of its own
-        counted = {"message_count": doc["message_count"], "version": doc["version"]}
-        update = self._sessions.update(doc, empty, now=self._now(), expect=counted)
-        return WriteResult({"deleted": doc["message_count"]}, [*self._sessions.clear(doc), update])
+        session = await self._live(session_id)
+        precondition.check(session)
+        empty: SessionRecord = {
+            "message_count": 0,
+            "token_count": 0,
+            "last_message_at": None,
+            "summary": None,
+            "summary_id": None,  # the memory stays; the next summary gets one of its own
+            "summary_seq": None,
+        }
+        counted: SessionRecord = {"message_count": session["message_count"], "version": session["version"]}
+        update = self._sessions.update(session, empty, now=self._now(), expect=counted)
+        return WriteResult({"deleted": session["message_count"]}, [*self._sessions.clear(session), update])
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
@@ -190,7 +224,7 @@ class SessionService:
         long = sum(len(message.text()) for message in kept.messages)
         messages = await off_loop(long, repository.new_messages, session, kept.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
-        changes += [self._sessions.add_message(doc) for doc in messages]
+        changes += [self._sessions.add_message(message) for message in messages]
         changes.append(self._sessions.count_in(session, messages))
         changes += self._learn_on_the_way(session, messages)
         memories = await self._memorize(session, messages, now)
@@ -198,7 +232,7 @@ class SessionService:
             changes += self._memories.add(memory, entry)
         answer = {
             "session_id": session_id,
-            "items": [render_message(doc) for doc in messages],
+            "items": [render_message(message) for message in messages],
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
             "warnings": kept.warnings,
         }
@@ -206,30 +240,37 @@ class SessionService:
 
     async def _open(
         self, session_id: str, body: MessagesAppend, precondition: IfMatch, now: str
-    ) -> tuple[Doc, list[Change]]:
+    ) -> tuple[SessionRecord, list[Change]]:
         """Returns the session to append to, and the changes that create it."""
         session = await self._sessions.find_one(session_id)
         if session is None or expired(session, now):
             precondition.check(None)
             return await self._begin(session_id, body, now)
         precondition.check(session)
-        for field in ("agent_id", "user_id"):
-            if getattr(body, field) not in (None, session[field]):
-                raise AlreadyExists("That session_id is taken.")
+        if body.agent_id not in (None, session["agent_id"]) or body.user_id not in (None, session["user_id"]):
+            raise AlreadyExists("That session_id is taken.")
         if session["status"] == "ended":
             reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
             raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")
         return session, []
 
-    async def _begin(self, session_id: str, body: MessagesAppend, now: str) -> tuple[Doc, list[Change]]:
-        missing = [
-            FieldError(f"/{f}", "is required: the session is new")
-            for f in ("agent_id", "user_id")
-            if getattr(body, f) is None
-        ]
-        if missing:
+    async def _begin(self, session_id: str, body: MessagesAppend, now: str) -> tuple[SessionRecord, list[Change]]:
+        if body.agent_id is None or body.user_id is None:
+            owners = {"agent_id": body.agent_id, "user_id": body.user_id}
+            missing = [
+                FieldError(f"/{name}", "is required: the session is new")
+                for name, value in owners.items()
+                if value is None
+            ]
             raise Invalid("agent_id and user_id are required: the session is new.", errors=missing)
-        session = repository.new_session({**body.model_dump(exclude={"messages"}), "session_id": session_id}, now)
+        wanted = SessionCreate(
+            session_id=session_id,
+            agent_id=body.agent_id,
+            user_id=body.user_id,
+            memorize=body.memorize or "messages",
+            metadata=body.metadata or {},
+        )
+        session = repository.new_session(wanted, now)
         self._sessions.scope.require_write(session["agent_id"], session["user_id"])
         return session, [*await self._make_room(session_id, now), self._sessions.insert(session)]
 
@@ -242,27 +283,29 @@ class SessionService:
         old = await self._sessions.holder(session_id)
         return [] if old is None or not expired(old, now) else self._sessions.remove(old)
 
-    async def _memorize(self, session: Doc, messages: list[Doc], now: str) -> list[tuple[Doc, IndexEntry]]:
+    async def _memorize(
+        self, session: SessionRecord, messages: list[MessageRecord], now: str
+    ) -> list[tuple[MemoryRecord, IndexEntry]]:
         """Returns the memories of the messages and their index entries, if the session memorizes messages."""
         if session["memorize"] != "messages":
             return []
-        long = sum(len(doc["text"]) for doc in messages)
-        result = await off_loop(long, self._memories_of, session, messages, now)
-        entries = await self._embeddings.entries([passage(doc) for doc in result])
+        characters = sum(len(message["text"]) for message in messages)
+        memories = await off_loop(characters, self._memories_of, session, messages, now)
+        entries = await self._embeddings.entries([passage(memory) for memory in memories])
         return [
-            (doc | {"embedding": self._embeddings.info(entry)}, entry)
-            for doc, entry in zip(result, entries, strict=True)
+            (memory | {"embedding": self._embeddings.info(entry)}, entry)
+            for memory, entry in zip(memories, entries, strict=True)
         ]
 
-    def _memories_of(self, session: Doc, messages: list[Doc], now: str) -> list[Doc]:
+    def _memories_of(self, session: SessionRecord, messages: list[MessageRecord], now: str) -> list[MemoryRecord]:
         key_id = self._sessions.scope.key_id
         return [
-            repository.memory_of(doc, session, self._trust.of(doc["role"]), key_id, now)
-            for doc in messages
-            if repository.leaves_memory(doc)
+            repository.memory_of(message, session, self._trust.of(message["role"]), key_id, now)
+            for message in messages
+            if repository.leaves_memory(message)
         ]
 
-    async def stats(self, session_id: str) -> Doc:
+    async def stats(self, session_id: str) -> SessionStatsAnswer:
         """Returns counts and times of a session."""
         session = await self._live(session_id)
         counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}
@@ -277,8 +320,23 @@ class SessionService:
             "memories": await self._sessions.count_memories(session),
         }
 
-    async def _live(self, session_id: str) -> Doc:
+    async def _live(self, session_id: str) -> SessionRecord:
         return await self._sessions.get_unexpired(session_id, self._now())
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
+
+
+def _patched(session: SessionRecord, body: SessionPatch) -> SessionRecord:
+    """Returns the fields that are set in `body` and differ from those of the session."""
+    fields: SessionRecord = {}
+    if "metadata" in body.model_fields_set and not equal_json(session["metadata"], body.metadata):
+        fields["metadata"] = body.metadata or {}
+        fields["metadata_terms"] = metadata_terms(fields["metadata"])
+    if body.memorize is not None and body.memorize != session["memorize"]:
+        fields["memorize"] = body.memorize
+    if "summary" in body.model_fields_set and body.summary != session["summary"]:
+        fields["summary"] = body.summary
+    if "expires_at" in body.model_fields_set and body.expires_at != session["expires_at"]:
+        fields["expires_at"] = body.expires_at
+    return fields

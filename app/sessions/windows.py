@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypedDict
 
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape, plain_name
+from app.core.schemas import Json
 from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
-from app.sessions.schemas import MESSAGES, Message, render_message
-from app.storage.repository import Listing, render_items
-from app.storage.schema import Doc, both
+from app.sessions.schemas import MESSAGES, Message, MessageRecord, MessageRole, render_message
+from app.storage.repository import Listing, RenderedPage, render_items
+from app.storage.schema import both
 
 MAX_LAST = 1000
 _CHARACTERS_A_TOKEN = 4
@@ -35,13 +37,32 @@ class Window:
         return self.last is not None or self.max_tokens is not None
 
 
+class ContextMessageAnswer(TypedDict):
+    """A message of the context, as `schemas.ContextMessage` describes it."""
+
+    seq: int
+    role: MessageRole
+    name: str | None
+    content: str
+
+
+class SessionContextAnswer(TypedDict):
+    """The context of a session, as `schemas.SessionContext` describes it."""
+
+    text: str
+    messages: list[ContextMessageAnswer]
+    summary: str | None
+    tokens: int
+    truncated: bool
+
+
 class Windows:
     """Reads the messages of sessions for one caller."""
 
     def __init__(self, sessions: SessionRepository, clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
 
-    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Doc:
+    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> RenderedPage[Json]:
         """Returns a page or a window of messages, oldest first. Raises InvalidCursor for a cursor with a window."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
@@ -49,35 +70,44 @@ class Windows:
             where = both(where, self._sessions.said_in(session))
             if cursor is not None:  # a cursor belongs to a paged list
                 raise InvalidCursor()
-            found = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
-            kept = found if window.max_tokens is None else _within_tokens(found, window.max_tokens)
-            return {"items": await render_items(MESSAGES, reversed(kept), render_message, Message), "next_cursor": None}
+            newest_first = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
+            if window.max_tokens is not None:
+                newest_first = _within_tokens(newest_first, window.max_tokens)
+            items = await render_items(MESSAGES, reversed(newest_first), render_message, Message)
+            return {"items": items, "next_cursor": None}
         listing = Listing("asc", limit, cursor)
-        docs, following = await self._sessions.messages.page(where, listing, mark=repr((session_id, window)))
-        return {"items": await render_items(MESSAGES, docs, render_message, Message), "next_cursor": following}
+        messages, following = await self._sessions.messages.page(where, listing, mark=repr((session_id, window)))
+        return {"items": await render_items(MESSAGES, messages, render_message, Message), "next_cursor": following}
 
-    async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> Doc:
+    async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContextAnswer:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.said_in(session)
-        found = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
-        characters = sum(doc["tokens"] for doc in found) * _CHARACTERS_A_TOKEN
-        return await off_loop(characters, _context, session["summary"], found, max_messages, max_tokens)
+        newest_first = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
+        characters = sum(message["tokens"] for message in newest_first) * _CHARACTERS_A_TOKEN
+        return await off_loop(characters, _context, session["summary"], newest_first, max_messages, max_tokens)
 
 
-def _context(summary: str | None, newest_first: list[Doc], max_messages: int, max_tokens: int | None) -> Doc:
-    newest_lines = (_line(doc["role"], content(doc)) for doc in newest_first[:max_messages])
+def _context(
+    summary: str | None, newest_first: list[MessageRecord], max_messages: int, max_tokens: int | None
+) -> SessionContextAnswer:
+    newest_lines = (_line(message["role"], content(message)) for message in newest_first[:max_messages])
     lines = [*as_many_as_could_fit(newest_lines, max_tokens)][::-1]
-    kept = fit([_line("summary", summary)] if summary else [], lines, max_tokens)
+    fitted = fit([_line("summary", summary)] if summary else [], lines, max_tokens)
     return {
-        "text": kept.text,
+        "text": fitted.text,
         "messages": [
-            {"seq": doc["seq"], "role": doc["role"], "name": plain_name(doc["name"]), "content": escape(content(doc))}
-            for doc in reversed(newest_first[: kept.count])
+            {
+                "seq": message["seq"],
+                "role": message["role"],
+                "name": plain_name(message["name"]),
+                "content": escape(content(message)),
+            }
+            for message in reversed(newest_first[: fitted.count])
         ],
         "summary": summary,
-        "tokens": kept.tokens,
-        "truncated": kept.count < len(newest_first) or not kept.whole_head,
+        "tokens": fitted.tokens,
+        "truncated": fitted.count < len(newest_first) or not fitted.whole_head,
     }
 
 
@@ -143,10 +173,10 @@ def _joined(head: list[str], lines: list[str], count: int) -> tuple[str, int]:
     return text, prompt_text.count(text)
 
 
-def _within_tokens(newest_first: list[Doc], max_tokens: int) -> list[Doc]:
+def _within_tokens(newest_first: list[MessageRecord], max_tokens: int) -> list[MessageRecord]:
     """Returns the newest messages, without a gap, whose tokens add up to at most `max_tokens`."""
-    for index, doc in enumerate(newest_first):
-        max_tokens -= doc["tokens"]
+    for index, message in enumerate(newest_first):
+        max_tokens -= message["tokens"]
         if max_tokens < 0:
             return newest_first[:index]
     return newest_first

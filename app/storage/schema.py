@@ -197,7 +197,7 @@ class Unique:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchSchema:
+class SearchSchema(Generic[R]):
     """Declares what search stores of a document beside its text and vector. Fields are paths, as in filters."""
 
     facets: tuple[str, ...]
@@ -223,13 +223,13 @@ class SearchSchema:
     speaker: str = "source.speaker"
     placed: str | None = None
     """A field without which a record that names a session has no position in it. None: every such record has one."""
-    text: Callable[[Mapping[str, Any]], str] = itemgetter("content")
+    text: Callable[[R], str] = itemgetter("content")
     """Returns the text of a document for a reranker: the text that was embedded."""
-    flags: Callable[[Mapping[str, Any]], int] | None = None
+    flags: Callable[[R], int] | None = None
     """Returns the flag bits of the document itself, in addition to those of its text (`storage/text.py`)."""
     flag_fields: tuple[str, ...] = ()
     """Top-level fields that `flags` reads."""
-    left_out: Callable[[Mapping[str, Any]], bool] | None = None
+    left_out: Callable[[R], bool] | None = None
     """Returns whether no search finds a document, by what only the document itself says."""
     may_be_left_out: int = 0
     """The flag bits, all of them, of the documents that `left_out` is asked about."""
@@ -270,7 +270,7 @@ class Collection(Generic[R]):
     """Fields by which jobs query the documents of all tenants. Each gets an index without the tenant."""
     opaque: tuple[str, ...] = ()
     """Fields that contain callers' objects. Their keys are data and are never used as paths."""
-    searched: SearchSchema | None = None
+    searched: SearchSchema[R] | None = None
     """The search schema; None if the collection is not searched."""
     needs: Mapping[str, FieldKind | Literal["object"]] = field(default_factory=dict)
     """Fields without which a document cannot be read, and what they are. Documents of every version have them."""
@@ -310,7 +310,7 @@ class Collection(Generic[R]):
         return self.id_field.removesuffix("_id")
 
     @property
-    def spec(self) -> SearchSchema:
+    def spec(self) -> SearchSchema[R]:
         """The search schema. Raises TypeError if the collection is not searched."""
         if self.searched is None:
             raise TypeError(f"{self.name} is not searched")

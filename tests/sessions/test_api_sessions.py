@@ -246,7 +246,7 @@ async def test_sessions_of_an_earlier_version_are_found_by_metadata_too(service:
 
 def old_session(session_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
     now = f"2026-05-01T00:00:00.{session_id[1:]}Z"
-    doc = new_session({"session_id": session_id, **OWNER, "metadata": metadata}, now)
+    doc = new_session(SessionCreate(session_id=session_id, **OWNER, metadata=metadata), now)
     doc.pop("metadata_terms", None)
     return doc
 
