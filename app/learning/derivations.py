@@ -264,9 +264,7 @@ async def derivation(
     return Insert(DERIVATIONS, note)
 
 
-async def commit_planned(
-    run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]], attempts: int = REPLANS
-) -> S:
+async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]], attempts: int = REPLANS) -> S:
     """Commits the plan's changes without a derivation, so that the work may be repeated. Returns the result.
     Raises CommitConflict if other writers win every attempt."""
     for attempt in range(attempts):
@@ -335,9 +333,7 @@ class DerivationUndo:
                 if note.get("undo"):
                     yield note
 
-    async def _back(
-        self, note: DerivationRecord, moved: dict[tuple[str, str], Restored]
-    ) -> list[Change] | None:
+    async def _back(self, note: DerivationRecord, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
         """Returns the changes that undo a derivation, or None if a record has changed since. Deletes created records
         first, since they may occupy the names of restored ones."""
         tenant, changes, steps = note["tenant_id"], list[Change](), list[UndoStep]()

@@ -21,8 +21,16 @@ from app.memories.search_filters import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import shares
-from app.profiles.schemas import Agent, AgentCreate, AgentPatch, AgentSettings, ExperiencePatch, render_agent
-from app.storage.repository import Listing, Repository, pages, render_items, unexpired
+from app.profiles.schemas import (
+    Agent,
+    AgentCreate,
+    AgentPatch,
+    AgentSettings,
+    ExperiencePatch,
+    PromptAnswer,
+    render_agent,
+)
+from app.storage.repository import Listing, RenderedPage, Repository, pages, render_items, unexpired
 from app.storage.schema import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -83,7 +91,7 @@ class AgentService:
         """Returns an agent. Raises NotFound."""
         return self._shown(await self._agents.get(agent_id))
 
-    async def page(self, listing: Listing) -> Json:
+    async def page(self, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of agents."""
         agents, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
         return {"items": await render_items(AGENTS, agents, self._shown, Agent), "next_cursor": cursor}
@@ -145,7 +153,7 @@ class AgentService:
             )
         return agent["experience"], agent
 
-    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> Json:
+    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> PromptAnswer:
         """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user, which
         `marks` has marked."""
         agent = await self._agents.get(agent_id)

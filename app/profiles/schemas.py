@@ -1,8 +1,8 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, TypedDict, get_args
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
@@ -19,9 +19,9 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.facts.keys import MAX_AGE, MAX_LINE, UserRecord
+from app.facts.keys import MAX_AGE, MAX_LINE, UserProfile, UserRecord
 from app.memories.agents import AgentRecord, AgentSettingsRecord
-from app.memories.models import MemoryRecord
+from app.memories.models import MemoryRecord, ShownMemory
 from app.memories.schemas import Source
 from app.storage.scope import Scope
 
@@ -253,7 +253,51 @@ class Prompt(Schema):
     tokens: Count
 
 
-def render_profile(user: UserRecord) -> Json:
+class ProfileAnswer(UserProfile, total=False):
+    """A user's profile as responses show it: the answers of `StoredProfile` and `ListedUser`."""
+
+    user_id: str
+    version: int | None
+    created_at: str | None
+    updated_at: str | None
+
+
+class PromptAnswer(TypedDict):
+    """The answer of `Prompt`."""
+
+    text: str
+    tokens: int
+
+
+class IssueAnswer(TypedDict):
+    """The answer of `Issue`. What a caller has written into the metadata may be no status."""
+
+    issue_id: str
+    description: str
+    status: JsonValue
+    timestamp: str | None
+    user_id: str | None
+    agent_id: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SolutionAnswer(TypedDict):
+    """The answer of `Solution`. What a caller has written into the metadata may be no text."""
+
+    solution_id: str
+    problem: JsonValue
+    fix: JsonValue
+    timestamp: str | None
+    user_id: str | None
+    agent_id: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+def render_profile(user: UserRecord) -> ProfileAnswer:
     """Renders a user's profile."""
     return {
         **user["profile"],
@@ -283,27 +327,32 @@ def status_of(memory: MemoryRecord) -> IssueStatus | None:
     return next((known for known in ISSUE_STATUSES if known == status), "open")
 
 
-def render_issue(memory: Json) -> Json:
-    """Renders a memory, given as a response shows it, as an issue."""
+def render_issue(memory: ShownMemory) -> IssueAnswer:
+    """Renders a memory as an issue."""
     return {
         "issue_id": memory["memory_id"],
         "description": memory["content"],
         "status": memory["metadata"].get("status", "open"),
-        **_shared(memory),
+        "timestamp": memory["event_at"],
+        "user_id": memory["user_id"],
+        "agent_id": memory["agent_id"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
     }
 
 
-def render_solution(memory: Json) -> Json:
-    """Renders a memory, given as a response shows it, as a solution."""
+def render_solution(memory: ShownMemory) -> SolutionAnswer:
+    """Renders a memory as a solution."""
     metadata = memory["metadata"]
     return {
         "solution_id": memory["memory_id"],
         "problem": metadata.get("problem", memory["context"] or ""),
         "fix": metadata.get("fix", memory["content"]),
-        **_shared(memory),
+        "timestamp": memory["event_at"],
+        "user_id": memory["user_id"],
+        "agent_id": memory["agent_id"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
     }
-
-
-def _shared(memory: Json) -> Json:
-    shared = {name: memory[name] for name in ("user_id", "agent_id", "version", "created_at", "updated_at")}
-    return {"timestamp": memory["event_at"], **shared}

@@ -9,14 +9,14 @@ import orjson
 from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
-from app.core.schemas import Json, equal_json, require_size
+from app.core.schemas import equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
 from app.facts.keys import EMPTY_PROFILE, USERS, ProfileField, UserInteraction, UserProfile, UserRecord, new_user
 from app.facts.repository import View
 from app.facts.service import FactService
 from app.jobs.models import OPERATIONS
-from app.memories.models import MemoryRecord
+from app.memories.models import MemoryRecord, MemoryType, ShownMemory
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
@@ -25,18 +25,30 @@ from app.profiles.merge import FACT_FIELDS, ProfileReader, ReadUser
 from app.profiles.schemas import (
     Interaction,
     InteractionIn,
+    IssueAnswer,
     IssueIn,
     IssueStatus,
     ListedUser,
     Profile,
+    ProfileAnswer,
     ProfilePatch,
+    SolutionAnswer,
     SolutionIn,
     render_issue,
     render_profile,
     render_solution,
 )
 from app.storage.records import left_out
-from app.storage.repository import Listing, Repository, open_cursor, render_items, require_fit, seal_cursor
+from app.storage.repository import (
+    A,
+    Listing,
+    RenderedPage,
+    Repository,
+    open_cursor,
+    render_items,
+    require_fit,
+    seal_cursor,
+)
 from app.storage.schema import EVERYTHING, After, Collection, In
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -54,7 +66,7 @@ class UserService:
         self._clock = clock
         self._reader = ProfileReader(users.store, users.scope, clock)
 
-    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> Json:
+    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> ProfileAnswer:
         """Returns the profile of a user, as far as it was known at `known_at`, and true at `as_of`. Raises NotFound."""
         user = await self._reader.find(user_id, View(as_of or rfc3339(self._clock.now()), known_at))
         if user is None:
@@ -112,7 +124,7 @@ class UserService:
         counted: UserRecord = {"interactions": kept, "interacted": (before or 0) + 1}
         return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)
 
-    async def interactions(self, user_id: str) -> Json:
+    async def interactions(self, user_id: str) -> RenderedPage[UserInteraction]:
         """Returns the recorded interactions that the caller may see, the newest first. Those that cannot be read are
         named in the log and left out."""
         user = await self._users.get(user_id)
@@ -202,18 +214,20 @@ class UserService:
 
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
-    async def issues(self, user_id: str, listing: Listing) -> Json:
+    async def issues(self, user_id: str, listing: Listing) -> RenderedPage[IssueAnswer]:
         """Returns a page of the user's active issues."""
         return await self._page(user_id, "issue", render_issue, listing)
 
-    async def solutions(self, user_id: str, listing: Listing) -> Json:
+    async def solutions(self, user_id: str, listing: Listing) -> RenderedPage[SolutionAnswer]:
         """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
-    async def _page(self, user_id: str, kind: str, render: Callable[[Json], Json], listing: Listing) -> Json:
+    async def _page(
+        self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
+    ) -> RenderedPage[A]:
         filters = {"user_id": user_id, "memory_type": kind, "status": "active"}
         page = await self._memories.page(filters, listing)
-        return page | {"items": [render(memory) for memory in page["items"]]}
+        return {"items": [render(memory) for memory in page["items"]], "next_cursor": page["next_cursor"]}
 
 
 async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInteraction]:
@@ -246,7 +260,7 @@ class UserDirectory:
             if collection.audited and collection is not OPERATIONS
         ]
 
-    async def page(self, listing: Listing) -> Json:
+    async def page(self, listing: Listing) -> RenderedPage[ProfileAnswer]:
         """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
         scope, limit = self._users.scope, listing.limit
         mark = repr((scope.tenant, USERS.name, listing.order))
@@ -261,7 +275,7 @@ class UserDirectory:
         named = ordered[:limit]
         profiles = await self._reader.find_many(named)
 
-        def listed(user: UserRecord) -> Json:
+        def listed(user: UserRecord) -> ProfileAnswer:
             return _listed(user["user_id"], profiles.get(user["user_id"]))
 
         listed_users: list[UserRecord] = [{"user_id": user_id} for user_id in named]
@@ -269,11 +283,11 @@ class UserDirectory:
         return {"items": await render_items(USERS, listed_users, listed, ListedUser), "next_cursor": following}
 
 
-def _listed(user_id: str, user: ReadUser | None) -> Json:
+def _listed(user_id: str, user: ReadUser | None) -> ProfileAnswer:
     if user is not None:
         return render_profile(user.record)
-    return {**EMPTY_PROFILE, "user_id": user_id, **dict.fromkeys(("version", "created_at", "updated_at"))}
+    return {**EMPTY_PROFILE, "user_id": user_id, "version": None, "created_at": None, "updated_at": None}
 
 
-def _as(outcome: WriteResult, render: Callable[[Json], Json]) -> WriteResult:
+def _as(outcome: WriteResult, render: Callable[[ShownMemory], A]) -> WriteResult:
     return replace(outcome, body=render(outcome.body))
