@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from app.facts.outdated import Utterance
+from app.sessions.schemas import ToolCallRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,15 @@ class Heading:
     """A date such as `2026-05-08`."""
     conversation: bool = False
     """Whether it is a conversation. Conversations are numbered within the prompt."""
+
+
+class PromptMessage(TypedDict):
+    """A message as OpenAI's clients send it: `{"role": "assistant", "content": None, "tool_calls": [...]}`."""
+
+    role: str
+    content: str | None
+    tool_calls: NotRequired[list[ToolCallRecord]]
+    tool_call_id: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,8 @@ class Candidate:
     """Keys of what it says, made in `repetition.py`. Of candidates that share a key only one is packed."""
     role: str | None = None
     """Role of a conversation turn."""
-    turns: tuple[dict[str, Any], ...] = ()
-    """OpenAI messages that the candidate stands for as a whole, as they were given: a tool call and all its results."""
+    turns: tuple[PromptMessage, ...] = ()
+    """Messages that the candidate stands for as a whole, as they were given: a tool call and all its results."""
     compared_text: str | None = None
     """The text as it is compared by sentence, if that is another one: without marks; of a fact without its time."""
     statements: tuple[str, ...] = ()

@@ -14,9 +14,10 @@ from app.context.service import ContextService
 from app.core.clock import rfc3339
 from app.core.schemas import Identifier
 from app.facts.repository import FactRepository
+from app.memories.models import MemoryRecord
+from app.profiles.agents import NamedUser
 from app.profiles.endpoints import AgentId, Agents
 from app.profiles.schemas import Prompt
-from app.storage.schema import Doc
 
 
 def context_of(request: Request) -> ContextService:
@@ -51,7 +52,7 @@ async def get_experience_prompt(
     resources, principal = get_caller(request)
     facts = FactRepository(resources.store, principal.scope)
 
-    async def marks(profile: Doc, memories: list[Doc]) -> list[Doc]:
+    async def marks(profile: NamedUser, memories: list[MemoryRecord]) -> list[MemoryRecord]:
         return await marked_memories(facts, agent_id, profile, memories, rfc3339(resources.clock.now()))
 
     return answer(await agents.prompt(agent_id, user_id, max_tokens, marks))

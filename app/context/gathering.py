@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from app.context.candidates import Candidate
 from app.context.rendering import item_tokens
 from app.context.source import ContextSource, SourceRequest, SourceResult
+from app.core.schemas import Json
 from app.core.tracing import span
 from app.errors import NotFound, RecalldError, Unavailable
-from app.storage.schema import Doc
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +53,11 @@ class Gathered:
     def tokens(self, item: Candidate) -> int:
         """Returns the tokens of an item's line, or of its messages. Each item is rendered and counted once, though
         packing needs them several times, and the answer once more."""
-        known = self._tokens.get(id(item))
-        if known is None:
-            known = item, item_tokens(self.request.body, self.source, self.citation_prefix)(item)
-            self._tokens[id(item)] = known
-        return known[1]
+        counted = self._tokens.get(id(item))
+        if counted is None:
+            counted = item, item_tokens(self.request.body, self.source, self.citation_prefix)(item)
+            self._tokens[id(item)] = counted
+        return counted[1]
 
 
 async def gather_section(source: ContextSource, request: SourceRequest) -> Gathered:
@@ -102,6 +102,6 @@ def raise_if_unreadable(sections: Sequence[Gathered]) -> None:
     raise Unavailable(f"No section could be read: {first.detail}", retry_after=1)
 
 
-def warnings_of(sections: Sequence[Gathered]) -> list[Doc]:
+def warnings_of(sections: Sequence[Gathered]) -> list[Json]:
     """Returns what the sections went without, as {code, detail}."""
     return [warning for section in sections for warning in section.result.warnings]

@@ -13,12 +13,16 @@ from app.context.candidates import Candidate
 from app.context.gathering import Gathered
 from app.context.source import JudgedStatement, SourceRequest
 from app.core.language import place_of, sentences, words
+from app.core.schemas import Json
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
+from app.facts.models import FactRecord
 from app.facts.outdated import MOST_GROUPS, Utterance, outdated, values_behind
 from app.facts.replaced import ReplacedValue
 from app.facts.repository import FactRepository, View, of_pairs
-from app.storage.schema import Doc, Eq, Or, both
+from app.memories.models import MemoryRecord
+from app.profiles.agents import NamedUser
+from app.storage.schema import Eq, Or, both
 
 SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
@@ -28,7 +32,7 @@ MARKED = frozenset({"instructions", "summary", "memories"})
 
 async def mark_sections(
     sections: Sequence[Gathered], request: SourceRequest, judged: Sequence[JudgedStatement]
-) -> tuple[list[Gathered], list[Doc]]:
+) -> tuple[list[Gathered], list[Json]]:
     """Returns the sections with marked texts, and warnings.
 
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
@@ -38,7 +42,7 @@ async def mark_sections(
     if not items:
         return list(sections), []
     facts = [fact for section in sections for fact in section.result.facts]
-    values, warnings = list[ReplacedValue](), list[Doc]()
+    values, warnings = list[ReplacedValue](), list[Json]()
     try:
         async with asyncio.timeout(request.resources.tuning.section_seconds):
             values = await values_of(request, facts, items)
@@ -89,7 +93,7 @@ def mark_values(item: Candidate, values: Sequence[ReplacedValue], names: Sequenc
 
 
 async def values_of(
-    request: SourceRequest, facts: Sequence[Doc], items: Sequence[Candidate] = ()
+    request: SourceRequest, facts: Sequence[FactRecord], items: Sequence[Candidate] = ()
 ) -> list[ReplacedValue]:
     """Returns the replaced values that a prompt may show: of the profile, of `facts`, and those that were learned in
     the sessions of `items`."""
@@ -100,24 +104,25 @@ async def values_of(
 
 
 async def marked_memories(
-    facts: FactRepository, agent_id: str, profile: Doc, memories: Sequence[Doc], now: str
-) -> list[Doc]:
+    facts: FactRepository, agent_id: str, profile: NamedUser, memories: Sequence[MemoryRecord], now: str
+) -> list[MemoryRecord]:
     """Returns memories with marks behind the texts that state replaced values. `profile`: the user's id and name."""
     if not memories:
         return []
-    user_id: str = profile["user_id"]
+    user_id = profile["user_id"]
     pairs = facts.scope.pairs(agent_id, user_id, include_shared=True)
     single = both(View(now).believed(), Eq("cardinality", "one"), Or(tuple(of_pairs(pairs))))
-    found = await facts.find(single, limit=MOST_GROUPS) if pairs else []
+    single_valued = await facts.find(single, limit=MOST_GROUPS) if pairs else []
     utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}
-    values = await values_behind(facts, user_id, utterances.values(), now, more=[fact["group_id"] for fact in found])
+    groups = [fact["group_id"] for fact in single_valued]
+    values = await values_behind(facts, user_id, utterances.values(), now, more=groups)
     names = [str(name) for name in (user_id, profile["name"]) if name]
 
-    def shown(memory: Doc) -> Doc:
+    def with_marks(memory: MemoryRecord) -> MemoryRecord:
         memory_id = memory["memory_id"]
         return memory | {"content": marked(memory["content"], memory_id, utterances[memory_id], values, names)}
 
-    return await off_loop(sum(len(memory["content"]) for memory in memories), lambda: list(map(shown, memories)))
+    return await off_loop(sum(len(memory["content"]) for memory in memories), lambda: list(map(with_marks, memories)))
 
 
 # --- What findings of a judge name ------------------------------------------------------------------------------------

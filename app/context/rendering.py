@@ -7,11 +7,10 @@ that no line of it can pass for a title or another entry, and delimiters in it a
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import orjson
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, PromptMessage
 from app.context.schemas import ContextRequest
 from app.context.source import ContextSource, ReadingOrder
 from app.core import prompt_text
@@ -25,6 +24,7 @@ from app.core.prompt_text import (
     escape_json,
     escape_strings,
 )
+from app.sessions.schemas import ToolCallRecord
 
 OPENING = CONTEXT_OPENING
 UNSURE = CONTEXT_UNSURE
@@ -57,7 +57,7 @@ def line(item: Candidate, citation: str | None) -> str:
     return entry("- " if citation is None else f"- [{citation}] ", f"{item.prefix}{item.text}")
 
 
-def messages_of(item: Candidate) -> list[dict[str, Any]]:
+def messages_of(item: Candidate) -> list[PromptMessage]:
     """Returns the chat messages of an item, as the model gets them.
 
     A tool call is followed by its results. Any other text that neither user nor assistant said is fenced as data; no
@@ -70,9 +70,9 @@ def messages_of(item: Candidate) -> list[dict[str, Any]]:
     return [{"role": "user", "content": f"<{CONTEXT}>\n{entry(f'{item.role}: ', item.text)}{CLOSING}"}]
 
 
-def _paired(message: dict[str, Any]) -> dict[str, Any]:
+def _paired(message: PromptMessage) -> PromptMessage:
     content = message["content"]
-    escaped = {**message, "content": None if content is None else escape(content)}
+    escaped: PromptMessage = {**message, "content": None if content is None else escape(content)}
     if "tool_calls" in message:
         escaped["tool_calls"] = [_call(call) for call in message["tool_calls"]]
     if "tool_call_id" in message:
@@ -80,15 +80,15 @@ def _paired(message: dict[str, Any]) -> dict[str, Any]:
     return escaped
 
 
-def _call(call: dict[str, Any]) -> dict[str, Any]:
+def _call(call: ToolCallRecord) -> ToolCallRecord:
     """Returns a tool call with escaped strings.
 
     The arguments are escaped as JSON, because chat templates decode them.
     """
-    escaped: dict[str, Any] = escape_strings(call)
-    function = call.get("function")
-    if function is not None:
-        escaped["function"]["arguments"] = escape_json(function["arguments"])
+    escaped: ToolCallRecord = escape_strings(call)
+    function, escaped_function = call.get("function"), escaped.get("function")
+    if function is not None and escaped_function is not None:
+        escaped_function["arguments"] = escape_json(function["arguments"])
     return escaped
 
 
@@ -97,7 +97,7 @@ def turn_tokens(item: Candidate) -> int:
     return sum(map(_message_tokens, messages_of(item)))
 
 
-def _message_tokens(message: dict[str, Any]) -> int:
+def _message_tokens(message: PromptMessage) -> int:
     calls = message.get("tool_calls")
     more = 0 if calls is None else prompt_text.count(orjson.dumps(calls).decode())
     return prompt_text.count(message["content"] or "") + more + MESSAGE_TOKENS

@@ -4,15 +4,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from app.context import rendering
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, PromptMessage
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
 from app.context.schemas import ContextRequest, Intent
 from app.core import prompt_text
-from app.storage.schema import Doc
+from app.core.schemas import Json
 
 
 class PackedItemAnswer(TypedDict):
@@ -54,7 +54,7 @@ class ContextAnswer(CachedAnswer):
     """The answer, as `schemas.Context` describes it."""
 
     intent: Intent
-    messages: list[dict[str, Any]]
+    messages: list[PromptMessage]
     text: str
     tokens: int
     query_tokens: int
@@ -63,7 +63,7 @@ class ContextAnswer(CachedAnswer):
     dropped: list[dict[str, str]]
     budget: int
     errors: list[dict[str, str]]
-    warnings: list[Doc]
+    warnings: list[Json]
     took_ms: dict[str, float]
 
 
@@ -80,7 +80,7 @@ def answer_of(
     plan: PromptPlan,
     parts: PackedParts,
     read: Sequence[Gathered],
-    warnings: Sequence[Doc],
+    warnings: Sequence[Json],
     started: float,
 ) -> ContextAnswer:
     """Returns the answer.
@@ -160,18 +160,21 @@ def render_part(body: ContextRequest, part: PromptPart) -> RenderedPart:
 
 def _messages(
     body: ContextRequest, stable: RenderedPart, turns: RenderedPart, volatile: RenderedPart
-) -> list[dict[str, Any]]:
+) -> list[PromptMessage]:
     """Returns the messages in order: in the default layout all that is remembered before the turns, in the cached one
     what the query needs behind them."""
-    system = [{"role": "system", "content": body.system_prompt}] if body.system_prompt else []
-    remembered, needed = (
-        [{"role": body.memory_role, "content": part.text}] if part.text else [] for part in (stable, volatile)
-    )
+    system: list[PromptMessage] = [{"role": "system", "content": body.system_prompt}] if body.system_prompt else []
+    remembered, needed = _fenced(body, stable), _fenced(body, volatile)
     conversation = [message for item in (*turns.turns, *volatile.turns) for message in rendering.messages_of(item)]
-    query = [{"role": "user", "content": body.query}]
+    query: PromptMessage = {"role": "user", "content": body.query}
     if body.layout == "cached":
-        return [*system, *remembered, *conversation, *needed, *query]
-    return [*system, *needed, *conversation, *query]
+        return [*system, *remembered, *conversation, *needed, query]
+    return [*system, *needed, *conversation, query]
+
+
+def _fenced(body: ContextRequest, part: RenderedPart) -> list[PromptMessage]:
+    """Returns the message of a part of the prompt, if the part has text."""
+    return [{"role": body.memory_role, "content": part.text}] if part.text else []
 
 
 def _cached_answer(
@@ -204,7 +207,7 @@ def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[dict[str, str
     return [{"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids]
 
 
-def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Doc]:
+def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Json]:
     """Returns a warning for each rule that stands nowhere in the prompt."""
     packed_ids = {item.id for item in parts.chosen}
     return [
@@ -216,5 +219,5 @@ def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Doc]:
     ]
 
 
-def _each_once(warnings: Sequence[Doc]) -> list[Doc]:
+def _each_once(warnings: Sequence[Json]) -> list[Json]:
     return [warning for at, warning in enumerate(warnings) if warning not in warnings[:at]]

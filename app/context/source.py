@@ -9,14 +9,18 @@ from enum import Enum, auto
 from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, SectionName
 from app.core.clock import rfc3339
+from app.core.schemas import Json
 from app.errors import RecalldError
+from app.facts.models import FactRecord
 from app.facts.repository import View
 from app.findings.replacing import ReplacedStatement
 from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.time_expressions import TimeInterval
-from app.storage.schema import Absent, Doc, Eq, Filter, Or, both, matches
+from app.sessions.schemas import SessionRecord
+from app.storage.schema import Absent, Eq, Filter, Or, both, matches
 from app.storage.scope import Partition, Scope, Viewpoint
+from app.tasks.schemas import TaskRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +59,16 @@ class SourceRequest:
         """Which facts the context is about, in both times."""
         return View(self.as_of, self.body.known_at)
 
-    def owns(self, doc: Doc) -> bool:
+    def owns(self, record: SessionRecord | TaskRecord) -> bool:
         """Returns whether a session or task belongs to the context's agent and user.
 
         An id alone does not include another's.
         """
-        return matches(doc, self.owned())
+        return matches(record, self.owned())
 
     def owned(self) -> Filter:
         """Returns the condition of `owns` as a filter."""
-        owners = ((name, getattr(self.body, name)) for name in ("agent_id", "user_id"))
+        owners = (("agent_id", self.body.agent_id), ("user_id", self.body.user_id))
         return both(*(Or((Absent(name), *([] if owner is None else [Eq(name, owner)]))) for name, owner in owners))
 
 
@@ -105,9 +109,9 @@ class SourceResult:
     """What a source returns: the candidates of its section, best first, and what other sections need of it."""
 
     items: Sequence[Candidate] = ()
-    warnings: Sequence[Doc] = ()
+    warnings: Sequence[Json] = ()
     """What the source went without, as {code, detail}."""
-    facts: Sequence[Doc] = ()
+    facts: Sequence[FactRecord] = ()
     """Facts that were found. Texts with earlier values of them are marked."""
     names: Sequence[str] = ()
     """Names of the user."""

@@ -10,11 +10,11 @@ from datetime import datetime
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import CommitConflict, Update
 from app.storage.protocol import Store
-from app.storage.schema import Doc, In
+from app.storage.schema import In
 
 FLUSH_SECONDS = 0.4
 MAX_WAITING = 100_000
@@ -147,12 +147,12 @@ class AccessRecorder:
         """
         tenant = accesses[0].tenant
         noted = {access.memory_id: access for access in accesses}
-        docs = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
+        memories = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
         decays = Decays(self._store, tenant)
         changes = [
-            _change(doc, noted[doc["memory_id"]], await decays.of(doc["agent_id"]))
-            for doc in docs
-            if _counts(doc, noted[doc["memory_id"]])
+            _change(memory, noted[memory["memory_id"]], await decays.of(memory["agent_id"]))
+            for memory in memories
+            if _counts(memory, noted[memory["memory_id"]])
         ]
         try:
             if changes:
@@ -162,29 +162,34 @@ class AccessRecorder:
         return True
 
 
-def _counts(doc: Doc, access: Access) -> bool:
-    return access.since is None or doc["last_accessed"] is None or str(doc["last_accessed"]) < access.since
+def _counts(memory: MemoryRecord, access: Access) -> bool:
+    return access.since is None or memory["last_accessed"] is None or memory["last_accessed"] < access.since
 
 
-def _change(doc: Doc, access: Access, decay: DecayCurve) -> Update:
+def _change(memory: MemoryRecord, access: Access, decay: DecayCurve) -> Update[MemoryRecord]:
     return Update(
         MEMORIES,
         access.tenant,
         access.memory_id,
-        set=_touched(doc, access.at, decay),
+        set=_touched(memory, access.at, decay),
         inc={"access_count": access.count},
-        expect={name: doc[name] for name in ("anchored_at", "base_importance", "last_accessed", "version")},
+        expect={
+            "anchored_at": memory["anchored_at"],
+            "base_importance": memory["base_importance"],
+            "last_accessed": memory["last_accessed"],
+            "version": memory["version"],
+        },
     )
 
 
-def _touched(doc: Doc, at: datetime, decay: DecayCurve) -> Doc:
+def _touched(memory: MemoryRecord, at: datetime, decay: DecayCurve) -> MemoryRecord:
     """Returns the fields of an accessed memory: the base becomes the importance at that time.
 
     An access that arrives late does not move the anchor back.
     """
     moment = rfc3339(at)
-    last = max(moment, str(doc["last_accessed"] or ""))
-    if str(doc["anchored_at"]) >= moment:
+    last = max(moment, memory["last_accessed"] or "")
+    if memory["anchored_at"] >= moment:
         return {"last_accessed": last}
-    value = importance(doc["base_importance"], to_ms(doc["anchored_at"]), to_ms(at), doc["pinned"], decay)
+    value = importance(memory["base_importance"], to_ms(memory["anchored_at"]), to_ms(at), memory["pinned"], decay)
     return {"last_accessed": last, "anchored_at": moment, "base_importance": value, "importance": value}

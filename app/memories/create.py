@@ -21,14 +21,14 @@ Later items of a batch see the memories as earlier items leave them.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from app.core.clock import rfc3339, to_ms
 from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MAX_TAGS
+from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryRecord, MemorySource, MemoryType
 from app.memories.records import (
     identity_hash,
     needs_new_entry,
@@ -40,10 +40,9 @@ from app.memories.records import (
 )
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
-from app.memories.succession import NearDuplicates, as_similar
+from app.memories.succession import NearDuplicate, NearDuplicates
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import expired
-from app.storage.schema import Doc
 from app.writes.executor import IfMatch
 
 
@@ -56,32 +55,33 @@ class New:
 class Revise:
     """The body changes these fields of the memory with its key."""
 
-    stored: Doc
-    changed: Doc
+    stored: MemoryRecord
+    changed: MemoryRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
     """The body says what this memory says."""
 
-    stored: Doc
+    stored: MemoryRecord
 
 
 @dataclass(frozen=True, slots=True)
 class Contend:
     """The body contradicts the memory with its key, and has less trust."""
 
-    stored: Doc
+    stored: MemoryRecord
 
 
 CreateOutcome: TypeAlias = New | Revise | Repeat | Contend
+_Equality: TypeAlias = tuple[str | None, str | None, MemoryType, int]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """What the bodies of a request become: an answer for each, in their order, and the changes of one commit."""
 
-    answers: list[Doc]
+    answers: list[CreatedMemory]
     created: list[bool]
     """For each answer, whether the memory is new."""
     changes: list[Change]
@@ -93,19 +93,19 @@ class _Item:
 
     body: MemoryCreate
     pointer: str
-    provenance: Doc
+    provenance: MemorySource
     """The stored field `source`, as far as it is known."""
-    fresh: Doc
+    fresh: MemoryRecord
     """The memory that the body creates if it is new."""
     outcome: CreateOutcome
 
     @property
-    def stored(self) -> Doc | None:
+    def stored(self) -> MemoryRecord | None:
         """The stored memory that the body concerns."""
         return None if isinstance(self.outcome, New) else self.outcome.stored
 
     @property
-    def new_text(self) -> Doc | None:
+    def new_text(self) -> MemoryRecord | None:
         """The memory with a text that has to be embedded. None if a stored memory keeps its text."""
         match self.outcome:
             case New() | Contend():
@@ -120,7 +120,7 @@ class _Item:
 class _Draft:
     """A memory with a new text, and the index entry of that text."""
 
-    memory: Doc
+    memory: MemoryRecord
     entry: IndexEntry
 
 
@@ -128,8 +128,8 @@ class _Draft:
 class _Similar:
     """The near-duplicates of a draft that the answer lists, and those that the body retires."""
 
-    listed: Sequence[Doc] = ()
-    retired: Sequence[Doc] = ()
+    listed: Sequence[NearDuplicate] = ()
+    retired: Sequence[MemoryRecord] = ()
 
 
 class MemoryPlanner:
@@ -150,12 +150,12 @@ class MemoryPlanner:
         self._changes: list[Change] = []
         self._removed: set[str] = set()  # ids of expired memories that make room
         self._retired: set[str] = set()  # ids of memories that items supersede
-        self._latest: dict[str, Doc] = {}  # memories by id, as earlier items leave them
-        self._added: dict[tuple[Any, ...], Doc] = {}  # memories that items without a key add, by `_equality`
-        self._learned_from: dict[str, Doc] = {}  # memories by id, from which a job has learned these
+        self._latest: dict[str, MemoryRecord] = {}  # memories by id, as earlier items leave them
+        self._added: dict[_Equality, MemoryRecord] = {}  # memories that items without a key add, by `_equality`
+        self._learned_from: dict[str, MemoryRecord] = {}  # memories by id, from which a job has learned these
 
     async def plan(
-        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[Doc] | None = None
+        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[MemorySource] | None = None
     ) -> MemoryPlan:
         """Plans the bodies, to which `base_pointer` leads (`/items`; empty for a body that is the whole request).
 
@@ -180,23 +180,23 @@ class MemoryPlanner:
         entries = iter(await self._embeddings.entries([passage(memory) for memory in new_texts if memory is not None]))
         drafts = [None if memory is None else _Draft(memory, next(entries)) for memory in new_texts]
 
-        answers, created = list[Doc](), list[bool]()
+        answers, created = list[CreatedMemory](), list[bool]()
         for item, draft in zip(items, drafts, strict=True):
             answer, is_new = await with_a_turn_for_others(self._plan_item(item, draft))
             answers.append(answer)
             created.append(is_new)
         return MemoryPlan(answers, created, self._changes)
 
-    async def _item(self, body: MemoryCreate, pointer: str, derivation: Doc) -> _Item:
-        provenance = {} if body.source is None else body.source.stated()
+    async def _item(self, body: MemoryCreate, pointer: str, derivation: MemorySource) -> _Item:
+        provenance: MemorySource = {} if body.source is None else body.source.stated()
         if body.origin is not None:
             provenance["origin"] = body.origin
         provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
-        fresh = new_memory(body.model_dump(), provenance, self._now, unique=unique)
+        fresh = new_memory(MEMORIES.record(body.model_dump()), provenance, self._now, unique=unique)
         return _Item(body, pointer, provenance, fresh, await self._outcome(body, fresh))
 
-    async def _outcome(self, body: MemoryCreate, fresh: Doc) -> CreateOutcome:
+    async def _outcome(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:
         """Decides which case a body is (the table above), from what was stored before the request."""
         if body.key is None:
             if not body.deduplicate:
@@ -206,7 +206,8 @@ class MemoryPlanner:
         stored = self._first_unexpired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
         if stored is None:
             return New()
-        changed = revision(stored, body.model_dump(exclude_unset=True, exclude=_NOT_REVISED), self._now)
+        fields = MEMORIES.record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
+        changed = revision(stored, fields, self._now)
         if not _is_guarded(stored, body):
             return Revise(stored, changed)
         revised = stored | changed
@@ -215,7 +216,7 @@ class MemoryPlanner:
         )
         return Repeat(stored) if equal_after else Contend(stored)
 
-    def _first_unexpired(self, memories: Sequence[Doc]) -> Doc | None:
+    def _first_unexpired(self, memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
         """Returns the first memory that has not expired. Expired ones are removed: they hold a key or are equal."""
         gone = [
             memory for memory in memories if expired(memory, self._now) and memory["memory_id"] not in self._removed
@@ -225,7 +226,7 @@ class MemoryPlanner:
             self._changes += self._memories.remove(gone)
         return next((memory for memory in memories if not expired(memory, self._now)), None)
 
-    async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[Doc, bool]:
+    async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[CreatedMemory, bool]:
         """Adds the changes of one item. Returns its answer, and whether the memory is new."""
         outcome = self._after_earlier_items(item)
         if isinstance(outcome, Repeat):
@@ -267,21 +268,22 @@ class MemoryPlanner:
             raise Conflict(f"{item.pointer}: {memory_id} is superseded by an earlier item.")
         return replace(outcome, stored=self._latest.get(memory_id, outcome.stored))
 
-    async def _answer(self, memory: Doc, similar: _Similar, superseded: Sequence[str]) -> Doc:
-        listed = [as_similar(other, other["memory_id"] in superseded) for other in similar.listed]
+    async def _answer(self, memory: MemoryRecord, similar: _Similar, superseded: Sequence[str]) -> CreatedMemory:
+        listed = [near.shown(superseded=near.memory["memory_id"] in superseded) for near in similar.listed]
         return {**await self._decays.render_now(memory, self._now_ms), "similar": listed}
 
     async def _similar(self, body: MemoryCreate, draft: _Draft) -> _Similar:
         seen = await self._near.seen(draft.memory, draft.entry, self._retired)
         if body.on_similar == "keep" or not seen:
             return _Similar(seen)
-        retired = await self._near.replaceable(draft.memory, draft.entry, self._retired)
-        by_id = {other["memory_id"]: other for other in [*seen, *retired]}
-        return _Similar(sorted(by_id.values(), key=lambda other: -other["cosine"]), retired)
+        replaceable = await self._near.replaceable(draft.memory, draft.entry, self._retired)
+        by_id = {near.memory["memory_id"]: near for near in [*seen, *replaceable]}
+        listed = sorted(by_id.values(), key=lambda near: -near.cosine)
+        return _Similar(listed, [near.memory for near in replaceable])
 
-    async def _superseded_by_caller(self, item: _Item, own_id: str) -> list[Doc]:
+    async def _superseded_by_caller(self, item: _Item, own_id: str) -> list[MemoryRecord]:
         """Returns the active memories that the body supersedes. They must belong to the same partition."""
-        superseded: list[Doc] = []
+        superseded: list[MemoryRecord] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
             if memory_id == own_id:
                 continue
@@ -298,7 +300,7 @@ class MemoryPlanner:
             superseded.append(memory)
         return superseded
 
-    def _add(self, item: _Item, entry: IndexEntry, replaced_ids: Sequence[str]) -> Doc:
+    def _add(self, item: _Item, entry: IndexEntry, replaced_ids: Sequence[str]) -> MemoryRecord:
         memory = item.fresh | {"supersedes": list(dict.fromkeys(replaced_ids))}
         if item.body.key is None:
             self._added.setdefault(_equality(memory), memory)
@@ -307,7 +309,7 @@ class MemoryPlanner:
             memory["identity_hash"] = repeated["identity_hash"]
         return self._insert(memory, entry)
 
-    def _insert(self, memory: Doc, entry: IndexEntry) -> Doc:
+    def _insert(self, memory: MemoryRecord, entry: IndexEntry) -> MemoryRecord:
         memory = memory | {"embedding": self._embeddings.info(entry)}
         self._changes += self._memories.add(memory, entry)
         self._latest[memory["memory_id"]] = memory
@@ -315,7 +317,9 @@ class MemoryPlanner:
             self._near.add_written(memory, entry)
         return memory
 
-    def _update(self, stored: Doc, changed: Doc, replaced_ids: Sequence[str], draft: _Draft | None) -> Doc:
+    def _update(
+        self, stored: MemoryRecord, changed: MemoryRecord, replaced_ids: Sequence[str], draft: _Draft | None
+    ) -> MemoryRecord:
         """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
         added = [memory_id for memory_id in dict.fromkeys(replaced_ids) if memory_id not in stored["supersedes"]]
         if added:
@@ -326,7 +330,7 @@ class MemoryPlanner:
         if draft is not None:
             entry = draft.entry
             changed = changed | {"embedding": self._embeddings.info(entry)}
-        memory = stored | changed | {"version": stored["version"] + 1, "updated_at": self._now}
+        memory = self._memories.updated(stored, changed, now=self._now)
         self._changes += self._memories.revise(stored, changed, self._now, entry)
         self._latest[memory["memory_id"]] = memory
         if entry is not None:
@@ -334,7 +338,7 @@ class MemoryPlanner:
             self._changes += self._memories.note_pending(memory)
         return memory
 
-    def _retire(self, memories: Sequence[Doc], successor_id: str) -> None:
+    def _retire(self, memories: Sequence[MemoryRecord], successor_id: str) -> None:
         for memory in memories:
             memory_id = memory["memory_id"]
             if memory_id not in self._retired:
@@ -342,18 +346,20 @@ class MemoryPlanner:
                 latest = self._latest.get(memory_id, memory)
                 self._changes += self._memories.retire(latest, successor_id, self._now)
 
-    async def _gains(self, item: _Item, stored: Doc) -> Doc:
+    async def _gains(self, item: _Item, stored: MemoryRecord) -> MemoryRecord:
         """Returns the fields that a memory gains from a body that repeats it."""
         importance = await self._decays.importance(stored, self._now_ms)
-        gains = said_again(stored, item.body.model_dump(), importance, self._now)
+        gains = said_again(stored, item.fresh, importance, self._now)
         if len(gains.get("tags", ())) > MAX_TAGS:
             raise invalid(f"{item.pointer}/tags", f"the equal memory would have more than {MAX_TAGS} tags with these")
         return gains
 
-    async def _dispute(self, item: _Item, contradicted: Sequence[Doc], similar: _Similar) -> tuple[Doc, bool]:
+    async def _dispute(
+        self, item: _Item, contradicted: Sequence[MemoryRecord], similar: _Similar
+    ) -> tuple[CreatedMemory, bool]:
         """Stores the item as disputed, out of search, until a caller settles it. An equal dispute is answered
         instead."""
-        fields = item.body.model_dump() | {"key": None}
+        fields = MEMORIES.record(item.body.model_dump() | {"key": None})
         contradicted_ids = list(dict.fromkeys(memory["memory_id"] for memory in contradicted))
         disputed = new_memory(fields, item.provenance, self._now, unique=False)
         disputed |= {"status": "disputed", "contradicts": contradicted_ids, "claimed_key": item.body.key}
@@ -365,23 +371,23 @@ class MemoryPlanner:
         return await self._answer(self._insert(disputed, entry), similar, ()), True
 
 
-def _is_guarded(stored: Doc, body: MemoryCreate) -> bool:
+def _is_guarded(stored: MemoryRecord, body: MemoryCreate) -> bool:
     """Returns whether the body has too little trust to overwrite or retire the memory."""
-    return bool(stored["trust"] > body.trust)
+    return stored["trust"] > body.trust
 
 
 _NOT_REVISED = {"supersedes", "deduplicate", "on_similar", "key", "origin", "source"}
 """What a body says beside the fields that it revises. A source never changes."""
 
 
-def _equality(memory: Doc) -> tuple[Any, ...]:
+def _equality(memory: MemoryRecord) -> _Equality:
     """Returns the values that are equal in equal memories of this request, whose hashes are computed by this
     version."""
     return memory["agent_id"], memory["user_id"], memory["memory_type"], memory["identity_hash"]
 
 
 def _require_distinct_keys(bodies: Sequence[MemoryCreate], base_pointer: str) -> None:
-    seen: set[tuple[Any, ...]] = set()
+    seen: set[tuple[str | None, str | None, str | None]] = set()
     for index, body in enumerate(bodies):
         scoped_key = (body.agent_id, body.user_id, body.key)
         if body.key is not None and scoped_key in seen:

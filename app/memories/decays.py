@@ -6,10 +6,10 @@ import numpy as np
 
 from app.core.clock import to_ms
 from app.memories.agents import AGENTS
+from app.memories.models import MemoryRecord, ShownMemory
 from app.memories.schemas import render
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.search import Columns
 from app.storage.text import name_id
 
@@ -45,25 +45,25 @@ class Decays:
         """Returns the decay of a scope of several agents, with one value for each document if their settings differ."""
         if len(agents) == 1:
             return await self.of(agents[0])
-        each = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
-        first, *others = each.values() or [DEFAULT_DECAY]
+        curves = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
+        first, *others = curves.values() or [DEFAULT_DECAY]
         if all(other == first for other in others):
             return first
-        return columns.derived.get("decay", (columns.agent, each), lambda: _of_rows(columns, each))
+        return columns.derived.get("decay", (columns.agent, curves), lambda: _of_rows(columns, curves))
 
-    async def importance(self, doc: Doc, now_ms: int) -> float:
+    async def importance(self, memory: MemoryRecord, now_ms: int) -> float:
         """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
         not faded by any settings, and none are read."""
-        if doc["pinned"] or to_ms(doc["anchored_at"]) >= now_ms:
-            return float(doc["base_importance"])
-        decay = await self.of(doc["agent_id"])
-        return importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
+        if memory["pinned"] or to_ms(memory["anchored_at"]) >= now_ms:
+            return float(memory["base_importance"])
+        decay = await self.of(memory["agent_id"])
+        return importance(memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], decay)
 
-    async def render_now(self, doc: Doc, now_ms: int) -> Doc:
+    async def render_now(self, memory: MemoryRecord, now_ms: int) -> ShownMemory:
         """Returns a memory as responses show it, with its importance at that time."""
-        return render(doc, await self.importance(doc, now_ms))
+        return render(memory, await self.importance(memory, now_ms))
 
 
-def _of_rows(columns: Columns, each: Mapping[int, DecayCurve]) -> DecayCurve:
-    rows = [each[code] for code in columns.agent.tolist()]
+def _of_rows(columns: Columns, curves: Mapping[int, DecayCurve]) -> DecayCurve:
+    rows = [curves[code] for code in columns.agent.tolist()]
     return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))

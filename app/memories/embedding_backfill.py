@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import NamedTuple
 
 from app.core.clock import Clock, SystemClock, rfc3339
 from app.core.work import off_loop
@@ -14,12 +15,13 @@ from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.jobs.skipping import skipping
 from app.memories.embedding import Embeddings, Passage
-from app.memories.pending import MEMORY, PENDING, Embeddable
+from app.memories.models import StoredEmbedding
+from app.memories.pending import MEMORY, PENDING, Embeddable, PendingNote
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import Doc, Not, Range
+from app.storage.schema import Doc, Not, R, Range
 from app.storage.scope import SYSTEM
 
 AT_ONCE = 64
@@ -27,14 +29,22 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
 """Wait before a text that the model refused is tried again. It doubles with each refusal."""
 
 
-async def passage_of(kind: Embeddable, doc: Doc) -> Passage | None:
+async def passage_of(kind: Embeddable[R], record: R) -> Passage | None:
     """Returns the text of a record that is to be indexed, or None if a job skips it because its terms cannot be made.
     Outside a job the error is raised."""
-    with skipping(kind.collection, doc.get(kind.collection.id_field)):
-        passage = kind.passage(doc)
+    with skipping(kind.collection, record.get(kind.collection.id_field)):
+        passage = kind.passage(record)
         await off_loop(len(passage.content), passage.indexed)
         return passage
     return None
+
+
+class _Waiting(NamedTuple):
+    """A note of the list, with the record that it names, of any collection, and the record's text."""
+
+    note: PendingNote
+    record: Doc
+    passage: Passage
 
 
 class PendingEmbeddings:
@@ -63,58 +73,58 @@ class PendingEmbeddings:
         with suppress(EmbeddingUnavailable):
             async for notes in pages(partial(self._store.find, PENDING, SYSTEM), PENDING, AT_ONCE):
                 now = rfc3339(self._clock.now())
-                done += await self._embed([one for one in notes if one.get("not_before", now) <= now])
+                done += await self._embed([note for note in notes if note.get("not_before", now) <= now])
         WAITING.set(await self._store.count(PENDING, SYSTEM))
         return done
 
-    async def _embed(self, notes: Sequence[Doc]) -> int:
-        found = [(one, await self._document(one)) for one in notes if one["collection"] in self._kinds]
-        for one, doc in found:
-            if doc is None:
-                await self._try([Delete(PENDING, SYSTEM, one["note_id"])])
-        embeddings, waiting, done = Embeddings(self._embedder), list[tuple[Doc, Doc, Passage]](), 0
-        for one, doc in found:
-            if doc is None:
+    async def _embed(self, notes: Sequence[PendingNote]) -> int:
+        named = [(note, await self._record(note)) for note in notes if note["collection"] in self._kinds]
+        for note, record in named:
+            if record is None:
+                await self._try([Delete(PENDING, SYSTEM, note["note_id"])])
+        embeddings, waiting, done = Embeddings(self._embedder), list[_Waiting](), 0
+        for note, record in named:
+            if record is None:
                 continue
-            passage = await passage_of(self._kinds[one["collection"]], doc)
+            passage = await passage_of(self._kinds[note["collection"]], record)
             if passage is None:
-                await self._try([self._put_off(one)])
+                await self._try([self._put_off(note)])
             else:
-                waiting.append((one, doc, passage))
-        entries = await embeddings.entries_each([passage for *_, passage in waiting])
-        for (one, doc, _), entry in zip(waiting, entries, strict=True):
+                waiting.append(_Waiting(note, record, passage))
+        entries = await embeddings.entries_each([item.passage for item in waiting])
+        for item, entry in zip(waiting, entries, strict=True):
             if entry.vector is None:
-                await self._try([self._put_off(one)])
+                await self._try([self._put_off(item.note)])
             else:
-                done += await self._try(self._changes(one, doc, embeddings.info(entry), entry))
+                done += await self._try(self._changes(item, embeddings.info(entry), entry))
         return done
 
-    def _put_off(self, one: Doc) -> Update:
+    def _put_off(self, note: PendingNote) -> Update[PendingNote]:
         """Returns the change that delays a refused text, twice as long after each refusal."""
-        refused = one.get("refused", 0)
+        refused = note.get("refused", 0)
         wait = min(FIRST_WAIT * 2 ** min(refused, 20), LONGEST_WAIT)
-        fields = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
-        return Update(PENDING, SYSTEM, one["note_id"], set=fields)
+        fields: PendingNote = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
+        return Update(PENDING, SYSTEM, note["note_id"], set=fields)
 
-    async def _document(self, one: Doc) -> Doc | None:
-        """Returns the document, or None if it is deleted or has its vector already."""
-        kind = self._kinds[one["collection"]]
-        doc = await self._store.get(kind.collection, one["tenant"], one["document_id"])
-        has_vector = doc is not None and (doc.get("embedding") or {}).get("status") == "ready"
-        return None if has_vector else doc
+    async def _record(self, note: PendingNote) -> Doc | None:
+        """Returns the record, or None if it is deleted or has its vector already."""
+        kind = self._kinds[note["collection"]]
+        record: Doc | None = await self._store.get(kind.collection, note["tenant"], note["document_id"])
+        has_vector = record is not None and (record.get("embedding") or {}).get("status") == "ready"
+        return None if has_vector else record
 
-    def _changes(self, one: Doc, doc: Doc, embedding: Doc, entry: IndexEntry) -> list[Change]:
+    def _changes(self, item: _Waiting, embedding: StoredEmbedding, entry: IndexEntry) -> list[Change]:
         """Internal change: does not bump versions."""
-        kind = self._kinds[one["collection"]]
+        kind = self._kinds[item.note["collection"]]
         done = Update(
             kind.collection,
-            one["tenant"],
-            one["document_id"],
+            item.note["tenant"],
+            item.note["document_id"],
             set=kind.fields(embedding),
-            expect={"version": doc["version"]},
+            expect={"version": item.record["version"]},
             entry=entry,
         )
-        return [done, Delete(PENDING, SYSTEM, one["note_id"])]
+        return [done, Delete(PENDING, SYSTEM, item.note["note_id"])]
 
     async def _try(self, changes: Sequence[Change]) -> bool:
         """Commits the changes. After a conflict it returns False, and the record is tried again next time."""

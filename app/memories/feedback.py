@@ -5,22 +5,20 @@ misled loses `LOSS`, and its decay does not start anew, so that it is never more
 One API key counts once for a memory and UTC day. The opposite feedback on the same day replaces the first one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Forbidden, invalid
 from app.memories.decays import Decays
-from app.memories.models import FEEDBACK
+from app.memories.models import FEEDBACK, MEMORIES, FeedbackAnswer, FeedbackNote, FeedbackReason, MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import FeedbackItem, rounded
 from app.retrieval.decay import DecayCurve, base_of, importance
 from app.storage.changes import Change
 from app.storage.repository import Repository, expired
-from app.storage.schema import Doc
 from app.writes.executor import IfMatch, WriteResult
 
 GAIN, LOSS = 0.05, 0.1
@@ -31,8 +29,7 @@ It outlives its UTC day by at least a day, because the clocks of two processes m
 """
 DIGITS = 9
 """Digits of the importance, the same as in responses. Without rounding, .5 + .05 + .05 is more than .6."""
-HELPED, MISLED = "helpful_count", "misleading_count"
-EXPECTED = ("version", "base_importance", "anchored_at", HELPED, MISLED)
+EXPECTED = ("version", "base_importance", "anchored_at", "helpful_count", "misleading_count")
 """Fields that may change between the read and the commit. If one does, the feedback is computed again."""
 
 
@@ -86,58 +83,72 @@ class FeedbackService:
         now, ids = self._clock.now(), [item.memory_id for item in items]
         # Notes are read first: a memory that is read later includes at least the counts of its notes.
         notes = await self._notes.get_many([self._note_id(memory_id, now) for memory_id in ids])
-        found = await self._memories.get_many(ids)
-        found = {name: doc for name, doc in found.items() if not expired(doc, rfc3339(now))}
+        stored = await self._memories.get_many(ids)
+        memories = {name: memory for name, memory in stored.items() if not expired(memory, rfc3339(now))}
         if precondition.header is not None:
-            precondition.check(found.get(ids[0]) if len(ids) == 1 else None)
-        answers, changes = list[Doc](), list[Change]()
+            precondition.check(memories.get(ids[0]) if len(ids) == 1 else None)
+        answers, changes = list[FeedbackAnswer](), list[Change]()
         for item in items:
-            doc = found.get(item.memory_id)
+            memory = memories.get(item.memory_id)
             note = notes.get(self._note_id(item.memory_id, now))
-            answer, result = _refused(item, "not_found") if doc is None else await self._one(item, doc, note, now)
+            if memory is None:
+                answer, result = _refused(item, "not_found")
+            else:
+                answer, result = await self._applied(item, memory, note, now)
             answers.append(answer)
             changes += result
-        users = frozenset(doc["user_id"] for doc in found.values() if doc["user_id"] is not None)
+        users = frozenset(memory["user_id"] for memory in memories.values() if memory["user_id"] is not None)
         return WriteResult({"items": answers}, changes, users=users)
 
-    async def _one(self, item: FeedbackItem, doc: Doc, note: Doc | None, now: datetime) -> tuple[Doc, list[Change]]:
+    async def _applied(
+        self, item: FeedbackItem, memory: MemoryRecord, note: FeedbackNote | None, now: datetime
+    ) -> tuple[FeedbackAnswer, list[Change]]:
         try:
-            self._memories.require_write(doc)
+            self._memories.require_write(memory)
         except Forbidden:
             return _refused(item, "forbidden")
         if note is not None and note["helpful"] == item.helpful:
-            return await self._answer(item, doc, now, "already_today"), []
-        fields = _counted(doc, item, note)
+            return await self._answer(item, memory, now, "already_today"), []
+        fields = _counted(memory, item, note)
         effect = 0.0 if note is None else note["effect"]
-        if doc["status"] == "active":
-            strength, effect = await self._adjusted(doc, item, effect, now)
-            fields |= _stored(doc, strength, now)
-        expect = {name: doc.get(name) for name in EXPECTED}
-        counted = self._memories.append(doc, fields, expect=expect)
-        answer = await self._answer(item, doc | fields, now, None, replaced=note is not None)
-        return answer, [counted, self._noted(item, doc, note, effect, now)]
+        if memory["status"] == "active":
+            decay = await self._decays.of(memory["agent_id"])
+            before = Strength(memory["base_importance"], to_ms(memory["anchored_at"]), memory["pinned"], decay)
+            strength, effect = adjusted(before, to_ms(now), helpful=item.helpful, undone=effect)
+            fields |= _stored(memory, strength, now)
+        expect = MEMORIES.record({name: memory.get(name) for name in EXPECTED})
+        counted = self._memories.append(memory, fields, expect=expect)
+        answer = await self._answer(item, memory | fields, now, None, replaced=note is not None)
+        return answer, [counted, self._noted(item, memory, note, effect, now)]
 
-    async def _adjusted(self, doc: Doc, item: FeedbackItem, undone: float, now: datetime) -> tuple[Strength, float]:
-        decay = await self._decays.of(doc["agent_id"])
-        before = Strength(doc["base_importance"], to_ms(doc["anchored_at"]), doc["pinned"], decay)
-        return adjusted(before, to_ms(now), helpful=item.helpful, undone=undone)
-
-    def _noted(self, item: FeedbackItem, doc: Doc, note: Doc | None, effect: float, now: datetime) -> Change:
+    def _noted(
+        self, item: FeedbackItem, memory: MemoryRecord, note: FeedbackNote | None, effect: float, now: datetime
+    ) -> Change:
         """Returns the change that stores the note.
 
         The query is not stored for a memory without a user, because it could not be assigned to any user for erasure.
         """
-        said: Doc = {
-            "helpful": item.helpful,
-            "query": item.query if doc["user_id"] is not None else None,
-            "effect": effect,
-        }
+        query = item.query if memory["user_id"] is not None else None
         if note is not None:
-            return self._notes.append(note, said, expect={"helpful": note["helpful"], "effect": note["effect"]})
-        named = {name: doc[name] for name in ("memory_id", "agent_id", "user_id")}
-        times = {"created_at": rfc3339(now), "expires_at": rfc3339(now + KEPT)}
-        note_id = self._note_id(item.memory_id, now)
-        return self._notes.insert({"feedback_id": note_id, **named, "key": self._key, **said, **times})
+            return self._notes.append(
+                note,
+                {"helpful": item.helpful, "query": query, "effect": effect},
+                expect={"helpful": note["helpful"], "effect": note["effect"]},
+            )
+        return self._notes.insert(
+            {
+                "feedback_id": self._note_id(item.memory_id, now),
+                "memory_id": memory["memory_id"],
+                "agent_id": memory["agent_id"],
+                "user_id": memory["user_id"],
+                "key": self._key,
+                "helpful": item.helpful,
+                "query": query,
+                "effect": effect,
+                "created_at": rfc3339(now),
+                "expires_at": rfc3339(now + KEPT),
+            }
+        )
 
     def _note_id(self, memory_id: str, now: datetime) -> str:
         """Returns the same id for one memory, key and UTC day, so that a second note cannot be inserted."""
@@ -145,16 +156,23 @@ class FeedbackService:
         return "fb_" + blake2b(f"{self._key}\0{memory_id}\0{day}".encode(), digest_size=16).hexdigest()
 
     async def _answer(
-        self, item: FeedbackItem, doc: Doc, now: datetime, reason: str | None, *, replaced: bool = False
-    ) -> Doc:
+        self,
+        item: FeedbackItem,
+        memory: MemoryRecord,
+        now: datetime,
+        reason: FeedbackReason | None,
+        *,
+        replaced: bool = False,
+    ) -> FeedbackAnswer:
         return {
             "memory_id": item.memory_id,
             "applied": reason is None,
             "reason": reason,
             "replaced": replaced,
-            "importance": rounded(await self._decays.importance(doc, to_ms(now))),
-            "base_importance": doc["base_importance"],
-            **{name: doc.get(name, 0) for name in (HELPED, MISLED)},
+            "importance": rounded(await self._decays.importance(memory, to_ms(now))),
+            "base_importance": memory["base_importance"],
+            "helpful_count": memory.get("helpful_count", 0),
+            "misleading_count": memory.get("misleading_count", 0),
         }
 
 
@@ -167,24 +185,36 @@ def _check_distinct(items: Sequence[FeedbackItem]) -> None:
         seen.add(item.memory_id)
 
 
-def _refused(item: FeedbackItem, reason: str) -> tuple[Doc, list[Change]]:
+def _refused(item: FeedbackItem, reason: FeedbackReason) -> tuple[FeedbackAnswer, list[Change]]:
     """Returns the answer of an item that is not applied.
 
     It reveals nothing about a memory that the key may not see or change.
     """
-    values = dict.fromkeys(("importance", "base_importance", HELPED, MISLED))
-    return {"memory_id": item.memory_id, "applied": False, "reason": reason, "replaced": False, **values}, []
+    answer: FeedbackAnswer = {
+        "memory_id": item.memory_id,
+        "applied": False,
+        "reason": reason,
+        "replaced": False,
+        "importance": None,
+        "base_importance": None,
+        "helpful_count": None,
+        "misleading_count": None,
+    }
+    return answer, []
 
 
-def _counted(doc: Mapping[str, Any], item: FeedbackItem, note: Doc | None) -> Doc:
+def _counted(memory: MemoryRecord, item: FeedbackItem, note: FeedbackNote | None) -> MemoryRecord:
     """Returns the counts after a feedback. A feedback that replaces the opposite one also reverts its count."""
-    more, other = (HELPED, MISLED) if item.helpful else (MISLED, HELPED)
-    counts = {more: doc.get(more, 0) + 1}
-    return counts if note is None else {**counts, other: max(0, doc.get(other, 0) - 1)}
+    helpful, misleading = memory.get("helpful_count", 0), memory.get("misleading_count", 0)
+    if item.helpful:
+        reverted: MemoryRecord = {} if note is None else {"misleading_count": max(0, misleading - 1)}
+        return reverted | {"helpful_count": helpful + 1}
+    reverted = {} if note is None else {"helpful_count": max(0, helpful - 1)}
+    return reverted | {"misleading_count": misleading + 1}
 
 
-def _stored(doc: Doc, strength: Strength, now: datetime) -> Doc:
+def _stored(memory: MemoryRecord, strength: Strength, now: datetime) -> MemoryRecord:
     """Returns the stored fields for a strength."""
-    anchored = doc["anchored_at"] if strength.anchor_ms == to_ms(doc["anchored_at"]) else rfc3339(now)
+    anchored = memory["anchored_at"] if strength.anchor_ms == to_ms(memory["anchored_at"]) else rfc3339(now)
     value = strength.at(to_ms(now))
     return {"base_importance": strength.base, "anchored_at": anchored, "importance": value}

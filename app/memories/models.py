@@ -46,6 +46,9 @@ EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
 Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
 
 
+FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
+
+
 class MemorySource(TypedDict, total=False):
     """Where a record comes from: `{"origin": "extraction", "session_id": "ses_1", "message_seq": 4, …}`. Procedures and
     lessons have the same."""
@@ -94,12 +97,11 @@ class ReplacementLink(EvidenceName, total=False):
 class SearchableRecord(OwnedRecord, total=False):
     """A record that is found by its text and keeps its earlier versions: a memory or a procedure."""
 
-    content_hash: int
     embedding: StoredEmbedding | None
 
 
-class MemoryRecord(SearchableRecord, total=False):
-    """A document of the collection `agent_memories`. `MEMORIES` explains its internal fields."""
+class ShownMemory(SearchableRecord, total=False):
+    """A memory as responses show it."""
 
     memory_id: str
     key: str | None
@@ -111,16 +113,11 @@ class MemoryRecord(SearchableRecord, total=False):
     trust: float
     tags: list[str]
     metadata: JsonObject
-    metadata_terms: list[str]
     pinned: bool
     status: MemoryStatus
     supersedes: list[str]
     superseded_by: str | None
-    replaced_by: list[ReplacementLink] | None
-    merged: bool
-    kept_apart: bool
     contradicts: list[str]
-    claimed_key: str | None
     source: MemorySource
     event_at: str | None
     valid_from: str | None
@@ -130,9 +127,36 @@ class MemoryRecord(SearchableRecord, total=False):
     access_count: int
     helpful_count: int
     misleading_count: int
+
+
+class SimilarMemory(TypedDict):
+    """A near-duplicate as responses list it. `score`: the cosine."""
+
+    memory_id: str
+    content: str
+    score: float
+    superseded: bool
+
+
+class CreatedMemory(ShownMemory, total=False):
+    """The answer to a POST of a memory: it, and its near-duplicates."""
+
+    similar: list[SimilarMemory]
+
+
+class MemoryRecord(ShownMemory, total=False):
+    """A document of the collection `agent_memories`: what is shown of a memory, and internal fields that `MEMORIES`
+    explains."""
+
+    metadata_terms: list[str]
+    replaced_by: list[ReplacementLink] | None
+    merged: bool
+    kept_apart: bool
+    claimed_key: str | None
     anchored_at: str
     archived_by: str | None
     archived_at: str | None
+    content_hash: int
     identity_hash: int
     dedupe_key: str | None
     standing: str | None
@@ -250,6 +274,15 @@ def history(name: str, internal: frozenset[str]) -> Collection[HistoryRecord[R]]
 HISTORY: Collection[HistoryRecord[MemoryRecord]] = history("memory_history", INTERNAL)
 
 
+class ShownVersion(TypedDict):
+    """An earlier version of a memory as responses show it."""
+
+    version: int
+    changed_at: str
+    changed_by: str | None
+    record: ShownMemory
+
+
 class FeedbackNote(OwnedRecord, total=False):
     """A document of the collection `memory_feedback`."""
 
@@ -260,6 +293,19 @@ class FeedbackNote(OwnedRecord, total=False):
     query: str | None
     effect: float
     expires_at: str
+
+
+class FeedbackAnswer(TypedDict):
+    """What became of one item of a request with feedback, as responses show it."""
+
+    memory_id: str
+    applied: bool
+    reason: FeedbackReason | None
+    replaced: bool
+    importance: float | None
+    base_importance: float | None
+    helpful_count: int | None
+    misleading_count: int | None
 
 
 FEEDBACK: Collection[FeedbackNote] = Collection(

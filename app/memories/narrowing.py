@@ -13,12 +13,13 @@ from typing_extensions import TypeAliasType
 
 from app.core.metadata_filter import AllOf, Compare, Condition, NoneOf, condition_of, matches
 from app.core.schemas import MetadataFilter, Schema
+from app.memories.models import MemoryRecord
 from app.memories.records import metadata_term
 from app.memories.schemas import Tags
-from app.storage.schema import And, Doc, Filter, Has, Not, Or, both
+from app.storage.schema import And, Filter, Has, Not, Or, both
 
 TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])
-Keep: TypeAlias = Callable[[Doc], bool]
+Keep: TypeAlias = Callable[[MemoryRecord], bool]
 
 
 class TagAndMetadataFilters(Schema):
@@ -42,7 +43,7 @@ class TagAndMetadataFilters(Schema):
 
 
 class SplitFilter(NamedTuple):
-    """A filter in two steps: what the store decides, and what is decided from a document that it let through (None:
+    """A filter in two steps: what the store decides, and what is decided from a record that it let through (None:
     nothing more)."""
 
     where: Filter
@@ -51,7 +52,7 @@ class SplitFilter(NamedTuple):
     def and_also(self, other: "SplitFilter") -> "SplitFilter":
         """Returns the filter for what both let through."""
         keeps = [keep for keep in (self.keep, other.keep) if keep is not None]
-        keep = keeps[0] if len(keeps) == 1 else lambda doc: all(each(doc) for each in keeps)
+        keep = keeps[0] if len(keeps) == 1 else lambda record: all(keep(record) for keep in keeps)
         return SplitFilter(both(self.where, other.where), keep if keeps else None)
 
 
@@ -69,7 +70,7 @@ def by_metadata(entries: Mapping[str, Any] | None) -> SplitFilter:
     condition = condition_of(entries)
     where = _stored(condition) or And()
     return SplitFilter(
-        where, None if _is_stored(condition) else lambda doc: matches(condition, doc.get("metadata") or {})
+        where, None if _is_stored(condition) else lambda record: matches(condition, record.get("metadata") or {})
     )
 
 

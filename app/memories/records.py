@@ -1,4 +1,4 @@
-"""Pure functions that build and revise memory documents."""
+"""Pure functions that build and revise memories."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
@@ -12,11 +12,11 @@ from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
 from app.core.schemas import equal_json
 from app.memories.embedding import Passage
-from app.memories.models import SMALL_TALK, STANDING
-from app.storage.schema import Doc
+from app.memories.models import MEMORIES, SMALL_TALK, STANDING, MemoryRecord, MemorySource
+from app.storage.schema import value_at
 from app.storage.text import content_hash, normalise_content
 
-SOURCE: Mapping[str, Any] = {
+SOURCE: MemorySource = {
     "origin": "api",
     "session_id": None,
     "message_seq": None,
@@ -41,13 +41,13 @@ IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expi
 """Fields that distinguish two memories of the same partition and type."""
 
 
-def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *, unique: bool) -> Doc:
-    """Returns a new memory document from `fields` (those of `MemoryCreate`).
+def new_memory(fields: MemoryRecord, source: MemorySource, now: str, *, unique: bool) -> MemoryRecord:
+    """Returns a new memory of `fields` (those of `MemoryCreate`).
 
     `unique`: no equal active memory may exist in its scope.
     """
     importance = fields["importance"]
-    doc = {
+    memory: MemoryRecord = {
         "memory_id": new_id("mem"),
         "agent_id": fields.get("agent_id"),
         "user_id": fields.get("user_id"),
@@ -84,95 +84,109 @@ def new_memory(fields: Mapping[str, Any], source: Mapping[str, Any], now: str, *
         "created_at": now,
         "updated_at": now,
     }
-    doc["identity_hash"] = identity_hash(doc)
-    doc["dedupe_key"] = f"{doc['memory_type']}:{doc['identity_hash']}" if unique else None
-    doc["standing"] = standing(doc)
-    return doc
+    memory["identity_hash"] = identity_hash(memory)
+    memory["dedupe_key"] = f"{memory['memory_type']}:{memory['identity_hash']}" if unique else None
+    memory["standing"] = standing(memory)
+    return memory
 
 
-def standing(doc: Doc) -> str | None:
+def standing(memory: MemoryRecord) -> str | None:
     """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None.
     What an earlier release marked as small talk ("thanks") stays marked until its text or its importance changes."""
-    if doc["pinned"] or doc["memory_type"] == "instruction":
+    if memory["pinned"] or memory["memory_type"] == "instruction":
         return STANDING
-    unimportant = doc["memory_type"] == "message" and doc["base_importance"] <= SMALL_TALK_IMPORTANCE
-    silent = doc.get("standing") == SMALL_TALK or says_nothing(doc["content"])
+    unimportant = memory["memory_type"] == "message" and memory["base_importance"] <= SMALL_TALK_IMPORTANCE
+    silent = memory.get("standing") == SMALL_TALK or says_nothing(memory["content"])
     return SMALL_TALK if unimportant and silent else None
 
 
-def identity_hash(doc: Doc) -> int:
+def identity_hash(memory: MemoryRecord) -> int:
     """Returns a signed 64-bit hash of the `IDENTITY` fields. Texts that differ only in case, width or white space are
     equal.
 
     The `event_at` of an extracted memory is the time when it was said. It distinguishes two experiences, but not two
     preferences or facts: these are the same each time they are said.
     """
-    extracted = doc["source"]["origin"] == "extraction" and doc["memory_type"] != "experience"
+    extracted = memory["source"]["origin"] == "extraction" and memory["memory_type"] != "experience"
     parts = [
-        normalise_content(doc["content"]),
-        normalise_content(doc["context"]) if doc["context"] else None,
-        None if extracted else doc["event_at"],
-        *(doc[name] for name in ("valid_from", "valid_until", "expires_at", "key")),
-        sorted(metadata_terms(doc["metadata"])),
+        normalise_content(memory["content"]),
+        normalise_content(memory["context"]) if memory["context"] else None,
+        None if extracted else memory["event_at"],
+        memory["valid_from"],
+        memory["valid_until"],
+        memory["expires_at"],
+        memory["key"],
+        sorted(metadata_terms(memory["metadata"])),
     ]
     return int.from_bytes(blake2b(orjson.dumps(parts), digest_size=8).digest(), "big", signed=True)
 
 
-def revision(doc: Doc, fields: Mapping[str, Any], now: str) -> Doc:
+def revision(memory: MemoryRecord, fields: MemoryRecord, now: str) -> MemoryRecord:
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
-    fields = {**fields, "tags": list(dict.fromkeys(fields["tags"]))} if "tags" in fields else fields
-    changed = {
-        name: value for name, value in fields.items() if name != "importance" and not equal_json(doc[name], value)
-    }
+    if "tags" in fields:
+        fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
+    changed = MEMORIES.record(
+        {
+            name: value
+            for name, value in fields.items()
+            if name != "importance" and not equal_json(value_at(memory, name), value)
+        }
+    )
     if "importance" in fields:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
     if "metadata" in changed:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
     if "status" in changed:
         changed |= {"archived_by": None, "archived_at": None}  # set by a caller, so retention does not purge it
-        changed |= {"superseded_by": None, "merged": False} if doc["status"] == "superseded" else {}
+        if memory["status"] == "superseded":
+            changed |= {"superseded_by": None, "merged": False}
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
     if not changed.keys().isdisjoint(("memory_type", "pinned", "content", "base_importance")):
-        changed["standing"] = standing(doc | changed | ({"standing": None} if "content" in changed else {}))
+        new = memory | changed
+        changed["standing"] = standing(new | {"standing": None} if "content" in changed else new)
     if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
-        changed["identity_hash"] = identity_hash(doc | changed)
+        changed["identity_hash"] = identity_hash(memory | changed)
     if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):
         changed["dedupe_key"] = None  # a memory that a change made equal to another may stay beside it
     return changed
 
 
-def said_again(doc: Doc, fields: Mapping[str, Any], importance: float, now: str) -> Doc:
+def said_again(memory: MemoryRecord, fields: MemoryRecord, importance: float, now: str) -> MemoryRecord:
     """Returns the fields that an equal memory changes in the stored one: higher trust or importance, more tags, a pin.
 
-    `importance`: the current importance of `doc`. If the importance rises, decay starts anew.
+    `importance`: the current importance of `memory`. If the importance rises, decay starts anew.
     """
-    gains: Doc = {"tags": [*doc["tags"], *fields["tags"]], "pinned": doc["pinned"] or fields["pinned"]}
-    gains["trust"] = max(doc["trust"], fields["trust"])
+    gains: MemoryRecord = {
+        "tags": [*memory["tags"], *fields["tags"]],
+        "pinned": memory["pinned"] or fields["pinned"],
+        "trust": max(memory["trust"], fields["trust"]),
+    }
     if fields["importance"] > importance:
         gains["importance"] = fields["importance"]
-    return revision(doc, gains, now)
+    return revision(memory, gains, now)
 
 
-def repeats(doc: Doc, source: Doc) -> bool:
+def repeats(memory: MemoryRecord, source: MemoryRecord) -> bool:
     """Returns whether a learned memory has exactly the text of the memory `source` that it was learned from."""
-    learned = source["memory_id"] in doc["source"]["memory_ids"] and doc["context"] is None
-    return learned and bool(doc["content_hash"] == source["content_hash"])
+    learned = source["memory_id"] in memory["source"]["memory_ids"] and memory["context"] is None
+    return learned and memory["content_hash"] == source["content_hash"]
 
 
-def repeated_source(doc: Doc, memories: Mapping[str, Doc]) -> Doc | None:
+def repeated_source(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
     """Returns the one of `memories` (by id) that a memory was learned from word for word, or None."""
-    sources = (memories.get(memory_id) for memory_id in doc["source"]["memory_ids"])
-    return next((source for source in sources if source is not None and repeats(doc, source)), None)
+    sources = (memories.get(memory_id) for memory_id in memory["source"]["memory_ids"])
+    return next((source for source in sources if source is not None and repeats(memory, source)), None)
 
 
-def passage(doc: Doc) -> Passage:
+def passage(memory: MemoryRecord) -> Passage:
     """Returns the text by which a memory is found."""
-    happened: str | None = doc["event_at"]
-    return Passage(doc["content"], doc["context"], parse_rfc3339(happened) if happened else None, tuple(doc["tags"]))
+    event_at = memory["event_at"]
+    time = parse_rfc3339(event_at) if event_at else None
+    return Passage(memory["content"], memory["context"], time, tuple(memory["tags"]))
 
 
-def needs_new_entry(changed: Doc) -> bool:
+def needs_new_entry(changed: MemoryRecord) -> bool:
     """Returns whether a change of these fields needs a new vector.
 
     New tags need none: `MemoryRepository.revise` replaces only the terms.
@@ -180,7 +194,7 @@ def needs_new_entry(changed: Doc) -> bool:
     return not changed.keys().isdisjoint(("content", "context", "event_at"))
 
 
-def speaker_of(source: Mapping[str, Any]) -> str | None:
+def speaker_of(source: MemorySource) -> str | None:
     """Returns who said what a memory holds, as it can stand before the text. None: nobody is named."""
     name = source.get("speaker")
     role = source.get("role") or (name if name in _SPEAKING else _SPEAKING[0])  # earlier versions stored no role

@@ -72,11 +72,10 @@ class Reembed:
 
     async def begin(self, now: str) -> None:
         """Stores the model as the target of the move. Services that run this model then embed what is left."""
-        fields = {"model": self._embedder.name, "dim": self._embedder.dim, "updated_at": now}
+        fields: EmbeddingMove = {"model": self._embedder.name, "dim": self._embedder.dim, "updated_at": now}
+        first: EmbeddingMove = {"tenant_id": SYSTEM, "move_id": LATEST, "created_at": now, **fields}
         with suppress(CommitConflict):
-            await self._store.commit(
-                [Insert(MOVES, {"tenant_id": SYSTEM, "move_id": LATEST, "created_at": now, **fields})]
-            )
+            await self._store.commit([Insert(MOVES, first)])
             return
         await self._store.commit([Update(MOVES, SYSTEM, LATEST, set=fields)])
 
@@ -174,7 +173,7 @@ class Reembed:
     async def _updates(self, kind: Embeddable, page: Sequence[MissingVector]) -> list[Update]:
         """Returns the updates of the records that the model accepts. Internal change: does not bump versions."""
         embeddings = Embeddings(self._embedder)
-        read = [(one.doc, await passage_of(kind, one.doc)) for one in page]
+        read = [(row.doc, await passage_of(kind, row.doc)) for row in page]
         readable = [(doc, passage) for doc, passage in read if passage is not None]
         entries = await embeddings.entries_each([passage for _, passage in readable])
         return [

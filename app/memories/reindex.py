@@ -8,7 +8,6 @@ regularly, so that it continues there after a crash. Rewriting a record twice gi
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from app.core.clock import Clock, rfc3339
 from app.core.work import off_loop
@@ -20,7 +19,7 @@ from app.memories.embedding_backfill import passage_of
 from app.memories.pending import Embeddable
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Finding, MissingVector, Store
-from app.storage.schema import BaseRecord, Collection, Doc
+from app.storage.schema import BaseRecord, Collection, R
 from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText, has_emoji, initials, wholes
 
@@ -114,14 +113,14 @@ class Reindex:
             walk.turn_to(pairs[-1] + 1)
 
     async def _page(self, kind: Embeddable, page: Sequence[MissingVector], walk: "_Walk") -> None:
-        read = [(one.doc, await passage_of(kind, one.doc)) for one in page]
+        read = [(row.doc, await passage_of(kind, row.doc)) for row in page]
         readable = [(doc, text) for doc, text in read if text is not None]
         chosen = [(doc, text) for doc, text in readable if _is_behind(kind, doc, text, walk.revision)]
         docs, passages = [doc for doc, _ in chosen], [text for _, text in chosen]
         long = await self._long(passages) if walk.revision < 1 else []
         embeddings = Embeddings(self._embedder)
         entries = dict(zip(long, await embeddings.entries_each([passages[at] for at in long]), strict=True))
-        texts = await off_loop(sum(len(one.content) for one in passages), _indexed, passages)
+        texts = await off_loop(sum(len(passage.content) for passage in passages), _indexed, passages)
         updates = [
             update
             for at, (doc, text) in enumerate(zip(docs, texts, strict=True))
@@ -150,22 +149,22 @@ class Reindex:
 
     async def _note(self, walk: "_Walk") -> None:
         now = rfc3339(self._clock.now())
-        fields = {**walk.note(), "updated_at": now}
+        fields: IndexRevision = {**walk.note(), "updated_at": now}
         with suppress(CommitConflict):
             await self._store.commit([Update(INDEXING, SYSTEM, SEARCH, set=fields)])
             return
         with suppress(CommitConflict):  # another worker has inserted it
-            first = {"tenant_id": SYSTEM, "index_id": SEARCH, "created_at": now}
-            await self._store.commit([Insert(INDEXING, first | fields)])
+            first: IndexRevision = {"tenant_id": SYSTEM, "index_id": SEARCH, "created_at": now, **fields}
+            await self._store.commit([Insert(INDEXING, first)])
 
 
 class _Walk:
     """The position of the walk: in `collection`, at `pair`, after `row`. Partitions with smaller numbers are done."""
 
-    def __init__(self, noted: Doc | None, limit: int) -> None:
-        noted = noted or {}
+    def __init__(self, stored: IndexRevision | None, limit: int) -> None:
+        noted: IndexRevision = stored or {}
         self.finished = noted.get("revision", 0) >= REVISION
-        mine = noted if noted.get("target") == REVISION else {}
+        mine: IndexRevision = noted if noted.get("target") == REVISION else {}
         self.revision: int = noted.get("revision", 0)
         """The revision of the entries that the walk has not visited yet."""
         self._collection: str | None = mine.get("collection")
@@ -211,7 +210,7 @@ class _Walk:
         """Marks the whole walk as done."""
         self.revision, self._collection, self.pair, self.row = REVISION, None, 0, 0
 
-    def note(self) -> dict[str, Any]:
+    def note(self) -> IndexRevision:
         """Returns the position as stored fields."""
         self._noted = self._cost
         return {
@@ -224,18 +223,19 @@ class _Walk:
         }
 
 
-def _missing(kind: Embeddable, doc: Doc) -> Doc:
-    """Returns the fields that a document of an earlier version lacks; none of one that a job skips."""
-    with skipping(kind.collection, doc.get(kind.collection.id_field)):
-        return kind.repair(doc)
-    return {}
+def _missing(kind: Embeddable[R], record: R) -> R:
+    """Returns the fields that a record of an earlier version lacks; none of one that a job skips."""
+    with skipping(kind.collection, record.get(kind.collection.id_field)):
+        if kind.repair is not None:
+            return kind.repair(record)
+    return kind.collection.record({})
 
 
-def _is_behind(kind: Embeddable, doc: Doc, passage: Passage, revision: int) -> bool:
+def _is_behind(kind: Embeddable[R], record: R, passage: Passage, revision: int) -> bool:
     """Returns whether an entry of this revision lacks something that the rules of this version add."""
     if revision < 1 or initials(passage.content) or _any(wholes, passage):
         return True
-    return revision < 2 and (_any(has_emoji, passage) or bool(_missing(kind, doc)))
+    return revision < 2 and (_any(has_emoji, passage) or bool(_missing(kind, record)))
 
 
 def _any(has: Callable[[str], object], passage: Passage) -> bool:
@@ -247,23 +247,28 @@ def _indexed(passages: Sequence[Passage]) -> list[IndexedText]:
 
 
 def _update(
-    kind: Embeddable,
-    doc: Doc,
+    kind: Embeddable[R],
+    record: R,
     passage: Passage,
     text: IndexedText,
     entry: IndexEntry | None,
     embeddings: Embeddings,
-) -> Update | None:
+) -> Update[R] | None:
     """Returns the update of one record, or None if this revision adds nothing.
 
     Internal change: does not bump versions.
     """
-    missing, expected = _missing(kind, doc), {"version": doc["version"]}
+    missing = _missing(kind, record)
     update = Update(
-        kind.collection, doc["tenant_id"], doc[kind.collection.id_field], set=missing, expect=expected, text=text
+        kind.collection,
+        record["tenant_id"],
+        record[kind.collection.id_field],
+        set=missing,
+        expect={"version": record["version"]},
+        text=text,
     )
     if entry is not None and entry.vector is not None:
-        fields = {**missing, **kind.fields(embeddings.info(entry))}
+        fields = kind.collection.record({**missing, **kind.fields(embeddings.info(entry))})
         return replace(update, set=fields, text=None, entry=entry, keep=True)
     plain = not (
         passage.tags or missing or _any(has_emoji, passage) or _any(wholes, passage) or initials(passage.content)
@@ -280,7 +285,7 @@ async def forget(store: Store) -> None:
 
 async def finding(store: Store) -> Finding:
     """Returns the finding of `recalld doctor` about the index revision."""
-    noted = await store.get(INDEXING, SYSTEM, SEARCH) or {}
+    noted: IndexRevision = await store.get(INDEXING, SYSTEM, SEARCH) or {}
     revision, done = noted.get("revision", 0), noted.get("done", 0)
     if revision >= REVISION:
         return Finding("index revision", True, f"{revision}")

@@ -37,9 +37,7 @@ def same_pair(one: OwnedRecord, other: OwnedRecord) -> bool:
 class VersionedRepository(Repository[R]):
     """A repository of searchable records that keeps each replaced version as history."""
 
-    def __init__(
-        self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[HistoryRecord[R]]
-    ) -> None:
+    def __init__(self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[HistoryRecord[R]]) -> None:
         super().__init__(store, scope, kind.collection)
         self._kind, self._history = kind, Repository(store, scope, history)
 

@@ -22,11 +22,22 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.memories.models import INTERNAL, MAX_TAGS, MEMORIES, EmbeddingStatus, MemoryRecord, MemorySource, MemoryStatus, MemoryType, Origin, ShownMemory
+from app.memories.models import (
+    INTERNAL,
+    MAX_TAGS,
+    MEMORIES,
+    EmbeddingStatus,
+    FeedbackReason,
+    MemoryRecord,
+    MemorySource,
+    MemoryStatus,
+    MemoryType,
+    Origin,
+    ShownMemory,
+)
 
 SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])
-FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
 OnSimilar = TypeAliasType("OnSimilar", Literal["keep", "supersede"])
 ImportOrigin = TypeAliasType("ImportOrigin", Literal["import"])
 Predecessors = TypeAliasType("Predecessors", Literal["restore", "delete"])
@@ -281,16 +292,14 @@ class FeedbackResult(Schema):
     items: list[FeedbackApplied] = Field(description="In the order of the request.")
 
 
-def render(doc: Doc, importance: float) -> Doc:
+def render(memory: MemoryRecord, importance: float) -> ShownMemory:
     """Returns a stored memory as responses show it. `importance`: its current value (`memories/decays.py`)."""
-    memory = dict(doc)
-    for name in INTERNAL:
-        memory.pop(name, None)
-    memory.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
-    memory.setdefault("helpful_count", 0)
-    memory.setdefault("misleading_count", 0)
-    memory["importance"] = rounded(importance)
-    return memory
+    shown: ShownMemory = MEMORIES.record({name: value for name, value in memory.items() if name not in INTERNAL})
+    shown.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
+    shown.setdefault("helpful_count", 0)
+    shown.setdefault("misleading_count", 0)
+    shown["importance"] = rounded(importance)
+    return shown
 
 
 def rounded(importance: float) -> float:

@@ -3,39 +3,55 @@ answer as JSON."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypedDict
 
 import orjson
 
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
 from app.memories.decays import Decays
+from app.memories.models import MemoryRecord
 from app.memories.schemas import render, rounded
 from app.memories.search_filters import computed_mask, search_filter, small_talk_filter
 from app.memories.search_schemas import SearchRequest
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
-from app.retrieval.retriever import Hit, RetrievalQuery, Retriever
+from app.retrieval.retriever import Hit, HowSearched, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.scope import Scope, Viewpoint
+
+UnderstoodTime = TypedDict("UnderstoodTime", {"from": str, "until": str, "words": str, "empty": bool})
+"""The interval of time that a query speaks of, as responses show it."""
+
+
+class UnderstoodQuery(TypedDict):
+    """What was read out of a query, as responses show it."""
+
+    time: UnderstoodTime | None
+
+
+class HowUnderstood(HowSearched):
+    """What the response says beside its items, if it says what was read out of the query."""
+
+    understood: UnderstoodQuery
 
 
 class MemoryFragment:
     """A memory serialized once, except for its importance.
 
-    `head` + the importance, rounded to nine digits, + `}` is the JSON of `render(doc, importance)`.
+    `head` + the importance, rounded to nine digits, + `}` is the JSON of `render(memory, importance)`.
     """
 
     __slots__ = ("_anchor_ms", "_base", "_pinned", "agent_id", "head")
 
-    def __init__(self, doc: Doc) -> None:
-        self.agent_id: str | None = doc["agent_id"]
+    def __init__(self, memory: MemoryRecord) -> None:
+        self.agent_id = memory["agent_id"]
         self._base, self._anchor_ms, self._pinned = (
-            float(doc["base_importance"]),
-            to_ms(doc["anchored_at"]),
-            doc["pinned"],
+            float(memory["base_importance"]),
+            to_ms(memory["anchored_at"]),
+            memory["pinned"],
         )
-        others = render(doc, 0)
+        others = render(memory, 0)
         del others["importance"]
         self.head = orjson.dumps(others)[:-1] + b',"importance":'
 
@@ -51,7 +67,7 @@ class MemorySearch:
         self,
         store: Store,
         scope: Scope,
-        retriever: Retriever,
+        retriever: Retriever[MemoryRecord],
         decays: Decays,
         accesses: AccessLog,
         clock: Clock,
@@ -89,7 +105,7 @@ class MemorySearch:
                 merge_repetitions="ever",
             )
         )
-        hits: Sequence[Hit] = retrieved.hits
+        hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
         if body.mode == "hybrid" and body.status == "active" and interval is None:
             viewpoint = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
@@ -105,13 +121,13 @@ class MemorySearch:
             repeated = b',"repeated":' + orjson.dumps(hit.repeated) if hit.repeated else b""
             why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
             items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
-        rest = retrieved.how()
-        time_read = retrieved.interval
-        if body.explain or (time_read is not None and time_read.empty):
-            rest |= {"understood": _understood(time_read)}
-        return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(rest)[1:])
+        answer: HowSearched | HowUnderstood = retrieved.how()
+        interval = retrieved.interval
+        if body.explain or (interval is not None and interval.empty):
+            answer = {**answer, "understood": {"time": None if interval is None else _time_understood(interval)}}
+        return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
 
-    async def _in_full(self, hits: Sequence[Hit], now_ms: int) -> list[bytes]:
+    async def _in_full(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int) -> list[bytes]:
         """Returns the memories as JSON."""
         fragments = [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in hits]
         agents = {fragment.agent_id for fragment in fragments}
@@ -119,18 +135,20 @@ class MemorySearch:
         importance = _as_json([fragment.importance(faded[fragment.agent_id]) for fragment in fragments])
         return [fragment.head + number + b"}" for fragment, number in zip(fragments, importance, strict=True)]
 
-    async def _fields(self, hits: Sequence[Hit], now_ms: int, body: SearchRequest) -> list[bytes]:
+    async def _fields(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:
         """Returns the fields of the memories that the request names as JSON, with the ids."""
         named = {"memory_id", *(body.fields or ())}
         memories = [await self._decays.render_now(hit.doc, now_ms) for hit in hits]
         return [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in memories]
 
 
-def _understood(interval: TimeInterval | None) -> Doc:
-    if interval is None:
-        return {"time": None}
-    times = {"from": from_ms(interval.start), "until": from_ms(interval.end)}
-    return {"time": {**times, "words": interval.words, "empty": interval.empty}}
+def _time_understood(interval: TimeInterval) -> UnderstoodTime:
+    return {
+        "from": from_ms(interval.start),
+        "until": from_ms(interval.end),
+        "words": interval.words,
+        "empty": interval.empty,
+    }
 
 
 def _as_json(numbers: list[float]) -> list[bytes]:

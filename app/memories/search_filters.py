@@ -43,7 +43,7 @@ def small_talk_filter(body: SearchRequest) -> SplitFilter:
     if not says_nothing(body.query):
         return SplitFilter(NO_SMALL_TALK, None)
     asked = content_hash(body.query)
-    return SplitFilter(And(), lambda doc: doc.get("standing") != SMALL_TALK or doc["content_hash"] == asked)
+    return SplitFilter(And(), lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == asked)
 
 
 @lru_cache(maxsize=8)

@@ -6,6 +6,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from app.retrieval.decay import DAY_MS
 from app.retrieval.features import equal_contents
 from app.retrieval.memory_kinds import plain_memories
 from app.storage.protocol import Fetched
-from app.storage.schema import Doc
 from app.storage.search import Bools, Columns
 from app.storage.text import DATE_TERMS, HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, name_id
 
@@ -32,6 +32,14 @@ _PUNCTUATION = frozenset(".,;:!\"'()\u2026\u201c\u201d\u201e\u2018\u2019\u00ab\u
 _USER = name_id("user")
 
 
+class ShownRepetition(TypedDict):
+    """How often a hit was said, as responses show it. `ids`: the others, if they are asked for."""
+
+    count: int
+    since: str
+    ids: NotRequired[list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Repeated:
     """The documents that say what a hit says, itself included."""
@@ -42,12 +50,12 @@ class Repeated:
     others: Sequence[int]
     """The newest `MOST_NAMED` of them, without the hit."""
 
-    def shown(self, documents: Mapping[int, Fetched], id_field: str | None) -> Doc:
+    def shown(self, documents: Mapping[int, Fetched], id_field: str | None) -> ShownRepetition:
         """Returns it as responses show it. `id_field`: the field with the ids of the others, if they are asked for."""
-        found: Doc = {"count": self.count, "since": from_ms(self.since)}
-        if id_field is None:
-            return found
-        return found | {"ids": [documents[index].doc[id_field] for index in self.others if index in documents]}
+        shown: ShownRepetition = {"count": self.count, "since": from_ms(self.since)}
+        if id_field is not None:
+            shown["ids"] = [documents[index].doc[id_field] for index in self.others if index in documents]
+        return shown
 
 
 def says_the_same(one: str, other: str) -> bool:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import Generic, Literal, NamedTuple, Protocol, TypedDict
 
 import numpy as np
 
@@ -43,6 +43,7 @@ from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, different
 from app.retrieval.repetition import (
     COMPARED,
     ROUNDS,
+    ShownRepetition,
     merged,
     repetitions_of_hits,
     said_once,
@@ -51,12 +52,39 @@ from app.retrieval.repetition import (
 )
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
-from app.storage.schema import Collection, Doc, Filter
+from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
 from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeFacts, SearchQuery
 from app.storage.text import IS_QUESTION
 
-BY_WORDS_ALONE: Doc = {
+
+class SearchDegradation(TypedDict):
+    """What a search went without, as responses show it among the warnings."""
+
+    code: str
+    detail: str
+
+
+class HowSearched(TypedDict):
+    """The fields that every search response has beside its items."""
+
+    mode_used: Mode
+    warnings: list[SearchDegradation]
+    took_ms: dict[str, float]
+
+
+class ShownReplacement(TypedDict):
+    """A later statement that replaces what a hit says, as responses show it. `replaced`: the words that no longer hold;
+    `quote`: what it says instead."""
+
+    kind: str
+    id: str
+    quote: str
+    replaced: str
+    said_at: str
+
+
+BY_WORDS_ALONE: SearchDegradation = {
     "code": EmbeddingUnavailable.code,
     "detail": "The embedding model does not answer. This search went by words alone, not by meaning.",
 }
@@ -81,7 +109,7 @@ class DecaySource(Protocol):
 
 
 @dataclass(slots=True)  # not frozen: a frozen one takes five times as long to create
-class RetrievalQuery:
+class RetrievalQuery(Generic[R]):
     """The input of the retriever.
 
     Three filters narrow what is found, before anything is ranked or cut to `k`: `where` in the store, `mask` by what is
@@ -95,7 +123,7 @@ class RetrievalQuery:
     k: int
     mode: Mode = "hybrid"
     mask: HitMask | None = None
-    keep: Callable[[Doc], bool] | None = None
+    keep: Callable[[R], bool] | None = None
     """Every document that `where` and `mask` let through is read for it."""
     decays: DecaySource | None = None
     explain: bool = False
@@ -125,31 +153,31 @@ class RetrievalQuery:
     time: each is a hit."""
 
 
-class Hit(NamedTuple):
-    """A found document with its score and, if asked for, its partner and what the score is made of."""
+class Hit(NamedTuple, Generic[R]):
+    """A found record with its score and, if asked for, its partner and what the score is made of."""
 
-    doc: Doc
+    doc: R
     derived: Memo
     score: float
-    partner: Doc | None = None
+    partner: R | None = None
     explanation: Explanation | None = None
-    replaced_by: Sequence[Doc] = ()
-    """The later statements that replace it, as responses show them."""
-    repeated: Doc | None = None
-    """How often it was said, as responses show it; None: once."""
-    others: Sequence[Doc] = ()
-    """The near-equal documents that it stands for."""
+    replaced_by: Sequence[ShownReplacement] = ()
+    """The later statements that replace it."""
+    repeated: ShownRepetition | None = None
+    """How often it was said; None: once."""
+    others: Sequence[R] = ()
+    """The near-equal records that it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
-class RetrievalResult:
+class RetrievalResult(Generic[R]):
     """The output of the retriever."""
 
-    hits: list[Hit]
-    took_ms: Doc
+    hits: list[Hit[R]]
+    took_ms: dict[str, float]
+    """The milliseconds of each step: `embed`, `search`, `rerank` if there was a second stage, and `total`."""
     mode_used: Mode = "hybrid"
-    warnings: list[Doc] = field(default_factory=list)
-    """Degradations of this search, as {code, detail}."""
+    warnings: list[SearchDegradation] = field(default_factory=list)
     weights: Mapping[int, float] = field(default_factory=dict)
     """BM25 weight of each query term in the scope, by term id, if the search asked for evidence. Rare terms weigh
     more."""
@@ -158,13 +186,13 @@ class RetrievalResult:
     evidence: QueryEvidence | None = None
     """What the scope has of the query, if the search asked for it."""
 
-    def how(self) -> Doc:
+    def how(self) -> HowSearched:
         """Returns the fields that every search response has beside its items."""
         return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
 
 
 @dataclass(slots=True)
-class _RankedScope:
+class _RankedScope(Generic[R]):
     """The documents of a scope, ranked."""
 
     columns: Columns
@@ -177,12 +205,12 @@ class _RankedScope:
     """Mask of what matched, those included for which another one stands."""
     statements: list[list[int]]
     """Indices of documents that say the same; the first one stands for all."""
-    documents: Mapping[int, Fetched]
+    documents: Mapping[int, Fetched[R]]
     """What was read of them, by index."""
 
 
 @dataclass(slots=True)
-class _FinalOrder:
+class _FinalOrder(Generic[R]):
     """The hits after the second stage, as indices."""
 
     order: list[int]
@@ -193,16 +221,16 @@ class _FinalOrder:
     The second stage changes the order of the documents but not the scores of the places. The scores therefore stay
     probabilities that fall from hit to hit.
     """
-    documents: Mapping[int, Fetched]
+    documents: Mapping[int, Fetched[R]]
     """What was read of them, by index."""
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The reranker's own score, by index."""
     seconds: float | None = None
     """Duration of the second stage; None if there was none."""
-    warnings: Sequence[Doc] = ()
+    warnings: Sequence[SearchDegradation] = ()
 
 
-class Retriever:
+class Retriever(Generic[R]):
     """Searches one collection within one scope."""
 
     def __init__(
@@ -210,7 +238,7 @@ class Retriever:
         store: Store,
         scope: Scope,
         embedder: Embedder,
-        collection: Collection,
+        collection: Collection[R],
         second_stage: SecondStage | None = None,
         names: NameSource | None = None,
     ) -> None:
@@ -219,7 +247,7 @@ class Retriever:
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
         self._second_stage, self._names = second_stage, names
 
-    async def find(self, wanted: RetrievalQuery) -> RetrievalResult:
+    async def find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         """Returns the hits, best first, and the time that each step took.
 
         If the query of a hybrid search cannot be embedded, the search falls back to mode `text` and adds a warning.
@@ -229,14 +257,18 @@ class Retriever:
         name = self._collection.name
         attributes = {"gen_ai.operation.name": "retrieval", "gen_ai.data_source.id": name}
         with span(f"retrieval {name}", attributes) as open_span:
-            found = await self._find(wanted)
-            given = {"recalld.search.mode": wanted.mode, "recalld.search.k": wanted.k}
+            result = await self._find(wanted)
             open_span.set(
-                {**given, "recalld.search.mode_used": found.mode_used, "recalld.search.hits": len(found.hits)}
+                {
+                    "recalld.search.mode": wanted.mode,
+                    "recalld.search.k": wanted.k,
+                    "recalld.search.mode_used": result.mode_used,
+                    "recalld.search.hits": len(result.hits),
+                }
             )
-            return found
+            return result
 
-    async def _find(self, wanted: RetrievalQuery) -> RetrievalResult:
+    async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
         # one after the other: to wait for both at once costs more than either in a store that answers from memory
         scope_info = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
@@ -255,7 +287,7 @@ class Retriever:
                 query = with_names(query, wanted.query, names)
         with span("search embedding"):
             vector = await self._vector(wanted, query)
-        mode, warnings = wanted.mode, list[Doc]()
+        mode, warnings = wanted.mode, list[SearchDegradation]()
         if vector is None and mode == "hybrid":
             mode, warnings = "text", [BY_WORDS_ALONE]
         embedded = time.perf_counter()
@@ -268,7 +300,7 @@ class Retriever:
         ranked = await self._search_and_rank(wanted, mode, query, vector, scope_info, ranked_k, fitted)
         columns = ranked.columns
         if second_stage is None:
-            final = _FinalOrder(ranked.best, ranked.best, ranked.documents)
+            final: _FinalOrder[R] = _FinalOrder(ranked.best, ranked.best, ranked.documents)
         else:
             final = await self._reranked(second_stage, wanted, ranked)
         warnings += final.warnings
@@ -306,14 +338,14 @@ class Retriever:
 
     async def _search_and_rank(
         self,
-        wanted: RetrievalQuery,
+        wanted: RetrievalQuery[R],
         mode: Mode,
         query: AnalysedQuery,
         vector: Vectors | None,
         scope_info: ScopeFacts,
         k: int,
         fitted: ModelWeights,
-    ) -> _RankedScope:
+    ) -> _RankedScope[R]:
         """Searches, settles the query and ranks. An engine that returns candidates is asked for more where too many of
         these say the same."""
         spare = 0
@@ -333,7 +365,7 @@ class Retriever:
 
     async def _rank_scope(
         self,
-        wanted: RetrievalQuery,
+        wanted: RetrievalQuery[R],
         mode: Mode,
         columns: Columns,
         query: SettledQuery,
@@ -341,13 +373,13 @@ class Retriever:
         interval: TimeInterval | None,
         k: int,
         fitted: ModelWeights,
-    ) -> _RankedScope:
+    ) -> _RankedScope[R]:
         """Ranks, looks at the first hits, and ranks again until none of them is what no search finds, and none says
         what another one says."""
         # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "each day" else max(COMPARED, 2 * k)
         findable, statements, rounds = columns.matched, list[list[int]](), 0
-        documents: Mapping[int, Fetched] = {}
+        documents: Mapping[int, Fetched[R]] = {}
         while True:
             ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
             first = top(ranked, columns, compared)
@@ -368,7 +400,7 @@ class Retriever:
 
     async def _search(
         self,
-        wanted: RetrievalQuery,
+        wanted: RetrievalQuery[R],
         mode: Mode,
         query: AnalysedQuery,
         vector: Vectors | None,
@@ -410,7 +442,7 @@ class Retriever:
                 return columns, corrections, decay
             search_query.depth += 1
 
-    async def _kept(self, rows: Ints, keep: Callable[[Doc], bool], kept: Mapping[int, bool]) -> Mapping[int, bool]:
+    async def _kept(self, rows: Ints, keep: Callable[[R], bool], kept: Mapping[int, bool]) -> Mapping[int, bool]:
         """Returns whether `keep` takes the document of each row. `kept` says it of those that were read before."""
         missing = np.array([row for row in rows.tolist() if row not in kept], np.int64)
         result = dict(kept)
@@ -422,8 +454,8 @@ class Retriever:
         return result
 
     async def _unsearchable(
-        self, columns: Columns, first: Sequence[int], documents: Mapping[int, Fetched]
-    ) -> tuple[list[int], Mapping[int, Fetched]]:
+        self, columns: Columns, first: Sequence[int], documents: Mapping[int, Fetched[R]]
+    ) -> tuple[list[int], Mapping[int, Fetched[R]]]:
         """Returns those of the `first` documents that no search finds (`SearchSchema.left_out`), and `documents` with
         what was read for it."""
         spec = self._collection.spec
@@ -436,12 +468,12 @@ class Retriever:
 
     async def _repetitions(
         self,
-        wanted: RetrievalQuery,
+        wanted: RetrievalQuery[R],
         columns: Columns,
         first: Sequence[int],
         best: Sequence[int],
-        documents: Mapping[int, Fetched],
-    ) -> tuple[list[list[int]], Mapping[int, Fetched]]:
+        documents: Mapping[int, Fetched[R]],
+    ) -> tuple[list[list[int]], Mapping[int, Fetched[R]]]:
         """Returns those of the `first` documents that say the same, the newest first, and `documents` with what was
         read for it. Empty where texts are not compared."""
         spec = self._collection.spec
@@ -457,7 +489,7 @@ class Retriever:
         }
         return same_statements(columns, groups, texts), documents
 
-    async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery, ranked: _RankedScope) -> _FinalOrder:
+    async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery[R], ranked: _RankedScope[R]) -> _FinalOrder[R]:
         """Reorders the first hits by the reranker.
 
         The reranker receives only texts that the caller may see.
@@ -474,7 +506,7 @@ class Retriever:
                 scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as error:
             detail = f"{error} The hits are in the order of the first stage."
-            warning: Doc = {"code": FIRST_ORDER_STANDS, "detail": detail}
+            warning: SearchDegradation = {"code": FIRST_ORDER_STANDS, "detail": detail}
             return _FinalOrder(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
         return _FinalOrder(
             [*(placed[place] for place in best_first(scores)), *best[depth:]],
@@ -485,8 +517,8 @@ class Retriever:
         )
 
     async def _hits(
-        self, wanted: RetrievalQuery, scope: _RankedScope, final: _FinalOrder, fitted: ModelWeights
-    ) -> list[Hit]:
+        self, wanted: RetrievalQuery[R], scope: _RankedScope[R], final: _FinalOrder[R], fitted: ModelWeights
+    ) -> list[Hit[R]]:
         """Returns the hits with their documents, and what was asked for beside them."""
         columns, ranked, id_field = scope.columns, scope.ranked, self._collection.id_field
         scores = as_short(ranked.score.take(final.score_sources[: wanted.k]))
@@ -500,10 +532,10 @@ class Retriever:
         named = [index for repetition in repeated.values() for index in repetition.others] if wanted.explain else []
         documents = await self._documents(columns, [*best, *partners.values(), *named], final.documents)
         others = {index: [documents[other].doc for other in rest] for index, *rest in scope.statements}
-        hits = list[Hit]()
+        hits = list[Hit[R]]()
         for index, score in zip(best, scores, strict=True):
-            found = documents.get(index)
-            if found is None:  # deleted since, or the caller may not see it
+            document = documents.get(index)
+            if document is None:  # deleted since, or the caller may not see it
                 continue
             partner = documents.get(partners.get(index, -1))
             why = None
@@ -514,8 +546,8 @@ class Retriever:
                 repetition = repeated[index].shown(documents, id_field if wanted.explain else None)
             hits.append(
                 Hit(
-                    found.doc,
-                    found.derived,
+                    document.doc,
+                    document.derived,
                     score,
                     None if partner is None else partner.doc,
                     why,
@@ -526,8 +558,8 @@ class Retriever:
         return hits
 
     async def _documents(
-        self, columns: Columns, indices: Sequence[int], already_read: Mapping[int, Fetched]
-    ) -> Mapping[int, Fetched]:
+        self, columns: Columns, indices: Sequence[int], already_read: Mapping[int, Fetched[R]]
+    ) -> Mapping[int, Fetched[R]]:
         """Returns `already_read` with the documents of `indices` that still exist and that the caller may see, by
         index."""
         missing = [index for index in dict.fromkeys(indices) if index not in already_read]
@@ -580,7 +612,7 @@ def _without(mask: Bools, indices: Sequence[int]) -> Bools:
     return changed
 
 
-def _took(started: float, embedded: float, reranking: float | None) -> Doc:
+def _took(started: float, embedded: float, reranking: float | None) -> dict[str, float]:
     """Returns the milliseconds that each step took, as responses show them. `reranking`: the seconds of the second
     stage."""
     ended = time.perf_counter()

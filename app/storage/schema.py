@@ -4,8 +4,8 @@
 collection's `id_field`, `version`, `created_at` and `updated_at`. Times are RFC 3339 strings (`clock.rfc3339`), which
 sort in order of time. A collection declares fields, unique keys, indexes and a search schema.
 
-**Records** are the same documents as features know them: a subclass of `BaseRecord` names the fields of a collection and
-their types. `MEMORIES` is a `Collection[MemoryRecord]`, so what a store or a repository returns for it is a
+**Records** are the same documents as features know them: a subclass of `BaseRecord` names the fields of a collection
+and their types. `MEMORIES` is a `Collection[MemoryRecord]`, so what a store or a repository returns for it is a
 `MemoryRecord`, and `memories.update(memory, {"contnet": ""}, now=now)` is an error of types. A record keeps the fields
 that its class does not name: those of a newer release survive reading and writing (docs/decisions/0032).
 
@@ -24,7 +24,7 @@ from then on.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Generic, Literal, TypeAlias, TypedDict
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, cast
 
 from typing_extensions import TypeVar
 
@@ -319,6 +319,11 @@ class Collection(Generic[R]):
     def public(self, doc: Mapping[str, Any]) -> Doc:
         """Returns a document without its tenant and its internal fields."""
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
+
+    def record(self, fields: Mapping[str, Any]) -> R:
+        """Returns fields whose names are known only while the program runs as a record of this collection. Example: what
+        a PATCH sets, `MEMORIES.record(body.model_dump(exclude_unset=True))`."""
+        return cast(R, dict(fields))
 
     @property
     def place(self) -> type[str] | type[int]:

@@ -18,7 +18,7 @@ from math import sqrt
 
 from app.facts.graph import Graph
 from app.facts.keys import sentence, spoken
-from app.storage.schema import Doc
+from app.facts.models import FactRecord
 
 STEPS = 2
 """Maximum steps from a fact that the search found."""
@@ -48,7 +48,7 @@ class FactChain:
     `scores`: that of the chain up to each of its facts. `open`: keys of entities from which it may go on.
     """
 
-    facts: tuple[Doc, ...]
+    facts: tuple[FactRecord, ...]
     scores: tuple[float, ...]
     open: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ class FactChain:
         return tuple(fact["fact_id"] for fact in self.facts)
 
     def steps(
-        self, at: str, facts: Sequence[Doc], scores: Callable[[Doc], float], named: IsNamed
+        self, at: str, facts: Sequence[FactRecord], scores: Callable[[FactRecord], float], named: IsNamed
     ) -> Iterator["FactChain"]:
         """Yields the chain with each fact that leads on from the entity `at`, if its share is large enough."""
         known = self.ids
@@ -78,19 +78,20 @@ class FactChain:
 
 
 async def chains_from(
-    found: Sequence[Doc], scores: Mapping[str, float], graph: Graph, named: IsNamed, seconds: float
+    facts: Sequence[FactRecord], scores: Mapping[str, float], graph: Graph, named: IsNamed, seconds: float
 ) -> list[FactChain]:
-    """Returns the chains that begin with the first of the found facts, best first: those that were read in time.
+    """Returns the chains that begin with the first of `facts`, which the search found, best first:
+    those that were read in time.
 
-    `scores`: the score of each found fact, by id. Another fact is taken to answer as little as the last of them.
+    `scores`: the score of each of `facts`, by id. Another fact is taken to answer as little as the last of them.
     """
     least, worth = min(scores.values(), default=0.0), LEAST_WORTH * max(scores.values(), default=0.0)
 
-    def score(fact: Doc) -> float:
+    def score(fact: FactRecord) -> float:
         return scores.get(fact["fact_id"], least)
 
     chains: list[FactChain] = []
-    heads = [fact for fact in found[:HEADS] if score(fact) >= worth]
+    heads = [fact for fact in facts[:HEADS] if score(fact) >= worth]
     begun = [FactChain((fact,), (score(fact),), _unnamed(fact, named)) for fact in heads]
     deadline = asyncio.get_running_loop().time() + seconds
     for _ in range(STEPS):
@@ -108,11 +109,11 @@ async def chains_from(
     return sorted(chains, key=lambda chain: -chain.score)[:MOST_CHAINS]
 
 
-def _unnamed(fact: Doc, named: IsNamed) -> tuple[str, ...]:
+def _unnamed(fact: FactRecord, named: IsNamed) -> tuple[str, ...]:
     return tuple(end for end in _ends(fact) if not named(end))
 
 
-def _ends(fact: Doc) -> tuple[str, ...]:
+def _ends(fact: FactRecord) -> tuple[str, ...]:
     """Returns the keys of the entities of a fact. A literal, such as a number or a date, is none."""
     ends = [fact["subject_key"], *([fact["object_key"]] if fact["object_type"] == "entity" else [])]
     return tuple(dict.fromkeys(ends))
@@ -145,7 +146,7 @@ def _start(chain: FactChain) -> int:
     return next(at for at, score in enumerate(chain.scores) if chain.score >= WHOLE * score)
 
 
-def as_line(facts: Sequence[Doc], spans: Sequence[str]) -> str:
+def as_line(facts: Sequence[FactRecord], spans: Sequence[str]) -> str:
     """Returns a chain as one line: `Emil attends Fernhill Primary → opens at 08:20`. `spans`: the time for which each
     fact holds, as text.
 

@@ -14,11 +14,11 @@ from app.core.clock import rfc3339
 from app.errors import RecalldError
 from app.facts.repository import of_pairs
 from app.findings.replacing import replaced
-from app.findings.schemas import evidence_names, is_doubt
+from app.findings.schemas import FindingRecord, StoredEvidence, evidence_names, is_doubt
 from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, Name, mark_of, quoted, whole
-from app.memories.models import MEMORIES, STANDING
+from app.memories.models import MEMORIES, STANDING, MemoryRecord
 from app.memories.repository import MemoryRepository
-from app.storage.schema import Doc, In, Or, both
+from app.storage.schema import In, Or, both
 from app.storage.text import text_ids
 
 MOST_OPEN = 100
@@ -44,13 +44,13 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
     except RecalldError as error:
         nearest, warnings, faults = set(), [], [error]
     query_terms = set(text_ids(request.body.query).tolist())
-    found = list[tuple[int, Candidate]]()
+    touched = list[tuple[int, Candidate]]()
     for finding in findings.uncertain:
         records = [findings.records[name] for name in evidence_names(finding)]
         shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in records)
         if shared or any(record.id in nearest for record in records):
-            found.append((-shared, _item(finding, records)))
-    items = [item for _, item in sorted(found, key=lambda pair: pair[0])]
+            touched.append((-shared, _item(finding, records)))
+    items = [item for _, item in sorted(touched, key=lambda pair: pair[0])]
     return SourceResult(items, warnings=warnings, judged=findings.judged, faults=faults)
 
 
@@ -58,7 +58,7 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
 class _Findings:
     """Findings within the scope of a request, with what they say."""
 
-    uncertain: Sequence[Doc] = ()
+    uncertain: Sequence[FindingRecord] = ()
     """The open ones whose statements both count still."""
     records: dict[Name, EvidenceRecord] = field(default_factory=dict)
     judged: Sequence[JudgedStatement] = ()
@@ -101,13 +101,13 @@ async def _read_findings(request: SourceRequest) -> _Findings:
     return _Findings(uncertain, records, judged)
 
 
-def _pair_of(finding: Doc) -> tuple[str, Name]:
+def _pair_of(finding: FindingRecord) -> tuple[str, Name]:
     """Returns the id of the earlier statement of a finding, and the name of the later one."""
     (_, earlier_id), later = evidence_names(finding)
     return earlier_id, later
 
 
-def _uncertain_statements(finding: Doc, records: Mapping[Name, EvidenceRecord]) -> list[JudgedStatement]:
+def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> list[JudgedStatement]:
     """Returns each sentence of an open finding with the other one."""
     earlier, later = (records[name] for name in evidence_names(finding))
     before, after = (
@@ -120,7 +120,7 @@ def _uncertain_statements(finding: Doc, records: Mapping[Name, EvidenceRecord]) 
     ]
 
 
-async def _accepted_statements(request: SourceRequest, accepted: Sequence[Doc]) -> list[JudgedStatement]:
+async def _accepted_statements(request: SourceRequest, accepted: Sequence[FindingRecord]) -> list[JudgedStatement]:
     """Returns the sentences that accepted findings replaced. Memories that say more, and summaries, may still have
     them.
 
@@ -139,19 +139,22 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Doc]) 
         [named["id"] for finding in replacements for named in finding["evidence"]]
     )
 
-    def as_judged(named: Doc) -> Doc | None:
+    def as_judged(named: StoredEvidence) -> MemoryRecord | None:
         """Returns the memory that a finding names, if its text is still the one that was judged."""
         memory = memories.get(named["id"])
         return memory if memory is not None and mark_of(memory["content"]) == named["mark"] else None
 
-    statements = []
+    statements = list[JudgedStatement]()
     for finding in replacements:
         evidence = {named["id"]: named for named in finding["evidence"]}
-        named_kept = evidence[finding["proposal"]["keep"]["id"]]
-        kept = as_judged(named_kept)
-        if kept is None or (said_at := str(kept["event_at"] or kept["created_at"])) > request.as_of:
+        keep = finding["proposal"]["keep"]
+        if keep is None:
             continue
-        later_words = quoted(named_kept, kept["content"])
+        named_later = evidence[keep["id"]]
+        later = as_judged(named_later)
+        if later is None or (said_at := later["event_at"] or later["created_at"]) > request.as_of:
+            continue
+        later_words = quoted(named_later, later["content"])
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
                 words, found_at = quoted(named, memory["content"]), finding["created_at"]
@@ -161,7 +164,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Doc]) 
     return statements
 
 
-def _item(finding: Doc, records: Sequence[EvidenceRecord]) -> Candidate:
+def _item(finding: FindingRecord, records: Sequence[EvidenceRecord]) -> Candidate:
     """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
     quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
     statements = list(zip(quotes, records, strict=True))

@@ -7,12 +7,11 @@ from dataclasses import replace
 from app.context.candidates import Candidate
 from app.context.source import SourceRequest
 from app.core.work import off_loop
-from app.facts.keys import USER, USERS
+from app.facts.keys import USER, USERS, UserInteraction
 from app.facts.outdated import Utterance
 from app.profiles.overlap import shares
 from app.profiles.users import recorded_interactions
 from app.storage.repository import Repository
-from app.storage.schema import Doc
 from app.storage.text import content_hash
 
 MOST = 0.4
@@ -39,15 +38,15 @@ async def interactions(request: SourceRequest) -> list[Candidate]:
     return [_item(interaction) for interaction in happened]
 
 
-def _is_for(interaction: Doc, agent_id: str) -> bool:
+def _is_for(interaction: UserInteraction, agent_id: str) -> bool:
     """Returns whether an agent may be told of it. Older releases stored no `agent_id` at all, also of what a session
     with another agent left behind: that is told to nobody."""
     return "agent_id" in interaction and interaction["agent_id"] in {None, agent_id}
 
 
-def _item(interaction: Doc) -> Candidate:
+def _item(interaction: UserInteraction) -> Candidate:
     """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
-    at, summary, outcome = (interaction[name] for name in ("timestamp", "summary", "outcome"))
+    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
     text = summary if outcome is None else f"{summary} → {outcome}"
     return Candidate(
         f"interaction:{content_hash(f'{at} {text}')}",

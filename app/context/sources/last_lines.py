@@ -16,8 +16,9 @@ from app.context.candidates import Candidate
 from app.context.passages import passage
 from app.context.source import SourceRequest
 from app.context.sources.searched import memory_item, visible
-from app.memories.models import MEMORIES
-from app.storage.schema import Doc, Eq, In, Range, both
+from app.memories.models import MEMORIES, MemoryRecord
+from app.sessions.schemas import SessionRecord
+from app.storage.schema import Eq, In, Range, both
 from app.storage.search import Columns, Floats, SearchQuery
 from app.storage.text import IS_QUESTION, SAID_BY_USER
 
@@ -29,7 +30,7 @@ LONGEST_LINE = 40
 """Maximum tokens of a line; of a longer message its beginning is shown."""
 
 
-async def last_lines(request: SourceRequest, sessions: Sequence[Doc]) -> dict[str, list[Candidate]]:
+async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) -> dict[str, list[Candidate]]:
     """Returns the lines of each session that has some, by its id: the best first. Only what was known at the request's
     `known_at` is looked at."""
     body, scope, resources = request.body, request.scope, request.resources
@@ -47,10 +48,10 @@ async def last_lines(request: SourceRequest, sessions: Sequence[Doc]) -> dict[st
     )
     rows = columns.rows[_best(columns)]
     fetched = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
-    memories = [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
     lines: dict[str, list[Candidate]] = {}
-    for memory in memories if keep is None else filter(keep, memories):
-        lines.setdefault(memory["source"]["session_id"], []).append(_line(memory))
+    for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
+        if (session_id := memory["source"]["session_id"]) is not None and (keep is None or keep(memory)):
+            lines.setdefault(session_id, []).append(_line(memory))
     return lines
 
 
@@ -75,14 +76,14 @@ def _nearness(columns: Columns, spoken: np.ndarray[tuple[int], np.dtype[np.int64
     return np.asarray(units @ units.mean(axis=0), np.float32)
 
 
-def _line(memory: Doc) -> Candidate:
+def _line(memory: MemoryRecord) -> Candidate:
     """Returns a line under the day on which it was said."""
     item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None)
     assert item.heading is not None
     return replace(item, heading=replace(item.heading, conversation=False), recalls=True)
 
 
-def placed(lines: Mapping[str, Sequence[Candidate]], session: Doc) -> list[Candidate]:
+def placed(lines: Mapping[str, Sequence[Candidate]], session: SessionRecord) -> list[Candidate]:
     """Returns the lines of a session where the latest session is shown first, and each in the order of its talk."""
     last = str(session["last_message_at"])
     return [replace(line, place=(last, -line.place[1])) for line in lines.get(session["session_id"], ())]

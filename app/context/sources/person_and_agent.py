@@ -13,15 +13,16 @@ from app.context.source import ContextSource, ReadingOrder, SourceRequest, Sourc
 from app.context.sources.searched import visible
 from app.core.clock import to_ms
 from app.core.work import off_loop
-from app.facts.keys import sentence
+from app.facts.keys import UserProfile, sentence
+from app.facts.models import FactRecord
 from app.facts.outdated import Utterance
 from app.memories.agents import AGENTS
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, STANDING
+from app.memories.models import MEMORIES, STANDING, MemoryRecord
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS, ProfileReader
 from app.storage.repository import Repository
-from app.storage.schema import Doc, Eq, Or, both
+from app.storage.schema import Eq, Or, both
 from app.storage.search import SearchQuery
 from app.storage.text import text_ids
 
@@ -34,14 +35,14 @@ async def gather_instructions(request: SourceRequest) -> SourceResult:
     decays, now = Decays(request.resources.store, request.scope.tenant), to_ms(request.now)
     importance = {memory["memory_id"]: await decays.importance(memory, now) for memory in memories}
 
-    def rank(memory: Doc) -> tuple[bool, float, float, str]:
+    def rank(memory: MemoryRecord) -> tuple[bool, float, float, str]:
         memory_id = memory["memory_id"]
         return not memory["pinned"], -memory["trust"], -importance[memory_id], memory_id
 
     return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
 
 
-async def rules(request: SourceRequest) -> list[Doc]:
+async def rules(request: SourceRequest) -> list[MemoryRecord]:
     """Returns the memories that are rules."""
     scope, resources = request.scope, request.resources
     is_rule = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))  # older stores have no field `standing`
@@ -51,11 +52,11 @@ async def rules(request: SourceRequest) -> list[Doc]:
     columns = await resources.store.search(MEMORIES, query)
     rows = columns.rows[columns.matched]
     fetched = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
-    memories = [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
-    return memories if keep is None else list(filter(keep, memories))
+    memories = (row.doc for row in fetched if row is not None and scope.sees(row.doc))
+    return [memory for memory in memories if keep is None or keep(memory)]
 
 
-def instruction_item(memory: Doc) -> Candidate:
+def instruction_item(memory: MemoryRecord) -> Candidate:
     """Returns a rule as a candidate."""
     memory_id, content, condition = memory["memory_id"], memory["content"], memory["context"]
     text = f"{content} ({condition})" if condition else content
@@ -86,15 +87,15 @@ async def gather_profile(request: SourceRequest) -> SourceResult:
     return SourceResult(items, names=names_in(user.profile))
 
 
-def names_in(profile: Doc) -> list[str]:
+def names_in(profile: UserProfile) -> list[str]:
     """Returns the name of the user, if the profile has it."""
     return [profile["name"]] if profile["name"] else []
 
 
-def profile_items(profile: Doc, facts: Mapping[str, Doc]) -> list[Candidate]:
+def profile_items(profile: UserProfile, facts: Mapping[str, FactRecord]) -> list[Candidate]:
     """Returns the entries of a profile, in fixed order. `facts`: the facts that state fields, by field. Such a fact is
     not shown again."""
-    items = []
+    items = list[Candidate]()
     for name, text in _entries(profile):
         same = {same_profile_entry(text)}
         if (fact := facts.get(name)) is not None:
@@ -117,7 +118,7 @@ def _by_shared_terms(items: list[Candidate], query: str) -> list[Candidate]:
     return [items[at] for at in order]
 
 
-def _entries(profile: Doc) -> Iterator[tuple[str, str]]:
+def _entries(profile: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yields (id, text) of each entry, so that a long list does not displace the rest.
 
     Ids contain no keys of callers.

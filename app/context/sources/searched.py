@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTIONS, ActionFeedback
 from app.api.lookup import retriever_of
 from app.context.candidates import Candidate, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
@@ -26,24 +26,25 @@ from app.core.work import in_parts
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
 from app.facts.keys import USER, key_of, sentence
+from app.facts.models import FactRecord
 from app.facts.outdated import Utterance
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.findings.replacing import later_first, replaced
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, NO_SMALL_TALK
+from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.memories.narrowing import Keep, SplitFilter
 from app.memories.records import speaker_of, standing
 from app.memories.search_filters import search_filter
 from app.memories.search_schemas import SearchRequest
-from app.procedures.schemas import PROCEDURES
+from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, procedure_filter, ranked
-from app.procedures.track_record import record_sentence
+from app.procedures.track_record import TrackRecord, record_sentence
 from app.procedures.trials import as_served, served, trial_sentence
 from app.profiles.schemas import status_of
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
-from app.storage.schema import Collection, Doc, Filter, Range, both
+from app.storage.schema import Collection, Filter, Range, both
 from app.storage.text import content_hash, terms
 
 
@@ -163,9 +164,9 @@ async def _passages(hits: Sequence[Hit], weights: Mapping[int, float], budget: i
     return dict(zip(texts, passages, strict=True))
 
 
-def _content(memory: Doc) -> str:
+def _content(memory: MemoryRecord) -> str:
     """Returns the content of a memory, that of a solution as "problem → fix" unless the content was changed since."""
-    content: str = memory["content"]
+    content = memory["content"]
     if memory["memory_type"] != "solution":
         return content
     problem, fix = (memory["metadata"].get(name) for name in ("problem", "fix"))
@@ -192,16 +193,16 @@ def visible(request: SourceRequest) -> SplitFilter:
     return SplitFilter(both(where, NO_SMALL_TALK), keep)
 
 
-def _is_query(memory: Doc, query_hash: int, request: SourceRequest) -> bool:
+def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:
     """Returns whether the memory is the query itself, as a message of this session."""
     in_session = request.body.session_id is not None and memory["source"]["session_id"] == request.body.session_id
-    return in_session and bool(memory["content_hash"] == query_hash)
+    return in_session and memory["content_hash"] == query_hash
 
 
 def _memory_items(hit: Hit, passages: Mapping[str, str]) -> list[Candidate]:
     """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
 
-    def item_of(memory: Doc, score: float, partner: Candidate | None = None) -> Candidate:
+    def item_of(memory: MemoryRecord, score: float, partner: Candidate | None = None) -> Candidate:
         return memory_item(memory, passages[memory["memory_id"]], score, partner)
 
     partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
@@ -209,34 +210,36 @@ def _memory_items(hit: Hit, passages: Mapping[str, str]) -> list[Candidate]:
     if not hit.others:
         return [item]
     equal = [item, *(item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others)]
-    return [replace(each, same=each.same | {same_words_as(item.id)}) for each in equal]
+    return [replace(candidate, same=candidate.same | {same_words_as(item.id)}) for candidate in equal]
 
 
-def memory_item(doc: Doc, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
+def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
     """Returns a memory as a candidate. `text`: its content, or a passage of it."""
-    source, happened = doc["source"], str(doc["event_at"] or doc["created_at"])
+    source, happened = memory["source"], memory["event_at"] or memory["created_at"]
     said_by = speaker_of(source)
     speaker = f"{said_by}: " if said_by else ""
-    status = status_of(doc)
+    status = status_of(memory)
     issue = "" if status is None else f"issue ({status}): "
-    context = f" ({doc['context']})" if doc["context"] else ""
+    context = f" ({memory['context']})" if memory["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
-    spoken = session is not None and seq is not None and source["speaker"] is not None
-    day = happened[:10] if doc["event_at"] else ""
-    origin = same_message(session, seq) if spoken else same_content(doc["content_hash"], day)
+    day = happened[:10] if memory["event_at"] else ""
+    if session is not None and seq is not None and source["speaker"] is not None:
+        spoken, origin = True, same_message(session, seq)
+    else:
+        spoken, origin = False, same_content(memory["content_hash"], day)
     return Candidate(
-        doc["memory_id"],
-        doc["memory_type"],
+        memory["memory_id"],
+        memory["memory_type"],
         f"{text}{context}",
         score,
         prefix=f"{issue}{speaker}",
-        same=frozenset((same_memory(doc["memory_id"]), origin)),
-        memory_id=doc["memory_id"],
+        same=frozenset((same_memory(memory["memory_id"]), origin)),
+        memory_id=memory["memory_id"],
         heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
         place=(happened, seq or 0),
-        utterance=Utterance.in_memory(doc),
+        utterance=Utterance.in_memory(memory),
         partner=partner,
-        content=(doc["content_hash"], doc["context"]),
+        content=(memory["content_hash"], memory["context"]),
         dated=bool(day) and not spoken,
     )
 
@@ -294,7 +297,7 @@ def _half(query_terms: set[str], name: set[str]) -> bool:
     return 2 * len(query_terms & name) >= len(name) > 0
 
 
-def fact_item(facts: Sequence[Doc], score: float | None) -> Candidate:
+def fact_item(facts: Sequence[FactRecord], score: float | None) -> Candidate:
     """Returns one line of one fact, or of a chain of them."""
     spans = [_span(fact) for fact in facts]
     shown = as_line(facts, spans)
@@ -313,17 +316,17 @@ def fact_item(facts: Sequence[Doc], score: float | None) -> Candidate:
     )
 
 
-def _part(facts: Sequence[Doc], score: float | None, first: int, end: int) -> Candidate:
+def _part(facts: Sequence[FactRecord], score: float | None, first: int, end: int) -> Candidate:
     return fact_item(facts[first:end], score)
 
 
-def _span(fact: Doc) -> str:
+def _span(fact: FactRecord) -> str:
     """Returns when a fact holds: " (since 2026-05-01)", " (2019-01-01 to 2026-05-01)".
 
     A fact that was asserted without a date begins when it was asserted. That day says nothing of the fact, so it is not
     shown, unless the fact took the place of another value then, or has ended.
     """
-    begun, ended = (fact[name] and str(fact[name])[:10] for name in ("valid_from", "valid_until"))
+    begun, ended = (fact["valid_from"] or "")[:10], (fact["valid_until"] or "")[:10]
     if begun and ended:
         return f" ({begun} to {ended})"
     if begun and (fact["valid_from"] != fact["known_from"] or fact["supersedes"]):
@@ -345,31 +348,32 @@ async def gather_procedures(request: SourceRequest) -> SourceResult:
     where = procedure_filter(min_trust=request.body.min_trust, until=request.body.as_of)
     k = max(LEAST_CANDIDATES, SPARE_PROCEDURES * request.limit)
     retrieved = await search(request, PROCEDURES, where, k)
-    found = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
-    items = [_procedure_item(procedure) for procedure in found]
+    best = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
+    items = [_procedure_item(procedure) for procedure in best]
     return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
 
 
-def _procedure_item(found: ProcedureHit) -> Candidate:
-    doc = as_served(found.hit.doc)
-    same = frozenset({same_procedure(doc["name"], doc["steps"])})
-    return Candidate(doc["procedure_id"], "procedure", _procedure_text(found), found.score, same=same)
+def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
+    procedure = as_served(procedure_hit.hit.doc)
+    same = frozenset({same_procedure(procedure["name"], procedure["steps"])})
+    text = _procedure_text(procedure, procedure_hit.track_record)
+    return Candidate(procedure["procedure_id"], "procedure", text, procedure_hit.score, same=same)
 
 
-def _procedure_text(found: ProcedureHit) -> str:
+def _procedure_text(procedure: ProcedureRecord, record: TrackRecord) -> str:
     """Returns the procedure as lines with labels.
 
     Each part is one line, so that none passes for another step or record.
     """
-    doc, record = as_served(found.hit.doc), found.track_record
-    tried = record_sentence(doc["success_count"], doc["failure_count"], record)
-    lines = [_step_line(doc["name"]), f"when: {_step_line(doc['trigger'])}"]
-    lines += [f"needs: {_step_line(need)}" for need in doc["preconditions"]]
-    lines += [f"{number}. {_step_line(step)}" for number, step in enumerate(doc["steps"], 1)]
+    tried = record_sentence(procedure["success_count"], procedure["failure_count"], record)
+    lines = [_step_line(procedure["name"]), f"when: {_step_line(procedure['trigger'])}"]
+    lines += [f"needs: {_step_line(need)}" for need in procedure["preconditions"]]
+    lines += [f"{number}. {_step_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
     lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
-    if served(doc.get("trial")) == "revised":
-        lines.append(f"trial: these steps are new, {trial_sentence(doc['trial'])}")
-    lines += [f"note: {_step_line(note)}" for note in doc["notes"][-SHOWN_NOTES:]]
+    trial = procedure.get("trial")
+    if trial is not None and served(trial) == "revised":
+        lines.append(f"trial: these steps are new, {trial_sentence(trial)}")
+    lines += [f"note: {_step_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
     return "\n".join(lines)
 
 
@@ -392,14 +396,14 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
 
 
 def _episode_item(hit: Hit) -> Candidate:
-    doc, feedback = hit.doc, hit.doc["feedback"]
-    same = frozenset({same_text(doc["content"])})
-    known = ", ".join([*([doc["outcome"]] if doc["outcome"] else []), *_judged(feedback)])
-    named = "" if _begins_with(doc["content"], doc["action_type"]) else f" {doc['action_type']}"
-    prefix = f"{str(doc['timestamp'])[:10]}{named}{f' ({known})' if known else ''}: "
+    action, feedback = hit.doc, hit.doc["feedback"]
+    same = frozenset({same_text(action["content"])})
+    known = ", ".join([*([action["outcome"]] if action["outcome"] else []), *_judged(feedback)])
+    named = "" if _begins_with(action["content"], action["action_type"]) else f" {action['action_type']}"
+    prefix = f"{action['timestamp'][:10]}{named}{f' ({known})' if known else ''}: "
     correction = _episode_line(feedback.get("correction") or "")
-    text = f"{_episode_line(doc['content'])}\ncorrection: {correction}" if correction else doc["content"]
-    return Candidate(doc["action_id"], "action", text, hit.score, prefix, same)
+    text = f"{_episode_line(action['content'])}\ncorrection: {correction}" if correction else action["content"]
+    return Candidate(action["action_id"], "action", text, hit.score, prefix, same)
 
 
 def _begins_with(content: str, action_type: str) -> bool:
@@ -414,7 +418,7 @@ def _episode_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _judged(feedback: Doc) -> list[str]:
+def _judged(feedback: ActionFeedback) -> list[str]:
     """Returns the user's feedback in words: `rated 2 of 5`, `not helpful`."""
     rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
     judgement = [] if helpful is None else ["helpful" if helpful else "not helpful"]

@@ -6,7 +6,7 @@ from functools import partial
 
 import orjson
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, PromptMessage
 from app.context.rendering import MESSAGE_TOKENS
 from app.context.repetition import same_memory, same_message, same_text
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
@@ -18,14 +18,16 @@ from app.core.served_text import strip_served
 from app.core.work import off_loop
 from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
+from app.memories.models import MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.memories.search_flags import EXTRACT
 from app.sessions.repository import SessionRepository, content, is_extract
-from app.sessions.schemas import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, ToolCallRecord
 from app.storage.repository import expired, pages, unexpired
-from app.storage.schema import Doc, Eq, Not, Range, both
+from app.storage.schema import Eq, Not, Range, both
 from app.storage.text import content_hash
 from app.tasks.entries import Entry, characters, entries
+from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
 from app.tasks.working_memory import select, shorten
 
@@ -44,7 +46,7 @@ async def gather_working(request: SourceRequest) -> SourceResult:
     return SourceResult(await off_loop(characters(task), _task_items, task, _room(request)))
 
 
-async def _task(request: SourceRequest) -> Doc | None:
+async def _task(request: SourceRequest) -> TaskRecord | None:
     tasks = TaskRepository(request.resources.store, request.scope)
     if request.body.task_id is not None:
         task = await tasks.find_one(request.body.task_id)
@@ -54,8 +56,8 @@ async def _task(request: SourceRequest) -> Doc | None:
     if request.body.session_id is None:
         return None
     of_session = both(Eq("session_id", request.body.session_id), Eq("status", "in_progress"), request.owned())
-    found = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
-    return found[0] if found else None
+    of_now = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
+    return of_now[0] if of_now else None
 
 
 def _room(request: SourceRequest) -> int:
@@ -70,7 +72,7 @@ def _room(request: SourceRequest) -> int:
     return int(share * request.budget)
 
 
-def _task_items(task: Doc, room: int) -> list[Candidate]:
+def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
     """Returns the entries that `/working-memory` would choose for `room` tokens, then all others, to be packed if there
     is room."""
     all_entries = entries(task)
@@ -108,8 +110,9 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     items = await _last_times(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
         summaries = without_lines(items)
-        last = [item for item in await interactions(request) if not any(_begins(item, each) for each in summaries)]
-        items += last[:most]
+        items += [
+            item for item in await interactions(request) if not any(_begins(item, summary) for summary in summaries)
+        ][:most]
     return SourceResult(sorted(items, key=lambda item: item.place, reverse=True))
 
 
@@ -130,7 +133,7 @@ def lines_for_interactions(items: Sequence[Candidate]) -> list[Candidate]:
     return [item for item in items if item.type != INTERACTION or item.place[0] not in ended]
 
 
-async def session_of(request: SourceRequest, sessions: SessionRepository) -> Doc | None:
+async def session_of(request: SourceRequest, sessions: SessionRepository) -> SessionRecord | None:
     """Returns the session; None if it does not exist yet or belongs to another agent or user."""
     if request.body.session_id is None:
         return None
@@ -141,9 +144,10 @@ async def session_of(request: SourceRequest, sessions: SessionRepository) -> Doc
     return session if request.owns(session) else None
 
 
-async def _so_far(request: SourceRequest, session: Doc) -> list[Candidate]:
+async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candidate]:
     """Returns the session's own summary, if it has messages before the turns that the context shows."""
-    if not (session["summary"] or "").strip() or is_extract(session) or session["message_count"] <= _turns(request):
+    summary = session["summary"] or ""
+    if not summary.strip() or is_extract(session) or session["message_count"] <= _turns(request):
         return []  # quotes of messages, as earlier releases made them, add nothing to the messages
     memories = MemoryRepository(request.resources.store, request.scope)
     memory_id = session.get("summary_id")
@@ -151,7 +155,7 @@ async def _so_far(request: SourceRequest, session: Doc) -> list[Candidate]:
     least = request.body.min_trust
     if least is not None and (memory is None or memory["trust"] < least):
         return []
-    return [_summary_item(session["summary"], memory, "earlier in this session: ")]
+    return [_summary_item(summary, memory, "earlier in this session: ")]
 
 
 def _turns(request: SourceRequest) -> int:
@@ -176,7 +180,7 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
     where = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), unexpired(now))
     last = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
     memories = MemoryRepository(request.resources.store, request.scope)
-    by_id = await memories.get_many([session["summary_id"] for session in last if session.get("summary_id")])
+    by_id = await memories.get_many(summaries_of(last))
     summaries = [
         memory
         for memory in by_id.values()
@@ -197,36 +201,44 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
     return [item for _, items in by_time[:most] for item in items]
 
 
-def last_ended(sessions: Sequence[Doc], until: str) -> list[Doc]:
+def summaries_of(sessions: Sequence[SessionRecord]) -> list[str]:
+    """Returns the ids of the memories of these sessions' summaries."""
+    memory_ids = (session.get("summary_id") for session in sessions)
+    return [memory_id for memory_id in memory_ids if memory_id]
+
+
+def last_ended(sessions: Sequence[SessionRecord], until: str) -> list[SessionRecord]:
     """Returns the sessions that have ended after messages, all up to that time, the latest first."""
     ended = [
-        session
+        (last_message_at, session["session_id"], session)
         for session in sessions
-        if session["status"] == "ended" and session["last_message_at"] and session["memorize"] != "none"
+        if session["status"] == "ended"
+        and session["memorize"] != "none"
+        and (last_message_at := session["last_message_at"])
+        and last_message_at <= until
     ]
-    by_then = [session for session in ended if session["last_message_at"] <= until]
-    return sorted(by_then, key=lambda session: (session["last_message_at"], session["session_id"]), reverse=True)
+    return [session for *_, session in sorted(ended, key=lambda entry: entry[:2], reverse=True)]
 
 
-def summary_item(memory: Doc) -> Candidate:
+def summary_item(memory: MemoryRecord) -> Candidate:
     """Returns the summary of another session, with the day of its last message."""
     item = _summary_item(memory["content"], memory, f"session of {said_last(memory)[:10]}: ")
     return replace(item, place=(said_last(memory), 0))
 
 
-def is_shown(memory: Doc, now: str, min_trust: float | None) -> bool:
+def is_shown(memory: MemoryRecord, now: str, min_trust: float | None) -> bool:
     """Returns whether the summary may be shown: it is active, not expired, not later than `now`, and trusted enough."""
     if memory["status"] != "active" or expired(memory, now) or said_last(memory) > now:
         return False
-    return min_trust is None or bool(memory["trust"] >= min_trust)
+    return min_trust is None or memory["trust"] >= min_trust
 
 
-def said_last(memory: Doc) -> str:
+def said_last(memory: MemoryRecord) -> str:
     """Returns the time of the last message that the summary covers."""
-    return str(memory["event_at"] or memory["created_at"])
+    return memory["event_at"] or memory["created_at"]
 
 
-def _summary_item(text: str, memory: Doc | None, prefix: str) -> Candidate:
+def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candidate:
     """Returns a summary. `memory`: the one that has it; None: it stands in the session alone."""
     if memory is None:
         return Candidate("summary", "summary", text, prefix=prefix, same=frozenset({same_text(text)}))
@@ -273,7 +285,9 @@ async def gather_messages(request: SourceRequest) -> SourceResult:
     return SourceResult(await _turns_before_query(request, session, messages))
 
 
-async def _turns_before_query(request: SourceRequest, session: Doc, newest_first: list[Doc]) -> list[Candidate]:
+async def _turns_before_query(
+    request: SourceRequest, session: SessionRecord, newest_first: list[MessageRecord]
+) -> list[Candidate]:
     """Returns the messages as turns, newest first, without the last one if it is the query itself."""
     if newest_first and newest_first[0]["role"] == "user" and await _is_query(newest_first[0], request.body.query):
         newest_first = newest_first[1:]
@@ -309,7 +323,7 @@ async def gather_window(request: SourceRequest) -> SourceResult:
     return SourceResult(await _turns_before_query(request, session, window))
 
 
-def _window(newest_first: Sequence[Doc], tokens: int, most: int, room: int) -> list[Doc]:
+def _window(newest_first: Sequence[MessageRecord], tokens: int, most: int, room: int) -> list[MessageRecord]:
     """Returns the messages of the window, newest first: `most` messages and `room` tokens at most. `tokens`: of all
     messages of the session."""
     if not newest_first or most <= 0 or room <= 0:
@@ -317,7 +331,7 @@ def _window(newest_first: Sequence[Doc], tokens: int, most: int, room: int) -> l
     half_messages, half_tokens = max(1, most // 2), max(1, room // 2)
     first_seq = half_messages * max(0, -(-(newest_first[0]["seq"] - most) // half_messages)) + 1
     first_token = half_tokens * max(0, -(-(tokens - room) // half_tokens))
-    window, tokens_before = [], tokens
+    window, tokens_before = list[MessageRecord](), tokens
     for message in newest_first:
         tokens_before -= _size(message)
         if message["seq"] < first_seq or tokens_before < first_token:
@@ -328,9 +342,8 @@ def _window(newest_first: Sequence[Doc], tokens: int, most: int, room: int) -> l
     return window
 
 
-def _size(message: Doc) -> int:
-    tokens: int = message["tokens"]
-    return tokens + MESSAGE_TOKENS
+def _size(message: MessageRecord) -> int:
+    return message["tokens"] + MESSAGE_TOKENS
 
 
 def window_tokens(request: SourceRequest) -> int:
@@ -342,21 +355,21 @@ def window_tokens(request: SourceRequest) -> int:
     return int(share * request.budget)
 
 
-async def _is_query(message: Doc, query: str) -> bool:
+async def _is_query(message: MessageRecord, query: str) -> bool:
     """Returns whether a message has the text of the query, as `content_hash` compares them."""
-    text: str = message["text"]
+    text = message["text"]
     return await off_loop(len(text) + len(query), lambda: content_hash(text) == content_hash(query))
 
 
-def turn_items(session: Doc, oldest_first: Sequence[Doc]) -> list[Candidate]:
+def turn_items(session: SessionRecord, oldest_first: Sequence[MessageRecord]) -> list[Candidate]:
     """Returns the messages as turns."""
     items = (_turn_item(session, messages) for messages in with_results(oldest_first))
     return [item for item in items if item is not None]
 
 
-def with_results(oldest_first: Sequence[Doc]) -> list[Sequence[Doc]]:
+def with_results(oldest_first: Sequence[MessageRecord]) -> list[Sequence[MessageRecord]]:
     """Groups messages: a tool call stays with its results if all of them follow at once; others are alone."""
-    groups, at = [], 0
+    groups, at = list[Sequence[MessageRecord]](), 0
     while at < len(oldest_first):
         size = 1 + _results(oldest_first, at)
         groups.append(oldest_first[at : at + size])
@@ -364,7 +377,7 @@ def with_results(oldest_first: Sequence[Doc]) -> list[Sequence[Doc]]:
     return groups
 
 
-def _results(messages: Sequence[Doc], at: int) -> int:
+def _results(messages: Sequence[MessageRecord], at: int) -> int:
     """Returns how many messages after `at` are the results of its calls; 0 if one is missing or two ids are alike."""
     called = [call["id"] for call in messages[at]["tool_calls"] or ()]
     following = messages[at + 1 : at + 1 + len(called)]
@@ -372,11 +385,12 @@ def _results(messages: Sequence[Doc], at: int) -> int:
     return len(called) if len(set(called)) == len(called) and set(called) == set(answered) else 0
 
 
-def _turn_item(session: Doc, messages: Sequence[Doc]) -> Candidate | None:
+def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Candidate | None:
     """Returns a message, or a call with its results, as one turn. Returns None for a message that contains nothing but
     text that this service rendered."""
     first, *results = messages
-    role, speaker = first["role"], prompt_text.speaker(first["role"], first["name"])
+    role: str = first["role"]
+    speaker = prompt_text.speaker(role, first["name"])
     if results:
         speaker, text = f"{speaker} with tools", _with_tools(first, results)
     else:
@@ -389,17 +403,17 @@ def _turn_item(session: Doc, messages: Sequence[Doc]) -> Candidate | None:
     return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", same, role, turns=turns)
 
 
-def _with_tools(first: Doc, results: Sequence[Doc]) -> str:
+def _with_tools(first: MessageRecord, results: Sequence[MessageRecord]) -> str:
     """Returns text, calls and results, each on its own line.
 
     Further lines are indented, so that none passes for a result.
     """
-    parts = [_quoted(first["text"]), *map(_tool_call, first["tool_calls"])]
+    parts = [_quoted(first["text"]), *map(_tool_call, first["tool_calls"] or ())]
     parts += [f"tool: {_quoted(content(result))}" for result in results]
     return "\n".join("\n  ".join(part.splitlines()) for part in parts if part)
 
 
-def _tool_call(call: Doc) -> str:
+def _tool_call(call: ToolCallRecord) -> str:
     """Returns a tool call as text, such as `calls now({})`."""
     function = call.get("function")
     if function is None:
@@ -407,14 +421,18 @@ def _tool_call(call: Doc) -> str:
     return f"calls {function['name']}({function['arguments']})"
 
 
-def _as_chat(first: Doc, results: Sequence[Doc]) -> tuple[Doc, ...]:
+def _as_chat(first: MessageRecord, results: Sequence[MessageRecord]) -> tuple[PromptMessage, ...]:
     """Returns the messages as OpenAI clients send them: the call, then one message for each result."""
-    call = {"role": "assistant", "content": _quoted(first["text"]) or None, "tool_calls": first["tool_calls"]}
-    answers = (
-        {"role": "tool", "tool_call_id": result["tool_call_id"], "content": _quoted(content(result))}
-        for result in results
-    )
-    return call, *answers
+    call: PromptMessage = {
+        "role": "assistant",
+        "content": _quoted(first["text"]) or None,
+        "tool_calls": first["tool_calls"] or [],
+    }
+    return call, *map(_tool_result, results)
+
+
+def _tool_result(result: MessageRecord) -> PromptMessage:
+    return {"role": "tool", "tool_call_id": result["tool_call_id"] or "", "content": _quoted(content(result))}
 
 
 def _quoted(text: str) -> str:

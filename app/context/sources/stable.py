@@ -31,6 +31,7 @@ from app.context.sources.session import (
     is_shown,
     last_ended,
     said_last,
+    summaries_of,
     summary_item,
 )
 from app.core.clock import rfc3339
@@ -82,9 +83,9 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
         return SourceResult()
     min_trust = request.body.min_trust
     trusted = None if min_trust is None else Range("trust", ge=min_trust)
-    held = both(request.view.believed(), Eq("cardinality", "one"), trusted, Or(tuple(of_pairs(request.pairs))))
-    found = await FactRepository(request.resources.store, request.scope).find(held, limit=CONSIDERED_FACTS)
-    facts = [fact for fact in found if field_of(fact) is None]
+    believed = both(request.view.believed(), Eq("cardinality", "one"), trusted, Or(tuple(of_pairs(request.pairs))))
+    considered = await FactRepository(request.resources.store, request.scope).find(believed, limit=CONSIDERED_FACTS)
+    facts = [fact for fact in considered if field_of(fact) is None]
     items = [replace(fact_item([fact], None), place=(fact["created_at"], 0)) for fact in facts]
     return SourceResult(items, facts=facts)
 
@@ -123,11 +124,9 @@ async def gather_summaries(request: SourceRequest) -> SourceResult:
     other = None if body.session_id is None else Not(Eq(SESSIONS.id_field, body.session_id))
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     of_pair = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), Eq("status", "ended"), unexpired(now))
-    found = await sessions.find(both(of_pair, other, known), limit=CONSIDERED_SUMMARIES)
-    ended = [session for session in found if _is_by(session["ended_at"], body.known_at)]
-    by_id = await MemoryRepository(request.resources.store, request.scope).get_many(
-        [session["summary_id"] for session in ended if session.get("summary_id")]
-    )
+    considered = await sessions.find(both(of_pair, other, known), limit=CONSIDERED_SUMMARIES)
+    ended = [session for session in considered if _is_by(session["ended_at"], body.known_at)]
+    by_id = await MemoryRepository(request.resources.store, request.scope).get_many(summaries_of(ended))
     summaries = [
         memory
         for memory in by_id.values()
