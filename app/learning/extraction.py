@@ -45,14 +45,14 @@ UNSUPPORTED = "\x00unsupported"
 class Rules:
     """The rules for one conversation.
 
-    `said` maps message numbers to the memories made of the messages. `names` are those that the user goes by.
+    `message_memories` maps message numbers to the memories made of the messages. `names` are those that the user goes by.
     `profiled`: whether the caller may change the profile; facts about the user then have the reserved subject.
     `looked`: whether the answer has been looked at for a second time.
     """
 
     lines: Sequence[TranscriptLine]
     owner: OwnedRecord
-    said: Mapping[int, MemoryRecord] = field(default_factory=dict)
+    message_memories: Mapping[int, MemoryRecord] = field(default_factory=dict)
     names: Sequence[str] = ()
     profiled: bool = True
     looked: bool = False
@@ -97,10 +97,10 @@ class Rules:
             fields = {"memory_type": memory.memory_type, "importance": round(memory.importance, 3)}
             result.append(self._memory(quote, content=content, context=context, supersedes=retired, **fields))
         for item in of_other_parts:
-            said = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
-            if said is not None and said.sentence not in sentences:
-                sentences.add(said.sentence)
-                result.append(self._memory(said, content=said.sentence, memory_type="fact"))
+            place = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
+            if place is not None and place.sentence not in sentences:
+                sentences.add(place.sentence)
+                result.append(self._memory(place, content=place.sentence, memory_type="fact"))
         return result
 
     def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, MemorySource]:
@@ -257,13 +257,13 @@ class Rules:
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
-        said = self.said.get(quote.line.seq)
-        return quote.line.trust if said is None else said["trust"]
+        memory = self.message_memories.get(quote.line.seq)
+        return quote.line.trust if memory is None else memory["trust"]
 
     def source_of(self, quote: Quote) -> MemorySource:
         """Returns the memory of the quoted message, and the quote, as fields of a source."""
-        said = self.said.get(quote.line.seq)
-        return {"memory_ids": [] if said is None else [said["memory_id"]], "quote": quote.text}
+        memory = self.message_memories.get(quote.line.seq)
+        return {"memory_ids": [] if memory is None else [memory["memory_id"]], "quote": quote.text}
 
 
 def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:

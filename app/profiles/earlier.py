@@ -27,8 +27,8 @@ def with_change(record: UserRecord, new: UserProfile, old: UserProfile, now: str
         if (entries := old.get(field, {})) != new.get(field, {}):
             changed[field] = entries
     least = rfc3339(parse_rfc3339(now) - KEPT)
-    kept = [change for change in _changes(record) if change["until"] > least]
-    return [*kept, ProfileChange(until=now, fields=changed)][-MOST:] if changed else kept
+    recent = [change for change in _changes(record) if change["until"] > least]
+    return [*recent, ProfileChange(until=now, fields=changed)][-MOST:] if changed else recent
 
 
 def profile_at(record: UserRecord, profile: UserProfile, known_at: str) -> UserProfile:

@@ -119,9 +119,9 @@ class UserService:
         precondition.check(user)
         if user is None:
             return WriteResult(entry, [self._users.insert({**new_user(user_id, now), "interactions": [entry]})], 201)
-        kept = [*user["interactions"], entry][-merge.MAX_INTERACTIONS :]
+        interactions = [*user["interactions"], entry][-merge.MAX_INTERACTIONS :]
         before = user.get("interacted")
-        counted: UserRecord = {"interactions": kept, "interacted": (before or 0) + 1}
+        counted: UserRecord = {"interactions": interactions, "interacted": (before or 0) + 1}
         return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)
 
     async def interactions(self, user_id: str) -> RenderedPage[UserInteraction]:
@@ -153,7 +153,7 @@ class UserService:
         cleared: UserProfile = {}
         for name in named:
             cleared[name] = None
-        kept: UserProfile = {
+        own: UserProfile = {
             **stored,
             "interests": wanted["interests"],
             "conversation_preferences": wanted["conversation_preferences"],
@@ -164,11 +164,11 @@ class UserService:
         profile: UserProfile = {**wanted, **cleared, **hold}
         if user is None or user.stored is None:
             shown = render_profile({**record, "profile": profile, "updated_at": now})
-            insert = self._users.insert({**record, "profile": kept})
+            insert = self._users.insert({**record, "profile": own})
             return WriteResult(shown, [*changes, insert], headers={"ETag": etag(record)})
         fields: UserRecord = {}
-        if not equal_json(kept, user.stored):
-            fields = {"profile": kept, "earlier": with_change(record, kept, user.stored, now)}
+        if not equal_json(own, user.stored):
+            fields = {"profile": own, "earlier": with_change(record, own, user.stored, now)}
         if not fields and not changes:
             return WriteResult(render_profile({**record, "profile": profile}), headers={"ETag": etag(record)})
         new: UserRecord = {**record, "profile": profile, "version": record["version"] + 1, "updated_at": now}
