@@ -109,7 +109,7 @@ def _sentences_at(spans: Sequence[tuple[int, int]], message: str) -> str:
 
 
 @kept_by_digest(
-    KEPT_BYTES, lambda letters: getsizeof(letters.letters) + 100 * (len(letters.begins) + len(letters.ends))
+    KEPT_BYTES, lambda text: getsizeof(text.letters) + 100 * (len(text.begins) + len(text.ends))
 )
 def _letters(text: str) -> Letters:
     return Letters.of(text)
