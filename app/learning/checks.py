@@ -108,9 +108,7 @@ def _sentences_at(spans: Sequence[tuple[int, int]], message: str) -> str:
     return LEFT_OUT.join(message[start:end] for start, end in runs)
 
 
-@kept_by_digest(
-    KEPT_BYTES, lambda text: getsizeof(text.letters) + 100 * (len(text.begins) + len(text.ends))
-)
+@kept_by_digest(KEPT_BYTES, lambda text: getsizeof(text.letters) + 100 * (len(text.begins) + len(text.ends)))
 def _letters(text: str) -> Letters:
     return Letters.of(text)
 

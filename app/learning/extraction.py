@@ -45,7 +45,7 @@ UNSUPPORTED = "\x00unsupported"
 class Rules:
     """The rules for one conversation.
 
-    `message_memories` maps message numbers to the memories made of the messages. `names` are those that the user goes by.
+    `message_memories`: the memories made of messages, by their numbers. `names` are those that the user goes by.
     `profiled`: whether the caller may change the profile; facts about the user then have the reserved subject.
     `looked`: whether the answer has been looked at for a second time.
     """
