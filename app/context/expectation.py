@@ -41,11 +41,11 @@ def asks(asked: Asked, weights: PackingWeights) -> bool:
 
     A question does. So does what an entry has every word of, such as a name: "ok" may be in many entries and is not
     rare."""
-    if is_question(asked.query) or any(_has_all(one) for one in asked.evidence):
+    if is_question(asked.query) or any(_has_all(evidence) for evidence in asked.evidence):
         return True
-    if not asked.evidence or any(one.margin is None for one in asked.evidence):
+    if not asked.evidence or any(evidence.margin is None for evidence in asked.evidence):
         return True
-    likely = max(_sigmoid(asks_features(asked, one), weights.asks) for one in asked.evidence)
+    likely = max(_sigmoid(asks_features(asked, evidence), weights.asks) for evidence in asked.evidence)
     return likely >= weights.least_asks
 
 
@@ -73,7 +73,7 @@ def needs_more(asked: Asked, weights: PackingWeights) -> bool:
     """Returns whether a query may need more than the nearest entries."""
     if not asked.evidence:
         return True
-    most = max(asked.evidence, key=lambda one: one.covered)
+    most = max(asked.evidence, key=lambda evidence: evidence.covered)
     return _sigmoid(more_features(most, asked.scores), weights.more) >= weights.least_more
 
 

@@ -130,7 +130,7 @@ def stop_rule_of(
     if plan.body.fill:
         return None
     evidence = evidence_in(gathered)
-    if plan.weights is None or sum(each.count for each in evidence) < LEAST_DOCUMENTS:
+    if plan.weights is None or sum(collection.count for collection in evidence) < LEAST_DOCUMENTS:
         return None
     return StopRule(
         plan.body.query,

@@ -246,7 +246,7 @@ class Packer:
     def _stands(self, sentences: frozenset[int], day: str) -> bool:
         """Returns whether the prompt has each of these sentences, said on this day or later."""
         last_days = self._last_days
-        return bool(sentences) and all(each in last_days and last_days[each] >= day for each in sentences)
+        return bool(sentences) and all(sentence in last_days and last_days[sentence] >= day for sentence in sentences)
 
     def _unsaid(self, item: Candidate) -> Candidate:
         """Returns the item; of a chain, of which the prompt has the first or the last facts, what is left of it: beside
@@ -302,14 +302,14 @@ def by_worth(sections: Iterable[Section], estimate: TokenEstimate, floor: float)
     Worth is score × boost ÷ tokens; of equal worth the higher score comes first. A partner competes with its own part
     of the score.
     """
-    found = [
+    competing = [
         (-item.score * section.boost / max(1, estimate(item)), -item.score, order, section.name, item)
         for section in sections
         if not section.always
         for order, item in enumerate(with_partners(section.items))
         if item.score is not None and item.score >= floor
     ]
-    return [(name, item) for *_, name, item in sorted(found, key=lambda entry: entry[:3])]
+    return [(name, item) for *_, name, item in sorted(competing, key=lambda entry: entry[:3])]
 
 
 def with_partners(items: Iterable[Candidate]) -> Iterator[Candidate]:

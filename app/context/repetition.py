@@ -62,20 +62,20 @@ LEAST_SAID = 12
 """Bytes of the shortest sentence that may be a repetition. "Yes." and "I do." mean something else each time."""
 
 
-@kept_by_digest(8 << 20, lambda found: 100 * (1 + len(found)))
+@kept_by_digest(8 << 20, lambda hashes: 100 * (1 + len(hashes)))
 def sentences_said(text: str) -> frozenset[int]:
     """Returns hashes of the sentences of a text as they are compared: without regard to case, width, white space and
     closing marks. Empty if all are too short to be compared. The rest of a long text is not read."""
-    found = {normalise_content(sentence).rstrip(".!\u2026\u3002") for sentence in sentences(text[:LONG_TEXT])}
-    compared = any(len(sentence.encode("utf-8", "surrogatepass")) >= LEAST_SAID for sentence in found)
-    return frozenset(map(hash, found)) if compared else frozenset()
+    compared = {normalise_content(sentence).rstrip(".!\u2026\u3002") for sentence in sentences(text[:LONG_TEXT])}
+    has_long_one = any(len(sentence.encode("utf-8", "surrogatepass")) >= LEAST_SAID for sentence in compared)
+    return frozenset(map(hash, compared)) if has_long_one else frozenset()
 
 
 def compared_sentences(item: Candidate) -> frozenset[int]:
     """Returns what is compared of a candidate: the sentences of its text or of each of its facts, which are those of
     the day for an event, and those of the speaker if another one than the user said them."""
     speaker = None if item.utterance is None or item.utterance.by == USER else item.utterance.by
-    found = frozenset[int]().union(*map(sentences_said, item.statements or (item.as_compared,)))
+    hashes = frozenset[int]().union(*map(sentences_said, item.statements or (item.as_compared,)))
     if item.dated or speaker is not None:
-        return frozenset(hash((sentence, item.day if item.dated else "", speaker)) for sentence in found)
-    return found
+        return frozenset(hash((sentence, item.day if item.dated else "", speaker)) for sentence in hashes)
+    return hashes

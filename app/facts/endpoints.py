@@ -1,6 +1,6 @@
 """HTTP endpoints of facts, and of the graph that facts with an entity as object form."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -15,7 +15,7 @@ from app.facts.alias_service import AliasService
 from app.facts.graph import GraphService, Sight
 from app.facts.merging import queued
 from app.facts.models import ObjectType
-from app.facts.repository import FactRepository
+from app.facts.repository import FactFilters, FactRepository
 from app.facts.schemas import FACTS, MAX_NAME
 from app.facts.service import FactService
 from app.jobs.models import Operation
@@ -66,9 +66,23 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
         schemas.FactListStatus,
         Query(description="Of the time `known_at`: what was known, disputed, or had gone by then."),
     ] = "active",
-) -> dict[str, Any]:
+) -> FactFilters:
     """Collects the filters of a list of facts."""
-    return dict(locals())
+    return {
+        "agent_id": agent_id,
+        "user_id": user_id,
+        "subject": subject,
+        "predicate": predicate,
+        "object": object,
+        "object_type": object_type,
+        "session_id": session_id,
+        "after_seq": after_seq,
+        "before_seq": before_seq,
+        "as_of": as_of,
+        "known_at": known_at,
+        "timeline": timeline,
+        "status": status,
+    }
 
 
 @router.post(
@@ -116,7 +130,7 @@ async def assert_facts(
 
 @router.get("", response_model=Page[schemas.Fact], responses=problems())
 async def list_facts(
-    facts: FactServiceDep, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
+    facts: FactServiceDep, where: Annotated[FactFilters, Depends(list_filters)], listing: InListing
 ) -> Response:
     """List the facts that have exactly the owner fields named: what is true now, or was at another time."""
     return answer(await facts.page(where, listing))

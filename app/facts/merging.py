@@ -8,25 +8,26 @@ the rules decide as if they had been asserted in the order in which they became 
 stated again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from app.core.clock import Clock, rfc3339
 from app.facts.aliases import AliasRepository
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
+from app.facts.conflict_resolution import OPEN_END, ValidSpan
 from app.facts.drafts import assertion_of, computed, draft_of, least_start, require_single
 from app.facts.keys import group_of, predicate_key
 from app.facts.ledger import Ledger, statement
+from app.facts.models import FactGroupRecord, FactRecord
 from app.facts.repository import FactRepository
-from app.facts.schemas import FactCreate
+from app.facts.schemas import FACTS, FactCreate
 from app.facts.service import passage
 from app.jobs import queue
 from app.jobs.models import MERGE_FACT
 from app.llm.base import LLM, configured
 from app.memories.embedding import Embeddings
 from app.storage.changes import Change, Update
-from app.storage.schema import Doc
+from app.storage.schema import value_at
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult
 
@@ -36,11 +37,11 @@ def queued(scope: Scope, body: FactCreate, precondition: IfMatch, llm: LLM | Non
     LLMNotConfigured, Forbidden or Invalid; nothing is written then."""
     precondition.check(None)
     draft = draft_of(plain(body), {})
-    owner = {name: draft[name] for name in ("agent_id", "user_id")}
-    scope.require_write(owner["agent_id"], owner["user_id"])
+    agent, user = draft["agent_id"], draft["user_id"]
+    scope.require_write(agent, user)
     configured(llm)
     payload = {"body": body.model_dump(mode="json", exclude_unset=True), **scope.bindings()}
-    operation, changes = queue.start(scope, MERGE_FACT, payload, now, **owner)
+    operation, changes = queue.start(scope, MERGE_FACT, payload, now, agent_id=agent, user_id=user)
     return WriteResult(operation, changes, 202)
 
 
@@ -53,14 +54,14 @@ def plain(body: FactCreate) -> FactCreate:
 class Contended:
     """What an assertion meets: its draft, the span for which it is made, and the facts that it contends with."""
 
-    draft: Doc
+    draft: FactRecord
     span: ValidSpan
-    rivals: list[Doc]
+    rivals: list[FactRecord]
 
     def union(self) -> tuple[str | None, str | None]:
         """Returns the start and the end of the time that the assertion and its rivals cover together."""
-        spans = [self.span, *(statement(doc).span for doc in self.rivals)]
-        start, end = min(one.start for one in spans), max(one.end for one in spans)
+        spans = [self.span, *(statement(rival).span for rival in self.rivals)]
+        start, end = min(span.start for span in spans), max(span.end for span in spans)
         return start or None, None if end == OPEN_END else end
 
 
@@ -68,17 +69,14 @@ async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Co
     """Returns the undisputed facts of another object that an assertion contends with, the earliest first."""
     draft, now = draft_of(body, {}), rfc3339(clock.now())
     aliases = await AliasRepository(facts.store, facts.scope).of_owner(draft["agent_id"], draft["user_id"])
-    said = assertion_of(body, draft, aliases)
-    span = ValidSpan(least_start(said, now) if said.start is None else said.start or OPEN_START, said.end)
+    assertion = assertion_of(body, draft, aliases)
+    span = ValidSpan(least_start(assertion, now), assertion.end)
     near = await facts.near(aliases.groups(draft), span, list(aliases.keys(draft["object_key"])))
     ledger = Ledger(await facts.group(draft["group_id"]), near, now)
-    usual = said.cardinality or ledger.usual
-    undisputed = [doc for doc in near if doc["standing"] == "held" and aliases.object_of(doc) != said.object[0]]
-    rivals = [doc for doc in undisputed if usual == doc["cardinality"] == "one" and statement(doc).span.overlaps(span)]
-    return Contended(draft, span, sorted(rivals, key=lambda doc: doc["valid_from"] or ""))
-
-
-CLOSED = ("status", "known_until", "superseded_by", "updated_at")
+    usual = assertion.cardinality or ledger.usual
+    others = [fact for fact in near if fact["standing"] == "held" and aliases.object_of(fact) != assertion.object[0]]
+    rivals = [fact for fact in others if usual == fact["cardinality"] == "one" and statement(fact).span.overlaps(span)]
+    return Contended(draft, span, sorted(rivals, key=lambda fact: fact["valid_from"] or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +87,8 @@ class Book:
     key: str
     predicate: str
     """The spelling that is shown: the first of the scope."""
-    there: list[Doc]
-    moving: list[Doc]
+    there: list[FactRecord]
+    moving: list[FactRecord]
     left: list[str]
     """The ids of the groups that the moving facts leave."""
 
@@ -105,10 +103,10 @@ class Book:
         facts = sorted((*self.there, *self.moving), key=lambda fact: (fact["created_at"], fact["fact_id"]))
         return list(dict.fromkeys(fact["predicate"] for fact in facts))
 
-    def moved(self, fact: Doc) -> Doc:
+    def moved(self, fact: FactRecord) -> FactRecord:
         """Returns a fact as it is in this book."""
-        said = {**fact, "predicate": self.predicate, "predicate_key": self.key}
-        return said | computed(said)
+        respelled: FactRecord = {**fact, "predicate": self.predicate, "predicate_key": self.key}
+        return {**respelled, **computed(respelled)}
 
 
 class BookMerge:
@@ -117,61 +115,74 @@ class BookMerge:
     def __init__(self, facts: FactRepository, embeddings: Embeddings, clock: Clock) -> None:
         self._facts, self._embeddings, self._clock = facts, embeddings, clock
 
-    async def book_of(self, fact: Doc) -> Book:
+    async def book_of(self, fact: FactRecord) -> Book:
         """Returns the book that a fact belongs into, with all that belongs there and is elsewhere. Groups that were
         looked at by the present rule before, such as those of an undone merge, stay as they are."""
         key = predicate_key(fact["predicate"])
         group_id = group_of(fact["agent_id"], fact["user_id"], fact["subject_key"], key)
-        alike = [one for one in await self._facts.about_subject(fact) if predicate_key(one["predicate"]) == key]
-        elsewhere = dict.fromkeys(one["group_id"] for one in alike if one["group_id"] != group_id)
-        groups = await self._facts.groups([*elsewhere]) if elsewhere else {}
-        left = [one for one in elsewhere if one in groups and groups[one].get("rule") is None]
-        there = [one for one in alike if one["group_id"] == group_id]
-        moving = [one for one in alike if one["group_id"] in left]
+        alike = [like for like in await self._facts.about_subject(fact) if predicate_key(like["predicate"]) == key]
+        elsewhere = list(dict.fromkeys(like["group_id"] for like in alike if like["group_id"] != group_id))
+        groups = await self._facts.groups(elsewhere) if elsewhere else {}
+        left = [other for other in elsewhere if other in groups and groups[other].get("rule") is None]
+        there = [like for like in alike if like["group_id"] == group_id]
+        moving = [like for like in alike if like["group_id"] in left]
         spelling = await self._facts.spelling(fact["agent_id"], fact["user_id"], key)
         return Book(group_id, key, spelling or alike[0]["predicate"], there, moving, left)
 
     async def changes(self, book: Book) -> list[Change]:
         """Returns the changes that merge a book."""
         groups = await self._facts.groups([book.group_id, *book.left])
-        latest = max((group for group in groups.values()), key=lambda group: str(group["known"]))
+        latest = max(groups.values(), key=lambda group: group["known"])
         ledger = Ledger(latest, [], rfc3339(self._clock.now()))
-        live = [one for one in (*book.there, *book.moving) if one["known_until"] is None]
-        for fact in sorted(live, key=lambda one: (one["known_from"], one["fact_id"])):
+        live = [fact for fact in (*book.there, *book.moving) if fact["known_until"] is None]
+        for fact in sorted(live, key=lambda fact: (fact["known_from"], fact["fact_id"])):
             ledger.take_in(book.moved(fact))
         changes = [
             self._rewritten(fact, ledger.latest(fact["fact_id"]) if fact in live else book.moved(fact))
             for fact in (*book.there, *book.moving)
         ]
         result: list[Change] = [change for change in changes if change is not None]
-        for doc in ledger.written.values():
-            result += await self._written(doc, ledger.like.get(doc["fact_id"]))
+        for fact in ledger.written.values():
+            result += await self._written(fact, ledger.like.get(fact["fact_id"]))
         return [*result, *self._turned(book, groups, ledger)]
 
-    def _rewritten(self, old: Doc, new: Doc) -> Update | None:
+    def _rewritten(self, old: FactRecord, new: FactRecord) -> Update[FactRecord] | None:
         """Returns the change of a stored fact, or None if it stays as it is. The version moves only when it is
         closed."""
-        names = ("predicate", *computed(new), *CLOSED)
-        fields: dict[str, Any] = {name: new[name] for name in names if new[name] != old[name]}
+        after: FactRecord = {
+            "predicate": new["predicate"],
+            **computed(new),
+            "status": new["status"],
+            "known_until": new["known_until"],
+            "superseded_by": new["superseded_by"],
+            "updated_at": new["updated_at"],
+        }
+        fields = FACTS.record({name: value for name, value in after.items() if value != value_at(old, name)})
         if not fields:
             return None
         closed = {"version": 1} if new["version"] > old["version"] else {}
         expect = {"version": old["version"], "group_id": old["group_id"]}
-        return Update(self._facts.collection, self._facts.scope.tenant, old["fact_id"], fields, closed, expect)
+        return Update(FACTS, self._facts.scope.tenant, old["fact_id"], fields, closed, expect)
 
-    async def _written(self, doc: Doc, like: str | None) -> list[Change]:
+    async def _written(self, fact: FactRecord, like: str | None) -> list[Change]:
         if like is not None:
-            return self._facts.add_like(doc, like)
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        return self._facts.add(doc, entry)
+            return self._facts.add_like(fact, like)
+        (entry,) = await self._embeddings.entries([passage(fact)])
+        return self._facts.add(fact, entry)
 
-    def _turned(self, book: Book, groups: dict[str, Doc], ledger: Ledger) -> list[Change]:
+    def _turned(self, book: Book, groups: Mapping[str, FactGroupRecord], ledger: Ledger) -> list[Change]:
         """Returns the changes of the groups."""
-        marks: list[Change] = [self._facts.mark(groups[one]) for one in book.left]
+        marks: list[Change] = [self._facts.mark(groups[group_id]) for group_id in book.left]
         here = groups.get(book.group_id)
         if here is None:
             fact = book.moved(book.moving[0])
             return [self._facts.turn(None, fact, ledger.now, ledger.usual), *marks]
-        spelled = {"predicate": book.predicate, "predicate_key": book.key}
-        said = {"known": ledger.now, "usual": ledger.usual, "updated_at": ledger.now}
-        return [self._facts.mark(here, **spelled, **said), *marks]
+        turned = self._facts.mark(
+            here,
+            predicate=book.predicate,
+            predicate_key=book.key,
+            known=ledger.now,
+            usual=ledger.usual,
+            updated_at=ledger.now,
+        )
+        return [turned, *marks]

@@ -16,10 +16,11 @@ from app.facts.keys import PREDICATES, USER, group_of_field, key_of
 from app.facts.replaced import ReplacedValue, replaced_values
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS
+from app.memories.models import MemoryRecord
 from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval
 from app.storage.protocol import Store
-from app.storage.schema import Absent, Doc, Eq, In, Not, Or, both
+from app.storage.schema import Absent, Eq, In, Not, Or, R, both
 from app.storage.scope import ANY_AGENT, Partition, Scope
 
 LEAST_LETTERS = 4
@@ -44,15 +45,15 @@ class Utterance(NamedTuple):
     session: str | None = None
 
     @classmethod
-    def in_memory(cls, doc: Doc) -> "Utterance":
+    def in_memory(cls, memory: MemoryRecord) -> "Utterance":
         """Returns it of a memory. What a caller stored for a user, or was learned of one, counts as the user's word."""
-        source = doc["source"]
+        source = memory["source"]
         role, name = source.get("role"), source.get("speaker")
-        if doc["user_id"] is None or role not in (None, USER_ROLE) or name == "assistant":
+        if memory["user_id"] is None or role not in (None, USER_ROLE) or name == "assistant":
             by = None
         else:
-            by = USER if name in (None, USER_ROLE) else key_of(name)
-        return cls(doc["event_at"] or doc["created_at"], by, source.get("session_id"))
+            by = USER if name is None or name == USER_ROLE else key_of(name)
+        return cls(memory["event_at"] or memory["created_at"], by, source.get("session_id"))
 
 
 def outdated(
@@ -115,7 +116,7 @@ async def values_behind(
     Of more than `MOST_GROUPS` the first ones count, in this order.
     """
     own = [] if user_id is None else [group_of_field(user_id, name) for name in PREDICATES]
-    sessions = [each.session for each in utterances if each is not None and each.session is not None]
+    sessions = [told.session for told in utterances if told is not None and told.session is not None]
     groups = tuple(dict.fromkeys([*own, *more, *await _groups_learned(facts, sessions)]))[:MOST_GROUPS]
     if not groups:
         return []
@@ -136,7 +137,9 @@ async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> lis
 # --- The order of hits ------------------------------------------------------------------------------------------------
 
 
-async def present_first(store: Store, scope: Scope, user_id: str | None, hits: Sequence[Hit], at: str) -> list[Hit]:
+async def present_first(
+    store: Store, scope: Scope, user_id: str | None, hits: Sequence[Hit[MemoryRecord]], at: str
+) -> list[Hit[MemoryRecord]]:
     """Returns the hits of a search of memories, each that states a replaced value behind the one that states the
     present value.
 
@@ -163,7 +166,7 @@ async def present_first(store: Store, scope: Scope, user_id: str | None, hits: S
     return raised_over(hits, pairs)
 
 
-def raised_over(hits: Sequence[Hit], pairs: Iterable[tuple[int, int]]) -> list[Hit]:
+def raised_over(hits: Sequence[Hit[R]], pairs: Iterable[tuple[int, int]]) -> list[Hit[R]]:
     """Returns the hits, each that replaced others with at least the score of the best of them, and before it. Scores
     fall from hit to hit. `pairs`: the places of a replaced hit and of the one that replaced it."""
     over: dict[int, set[int]] = {}
@@ -175,7 +178,7 @@ def raised_over(hits: Sequence[Hit], pairs: Iterable[tuple[int, int]]) -> list[H
     return [raised[at] for at in order]
 
 
-def _raised(hit: Hit, score: float) -> Hit:
+def _raised(hit: Hit[R], score: float) -> Hit[R]:
     """Returns the hit with at least this score. What an explanation adds up to is raised with it."""
     if score <= hit.score:
         return hit
@@ -191,7 +194,7 @@ def _log_odds(probability: float) -> float:
     return math.log(bounded / (1 - bounded))
 
 
-def _states(memory: Doc, value: ReplacedValue) -> bool:
+def _states(memory: MemoryRecord, value: ReplacedValue) -> bool:
     """Returns whether a memory states the present value: it has its words, or the value was learned from it."""
     was_learned = memory["memory_id"] in (value.present["source"].get("memory_ids") or ())
     return was_learned or Letters.of(memory["content"]).place_of(value.present_letters) is not None

@@ -7,34 +7,34 @@ from dataclasses import dataclass
 
 from app.core.language import Letters
 from app.facts.keys import field_of, sentence
-from app.storage.schema import Doc
+from app.facts.models import FactRecord
+from app.memories.models import MemoryRecord
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacedValue:
     """A value that a single-valued fact had, with the fact that states the present one."""
 
-    earlier: Doc
-    present: Doc
+    earlier: FactRecord
+    present: FactRecord
     letters: Letters
     """Of the earlier value, to be looked up in texts."""
     present_letters: Letters
 
     @classmethod
-    def of(cls, earlier: Doc, present: Doc) -> "ReplacedValue":
+    def of(cls, earlier: FactRecord, present: FactRecord) -> "ReplacedValue":
         """Returns it of two facts of one group."""
         return cls(earlier, present, Letters.of(earlier["object"]), Letters.of(present["object"]))
 
     @property
     def since(self) -> str | None:
         """When the present value began (RFC 3339), if that is known."""
-        start: str | None = self.present["valid_from"]
-        return start
+        return self.present["valid_from"]
 
     @property
     def begun(self) -> str:
         """When the present value began, or else when it became known."""
-        return str(self.present["valid_from"] or self.present["known_from"])
+        return self.present["valid_from"] or self.present["known_from"]
 
     @property
     def learned_from(self) -> frozenset[str]:
@@ -44,7 +44,7 @@ class ReplacedValue:
     @property
     def subject(self) -> str:
         """Whom the fact is about, as subjects are compared: "@user" for the user."""
-        return str(self.present["subject_key"])
+        return self.present["subject_key"]
 
     def stated(self, shown: str) -> str:
         """Returns the present fact in words that are true beside any text: "home since 2026-11-01: Bergen", "since
@@ -55,7 +55,7 @@ class ReplacedValue:
         return f"{day}: {sentence({**self.present, 'object': shown})}"
 
 
-def replaced_values(facts: Iterable[Doc], as_of: str, known_at: str | None = None) -> list[ReplacedValue]:
+def replaced_values(facts: Iterable[FactRecord], as_of: str, known_at: str | None = None) -> list[ReplacedValue]:
     """Returns the values that single-valued facts had before the one that holds at `as_of`, as far as that was known at
     `known_at` (None: now).
 
@@ -63,7 +63,7 @@ def replaced_values(facts: Iterable[Doc], as_of: str, known_at: str | None = Non
     that holds again is not replaced. Example: of the rows home Oslo until November, home Bergen from then on, Oslo is
     replaced by Bergen in December, and nothing in October.
     """
-    groups: dict[str, list[Doc]] = {}
+    groups: dict[str, list[FactRecord]] = {}
     for fact in facts:
         if fact["standing"] == "held" and fact["status"] != "retracted":
             groups.setdefault(fact["group_id"], []).append(fact)
@@ -84,11 +84,11 @@ def replaced_values(facts: Iterable[Doc], as_of: str, known_at: str | None = Non
     return replaced
 
 
-def _known(fact: Doc, known_at: str | None) -> bool:
+def _known(fact: FactRecord, known_at: str | None) -> bool:
     until = fact["known_until"]
-    return until is None or (known_at is not None and bool(until > known_at))
+    return until is None or (known_at is not None and until > known_at)
 
 
-def holds(record: Doc, as_of: str) -> bool:
+def holds(record: FactRecord | MemoryRecord, as_of: str) -> bool:
     """Returns whether a fact or a memory is true at a time (RFC 3339)."""
     return (record["valid_from"] or "") <= as_of and (record["valid_until"] is None or record["valid_until"] > as_of)

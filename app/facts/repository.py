@@ -1,14 +1,14 @@
 """Queries for facts: by content, by valid time and by known time."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Unpack
+from typing import TypedDict, Unpack
 
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
 from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
-from app.facts.models import FactGroupRecord, FactRecord
-from app.facts.schemas import FACT_GROUPS, FACTS, RULE
+from app.facts.models import FactGroupRecord, FactRecord, ObjectType
+from app.facts.schemas import FACT_GROUPS, FACTS, RULE, FactListStatus
 from app.memories.pending import pending_note
 from app.memories.repository import of_pair, of_session
 from app.memories.search_filters import true_at
@@ -16,7 +16,7 @@ from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert,
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages
 from app.storage.schema import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both
-from app.storage.scope import ANY_AGENT, Partition, Scope
+from app.storage.scope import Partition, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +62,37 @@ class View:
         return both(Eq("status", status), gone, self.valid())
 
 
+class FactFilters(TypedDict, total=False):
+    """What a list of facts is asked for. None, as what is absent, filters nothing."""
+
+    agent_id: str | None
+    user_id: str | None
+    subject: str | None
+    predicate: str | None
+    object: str | None
+    object_type: ObjectType | None
+    session_id: str | None
+    after_seq: int | None
+    before_seq: int | None
+    as_of: str | None
+    known_at: str | None
+    timeline: bool
+    status: FactListStatus
+
+
 def _itself(key: str) -> tuple[str, ...]:
     return (key,)
 
 
-def about(filters: Mapping[str, Any], names: Callable[[str], tuple[str, ...]] = _itself) -> Filter:
+def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = _itself) -> Filter:
     """Filters by owner and by content. Owners must match exactly; texts are compared by key. `names` returns all keys
     of the entity that a key names."""
-    entities = [name for name in ("subject", "object") if filters.get(name) is not None]
+    subject, predicate, object_ = filters.get("subject"), filters.get("predicate"), filters.get("object")
     return both(
         having(filters, "agent_id", "user_id"),
-        *(any_of(f"{name}_key", names(key_of(filters[name]))) for name in entities),
-        None if filters.get("predicate") is None else along(filters["predicate"]),
+        None if subject is None else any_of("subject_key", names(key_of(subject))),
+        None if object_ is None else any_of("object_key", names(key_of(object_))),
+        None if predicate is None else along(predicate),
         having(filters, "object_type"),
         *of_session(filters),
     )
@@ -96,12 +115,13 @@ def of_pairs(pairs: Sequence[Partition]) -> list[Filter]:
     filters: list[Filter] = []
     for user in dict.fromkeys(pair.user for pair in pairs):
         agents = [pair.agent for pair in pairs if pair.user == user]
+        named = [agent for agent in agents if agent is None or isinstance(agent, str)]
         of_user = Absent("user_id") if user is None else Eq("user_id", user)
-        filters.append(both(of_user, None if ANY_AGENT in agents else _one_of(agents)))
+        filters.append(both(of_user, _one_of(named) if len(named) == len(agents) else None))
     return filters
 
 
-def _one_of(agents: Sequence[Any]) -> Filter:
+def _one_of(agents: Sequence[str | None]) -> Filter:
     named = tuple(agent for agent in agents if agent is not None)
     parts: list[Filter] = [In("agent_id", named)] if named else []
     if None in agents:

@@ -2,46 +2,48 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
+from app.core.schemas import Json
 from app.errors import Conflict, invalid, no_such
 from app.facts import drafts as drafting
 from app.facts.aliases import AliasMap, AliasRepository
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, ValidSpan
+from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
 from app.facts.drafts import StatedProfile, UserRecords, assertion_of, draft_of, least_start, respell
 from app.facts.keys import field_of, sentence, states, value_of
 from app.facts.ledger import Ledger, Shared
-from app.facts.repository import FactRepository, View, about
+from app.facts.models import FactRecord
+from app.facts.repository import FactFilters, FactRepository, View, about
 from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render
 from app.memories.embedding import Embeddings, Passage
+from app.memories.models import MemorySource
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.storage.changes import Change, IndexEntry, Insert
-from app.storage.repository import Listing, render_items
-from app.storage.schema import Doc, Filter, Range, both
+from app.storage.changes import Change, IndexEntry
+from app.storage.repository import Listing, RenderedPage, render_items
+from app.storage.schema import Filter, Range, both
 from app.storage.scope import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"
 
 
-def passage(fact: Doc) -> Passage:
+def passage(fact: FactRecord) -> Passage:
     """Returns the text by which a fact is found."""
     return Passage(sentence(fact))
 
 
-FACT = Embeddable(FACTS, passage, lambda _: {"pending": False})
+FACT: Embeddable[FactRecord] = Embeddable(FACTS, passage, lambda _: {"pending": False})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """Ledgers after an assertion, for each assertion the fact that represents it and whether that fact is new, and the
-    changes that store the aliases that the rule for titles makes."""
+class Asserted:
+    """Ledgers after some assertions by group, for each assertion the id of the fact that represents it and whether that
+    fact is new, and the changes that store the aliases that the rule for titles makes."""
 
     ledgers: dict[str, Ledger]
-    asserted: list[tuple[str, bool]]
+    facts: list[tuple[str, bool]]
     titles: list[Change]
 
 
@@ -63,7 +65,7 @@ class FactService:
         return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
 
     async def assert_all(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc] | None = None
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[MemorySource] | None = None
     ) -> WriteResult:
         """Asserts all facts in their order, or none. `sources`: for facts that the service derives, the fields of each
         source beside the API key."""
@@ -71,65 +73,75 @@ class FactService:
         return outcome
 
     async def _assert(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Doc]
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[MemorySource]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
-        bodies, sources = [drafting.require_single(body) for body in bodies], list(sources)
+        bodies = [drafting.require_single(body) for body in bodies]
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             drafting.require_write(draft, self._facts.scope)
         earlier = await self._users.earlier(drafts)
         old = [draft_of(body, {**SOURCE}) for body in earlier]
-        said = await self._say([*earlier, *bodies], [*old, *drafts])
-        asserted = said.asserted[len(old) :]
-        pairs = zip(drafts, asserted, strict=True)
-        items = [render(said.ledgers[draft["group_id"]].latest(fact_id)) for draft, (fact_id, _) in pairs]
-        changes = await self._written(said.ledgers.values(), earlier)
-        return WriteResult({"items": items}, [*changes, *said.titles], 201), any(new for _, new in asserted)
+        asserted = await self._assert_drafts([*earlier, *bodies], [*old, *drafts])
+        facts = asserted.facts[len(old) :]
+        items = [
+            render(asserted.ledgers[draft["group_id"]].latest(fact_id))
+            for draft, (fact_id, _) in zip(drafts, facts, strict=True)
+        ]
+        changes = await self._written(asserted.ledgers.values(), earlier)
+        return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in facts)
 
-    async def _say(self, bodies: Sequence[FactCreate], drafts: Sequence[Doc]) -> "Said":
+    async def _assert_drafts(self, bodies: Sequence[FactCreate], drafts: Sequence[FactRecord]) -> Asserted:
         """Asserts the drafts, in their order, in the ledgers of their groups."""
         await self._spell(drafts)
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
         aliases, titles = await self._named(drafts, now)
-        said = [assertion_of(body, draft, aliases[_owner(draft)]) for body, draft in zip(bodies, drafts, strict=True)]
-        ledgers = await self._books(drafts, said, now, aliases)
+        assertions = [
+            assertion_of(body, draft, aliases[_owner(draft)]) for body, draft in zip(bodies, drafts, strict=True)
+        ]
+        start = min(least_start(assertion, now) for assertion in assertions)
+        span = ValidSpan(start, max(assertion.end for assertion in assertions))
+        ledgers = await self._open(drafts, span, now, aliases)
         for draft in drafts:  # another request may have made the group meanwhile
             if group := ledgers[draft["group_id"]].group:
                 respell(draft, group.get("predicate") or draft["predicate"])
-        asserted = [ledgers[draft["group_id"]].assert_fact(draft, one) for draft, one in zip(drafts, said, strict=True)]
-        return Said(ledgers, asserted, titles)
+        facts = [
+            ledgers[draft["group_id"]].assert_fact(draft, assertion)
+            for draft, assertion in zip(drafts, assertions, strict=True)
+        ]
+        return Asserted(ledgers, facts, titles)
 
-    async def _named(self, drafts: Sequence[Doc], now: str) -> tuple[dict[Partition, AliasMap], list[Change]]:
+    async def _named(self, drafts: Sequence[FactRecord], now: str) -> tuple[dict[Partition, AliasMap], list[Change]]:
         """Returns the aliases of each owner, and the changes that store those that the rule for titles makes."""
-        found: dict[Partition, AliasMap] = {}
+        of_owners: dict[Partition, AliasMap] = {}
         changes: list[Change] = []
         for draft in drafts:
             owner = _owner(draft)
-            if owner not in found:
-                found[owner] = await self._aliases.of_owner(draft["agent_id"], draft["user_id"])
+            if owner not in of_owners:
+                of_owners[owner] = await self._aliases.of_owner(draft["agent_id"], draft["user_id"])
             names = [draft["subject"], *([draft["object"]] if draft["object_type"] == "entity" else [])]
-            titles = self._aliases.with_titles(found[owner], owner, names, now)
-            found[owner] = titles.aliases
-            changes += self._aliases.insertions(titles.new)
-        return found, changes
+            titles = self._aliases.with_titles(of_owners[owner], owner, names, now)
+            of_owners[owner] = titles.aliases
+            changes += map(self._aliases.insert, titles.new)
+        return of_owners, changes
 
     async def _written(self, ledgers: Iterable[Ledger], earlier: Sequence[FactCreate] = ()) -> list[Change]:
         """Returns the changes of the ledgers, and those of the user records whose profiles they state."""
-        each = {id(ledger): ledger for ledger in ledgers}.values()  # the groups of one entity share a ledger
-        changes = [change for ledger in each for change in await self._changes(ledger)]
-        facts = [change.doc for change in changes if isinstance(change, Insert) and change.collection is FACTS]
-        closed = [doc for ledger in each for doc in ledger.closed.values()]
-        return [*changes, *await self._users.touched([*facts, *closed], earlier, rfc3339(self._clock.now()))]
+        distinct = _distinct(ledgers)
+        changes = [change for ledger in distinct for change in await self._changes(ledger)]
+        facts = [fact for ledger in distinct for fact in (*ledger.written.values(), *ledger.closed.values())]
+        return [*changes, *await self._users.touched(facts, earlier, rfc3339(self._clock.now()))]
 
-    async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], Doc]:
+    async def state_profile(
+        self, user_id: str, stated: StatedProfile
+    ) -> tuple[list[Change], dict[str, str | int | None]]:
         """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
         changes without those of the user's record, and the values that hold then. A value of less trust than the one
         that holds is stored as disputed."""
         bodies = stated.assertions(user_id)
         drafts = [draft_of(body, self._source(body, source)) for body, source in bodies]
-        said = await self._say([body for body, _ in bodies], drafts) if drafts else Said({}, [], [])
+        asserted = await self._assert_drafts([body for body, _ in bodies], drafts) if drafts else Asserted({}, [], [])
         cleared = [draft_of(body, {**SOURCE}) for body in stated.cleared(user_id)]
         now = rfc3339(self._clock.now())
         opened = (
@@ -137,24 +149,25 @@ class FactService:
             if cleared
             else {}
         )
-        ledgers = {**said.ledgers, **opened}
+        ledgers = {**asserted.ledgers, **opened}
         for fact in cleared:
             ledger = ledgers[fact["group_id"]]
-            for fact_id in [doc["fact_id"] for doc in ledger.live.values() if doc["standing"] == "held"]:
+            for fact_id in [held["fact_id"] for held in ledger.live.values() if held["standing"] == "held"]:
                 ledger.retract(fact_id)
-        each = {id(ledger): ledger for ledger in ledgers.values()}.values()
-        changes = [change for ledger in each for change in await self._changes(ledger)]
-        hold = [doc for ledger in each for doc in ledger.holding()]
-        return [*changes, *said.titles], {name: value_of(name, fact["object"]) for name, fact in states(hold).items()}
+        distinct = _distinct(ledgers.values())
+        changes = [change for ledger in distinct for change in await self._changes(ledger)]
+        stating = states(fact for ledger in distinct for fact in ledger.holding())
+        values = {name: value_of(name, fact["object"]) for name, fact in stating.items()}
+        return [*changes, *asserted.titles], values
 
-    def _source(self, body: FactCreate, derived: Doc) -> Doc:
-        said = {} if body.source is None else body.source.stated()
-        origin = {} if body.origin is None else {"origin": body.origin}
-        return {**SOURCE, **said, "api_key_id": self._facts.scope.key_id, **derived, **origin}
+    def _source(self, body: FactCreate, derived: MemorySource) -> MemorySource:
+        stated: MemorySource = {} if body.source is None else body.source.stated()
+        source: MemorySource = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
+        return source if body.origin is None else {**source, "origin": body.origin}
 
-    async def _spell(self, drafts: Sequence[Doc]) -> None:
+    async def _spell(self, drafts: Sequence[FactRecord]) -> None:
         """Gives each draft the spelling of its predicate that its scope had first."""
-        first: dict[tuple[Any, ...], str] = {}
+        first: dict[tuple[str | None, str | None, str], str] = {}
         for draft in drafts:
             scope = draft["agent_id"], draft["user_id"], draft["predicate_key"]
             if scope not in first:
@@ -163,107 +176,100 @@ class FactService:
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
-        doc = await self._facts.get(fact_id)
-        self._facts.require_write(doc)
-        precondition.check(doc)
-        if doc["status"] == "retracted":
-            return _answer(doc)
-        _require_live(doc)
-        ledger = Ledger(await self._facts.group(doc["group_id"]), [doc], rfc3339(self._clock.now()))
+        fact = await self._facts.get(fact_id)
+        self._facts.require_write(fact)
+        precondition.check(fact)
+        if fact["status"] == "retracted":
+            return _answer(fact)
+        _require_live(fact)
+        ledger = Ledger(await self._facts.group(fact["group_id"]), [fact], rfc3339(self._clock.now()))
         ledger.retract(fact_id)
         return _answer(ledger.latest(fact_id), await self._written([ledger]))
 
     async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
-        doc = await self._facts.get(fact_id)
-        precondition.check(doc)
-        if doc["status"] != "disputed":
-            raise Conflict(f"This fact is not disputed: it is {doc['status']}.")
-        if keep == BOTH and field_of(doc) is not None:
+        fact = await self._facts.get(fact_id)
+        precondition.check(fact)
+        if fact["status"] != "disputed":
+            raise Conflict(f"This fact is not disputed: it is {fact['status']}.")
+        if keep == BOTH and field_of(fact) is not None:
             raise invalid("/keep", "must be one fact: the profile has one value at a time")
-        span = ValidSpan(doc["valid_from"] or OPEN_START, doc["valid_until"] or OPEN_END)
-        group_id, now = doc["group_id"], rfc3339(self._clock.now())
-        aliases = {_owner(doc): await self._aliases.of_owner(doc["agent_id"], doc["user_id"])}
-        ledger = (await self._open([doc], span, now, aliases))[group_id]
+        span = ValidSpan(fact["valid_from"] or OPEN_START, fact["valid_until"] or OPEN_END)
+        aliases = {_owner(fact): await self._aliases.of_owner(fact["agent_id"], fact["user_id"])}
+        ledger = (await self._open([fact], span, rfc3339(self._clock.now()), aliases))[fact["group_id"]]
         _require_live(ledger.live.get(fact_id) or await self._facts.get(fact_id))
         if keep in (fact_id, BOTH):
-            kept = ledger.keep(fact_id, beside=keep == BOTH)
+            keep = ledger.keep(fact_id, beside=keep == BOTH)
         elif keep in ledger.contenders(fact_id):
-            kept = keep
             ledger.retract(fact_id)
         else:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
-        return _answer(ledger.latest(kept), await self._written([ledger]))
+        return _answer(ledger.latest(keep), await self._written([ledger]))
 
     async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
-        doc = await self._facts.get(fact_id)
-        precondition.check(doc)
-        group = await self._facts.group(doc["group_id"])
+        fact = await self._facts.get(fact_id)
+        precondition.check(fact)
+        group = await self._facts.group(fact["group_id"])
         if group is None:  # the group is deleted with its last fact
             raise no_such("fact")
-        last = await self._facts.stands_alone(doc)
-        touched = await self._users.touched([doc], (), rfc3339(self._clock.now()))
-        return WriteResult(None, [*self._facts.remove(doc, group, last=last), *touched], 204)
-
-    async def _books(
-        self, drafts: Sequence[Doc], said: Sequence[Assertion], now: str, aliases: Mapping[Partition, AliasMap]
-    ) -> dict[str, Ledger]:
-        """Opens the ledgers of all groups that the drafts name, with the facts that matter for the assertions."""
-        span = ValidSpan(min(least_start(one, now) for one in said), max(one.end for one in said))
-        return await self._open(drafts, span, now, aliases)
+        last = await self._facts.stands_alone(fact)
+        touched = await self._users.touched([fact], (), rfc3339(self._clock.now()))
+        return WriteResult(None, [*self._facts.remove(fact, group, last=last), *touched], 204)
 
     async def _open(
-        self, facts: Sequence[Doc], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]
+        self, facts: Sequence[FactRecord], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]
     ) -> dict[str, Ledger]:
-        """Opens the ledgers of the facts' groups. The groups of one entity share a ledger. Reads the groups before
-        their facts, so that any later change makes the commit fail."""
+        """Opens the ledgers of the facts' groups, with the live facts that matter in the span. The groups of one entity
+        share a ledger. Reads the groups before their facts, so that any later change makes the commit fail."""
         ids = {fact["group_id"]: aliases[_owner(fact)].groups(fact) for fact in facts}
-        every = list(dict.fromkeys(one for shared in ids.values() for one in shared))
+        every = list(dict.fromkeys(group_id for shared in ids.values() for group_id in shared))
         groups = await self._facts.groups(every)
         objects = [key for fact in facts for key in aliases[_owner(fact)].keys(fact["object_key"])]
-        live: dict[str, list[Doc]] = {group_id: [] for group_id in every}
-        for doc in await self._facts.near([*groups], span, objects) if groups else []:
-            live[doc["group_id"]].append(doc)
+        live: dict[str, list[FactRecord]] = {group_id: [] for group_id in every}
+        for near in await self._facts.near([*groups], span, objects) if groups else []:
+            live[near["group_id"]].append(near)
         ledgers: dict[str, Ledger] = {}
         for fact in facts:
             main, *others = ids[fact["group_id"]]
             if main not in ledgers:
-                docs = [doc for one in (main, *others) for doc in live[one]]
-                shared = _shared(aliases[_owner(fact)], main, [groups[one] for one in others if one in groups])
-                ledgers[main] = Ledger(groups.get(main), docs, now, shared)
-            ledgers |= {fact["group_id"]: ledgers[main]}
+                of_owner = aliases[_owner(fact)]
+                there = [groups[group_id] for group_id in others if group_id in groups]
+                shared = Shared(main, there, of_owner.object_of) if of_owner else None
+                of_entity = [known for group_id in (main, *others) for known in live[group_id]]
+                ledgers[main] = Ledger(groups.get(main), of_entity, now, shared)
+            ledgers[fact["group_id"]] = ledgers[main]
         return ledgers
 
     async def _changes(self, ledger: Ledger) -> list[Change]:
         closed, written = list(ledger.closed.values()), list(ledger.written.values())
         if not closed and not written:
             return []
-        await self._embed([doc for doc in written if doc["fact_id"] not in ledger.like])
-        changes: list[Change] = [self._facts.close(doc) for doc in closed]
-        for doc in written:
-            stored = ledger.like.get(doc["fact_id"])
-            changes += self._facts.add_like(doc, stored) if stored else self._facts.add(doc, self._entry(doc))
+        await self._embed([fact for fact in written if fact["fact_id"] not in ledger.like])
+        changes: list[Change] = [self._facts.close(fact) for fact in closed]
+        for fact in written:
+            stored = ledger.like.get(fact["fact_id"])
+            if stored is not None:
+                changes += self._facts.add_like(fact, stored)
+            else:
+                changes += self._facts.add(fact, self._entries[sentence(fact)])
         return [*changes, *self._turns(ledger, [*closed, *written])]
 
-    def _turns(self, ledger: Ledger, changed: Sequence[Doc]) -> list[Change]:
+    def _turns(self, ledger: Ledger, changed: Sequence[FactRecord]) -> list[Change]:
         """Returns the changes to the next versions of the ledger's groups. Every request that concerns an entity turns
         the group of its main name, so that one of two concurrent requests by different names fails."""
         fact, shared, state = changed[0], ledger.shared, (ledger.now, ledger.usual)
         if shared is None:
             return [self._facts.turn(ledger.group, fact, *state)]
         there = {shared.main, *(other["group_id"] for other in shared.others)}
-        new = {doc["group_id"]: doc for doc in changed if doc["group_id"] not in there}
+        new = {fact["group_id"]: fact for fact in changed if fact["group_id"] not in there}
         return [
-            self._facts.turn(ledger.group, fact | {"group_id": shared.main}, *state),
+            self._facts.turn(ledger.group, {**fact, "group_id": shared.main}, *state),
             *(self._facts.turn(other, fact, *state) for other in shared.others),
-            *(self._facts.turn(None, doc, *state) for doc in new.values()),
+            *(self._facts.turn(None, first, *state) for first in new.values()),
         ]
 
-    def _entry(self, fact: Doc) -> IndexEntry:
-        return self._entries[sentence(fact)]
-
-    async def _embed(self, facts: Sequence[Doc]) -> None:
+    async def _embed(self, facts: Sequence[FactRecord]) -> None:
         """Embeds facts. Each text is embedded once for the request, however often the handler runs."""
         missing = {sentence(fact): passage(fact) for fact in facts if sentence(fact) not in self._entries}
         if missing:
@@ -271,14 +277,14 @@ class FactService:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: FactFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         where, mark = self._listed(filters, aliases), repr(sorted(filters.items()))
-        docs, cursor = await self._facts.page(where, listing, mark=mark)
-        return {"items": await render_items(FACTS, docs, render, Fact), "next_cursor": cursor}
+        facts, cursor = await self._facts.page(where, listing, mark=mark)
+        return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
 
-    async def _aliases_of(self, named: Mapping[str, Any], agent: str | None, user: str | None) -> AliasMap:
+    async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
         alias of one user is used for the facts of another. Shared aliases hold even where shared facts are left out."""
         if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
@@ -286,26 +292,26 @@ class FactService:
         pairs = self._facts.scope.pairs(agent, user, include_shared=True)
         return await self._aliases.of_pairs(pairs, named.get("known_at"))
 
-    def _listed(self, filters: Mapping[str, Any], aliases: AliasMap) -> Filter:
+    def _listed(self, filters: FactFilters, aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
         return both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]))
 
-    async def get(self, fact_id: str) -> Doc:
+    async def get(self, fact_id: str) -> Json:
         """Returns a fact. Raises NotFound."""
         return render(await self._facts.get(fact_id))
 
-    async def history(self, fact_id: str, listing: Listing) -> Doc:
-        """Returns a page of all documents of the fact's lineage."""
-        doc = await self._facts.get(fact_id)
-        docs, cursor = await self._facts.lineage_page(doc["lineage_id"], listing)
-        return {"items": await render_items(FACTS, docs, render, Fact), "next_cursor": cursor}
+    async def history(self, fact_id: str, listing: Listing) -> RenderedPage[Json]:
+        """Returns a page of all facts of the fact's lineage."""
+        fact = await self._facts.get(fact_id)
+        facts, cursor = await self._facts.lineage_page(fact["lineage_id"], listing)
+        return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
 
-    async def search(self, body: FactSearch) -> Doc:
+    async def search(self, body: FactSearch) -> Json:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        named = {"subject": body.subject, "known_at": body.known_at}
+        named: FactFilters = {"subject": body.subject, "known_at": body.known_at}
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
         wanted = RetrievalQuery(
             body.query,
@@ -323,7 +329,7 @@ class FactService:
 
 def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
     """Returns the filter of a search request at `now`, without its owner."""
-    named = body.model_dump(include={"subject", "predicate", "object_type"})
+    named: FactFilters = {"subject": body.subject, "predicate": body.predicate, "object_type": body.object_type}
     return both(
         View(body.as_of or now, body.known_at).of_status(body.status),
         about(named, aliases.keys),
@@ -331,19 +337,20 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
     )
 
 
-def _owner(fact: Doc) -> Partition:
+def _owner(fact: FactRecord) -> Partition:
     return Partition(fact["agent_id"], fact["user_id"])
 
 
-def _shared(aliases: AliasMap, main: str, others: Sequence[Doc]) -> Shared | None:
-    return Shared(main, others, aliases.object_of) if aliases else None
+def _distinct(ledgers: Iterable[Ledger]) -> list[Ledger]:
+    """Returns each ledger once: the groups of one entity share one."""
+    return list({id(ledger): ledger for ledger in ledgers}.values())
 
 
-def _require_live(doc: Doc) -> None:
-    if doc["known_until"] is not None:
-        by = f" by {', '.join(doc['superseded_by'])}" if doc["superseded_by"] else ""
-        raise Conflict(f"This fact is {doc['status']} already{by}.")
+def _require_live(fact: FactRecord) -> None:
+    if fact["known_until"] is not None:
+        by = f" by {', '.join(fact['superseded_by'])}" if fact["superseded_by"] else ""
+        raise Conflict(f"This fact is {fact['status']} already{by}.")
 
 
-def _answer(doc: Doc, changes: Sequence[Change] = ()) -> WriteResult:
-    return WriteResult(render(doc), changes, headers={"ETag": etag(doc)})
+def _answer(fact: FactRecord, changes: Sequence[Change] = ()) -> WriteResult:
+    return WriteResult(render(fact), changes, headers={"ETag": etag(fact)})

@@ -12,13 +12,15 @@ All else of such a message stays as it was sent: other parts, ids, and whatever 
 import json
 import re
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 from urllib.parse import unquote_to_bytes
 
-from app.core.schemas import Json
+from pydantic import JsonValue
+
+from app.core.schemas import Json, JsonObject
 from app.core.work import off_loop
 from app.sessions.schemas import MessageIn, is_text_part
 
@@ -56,7 +58,7 @@ async def within_limit(messages: Sequence[MessageIn], limit: int) -> KeptMessage
     return await off_loop(sum(sizes), _within_limit, messages, sent, limit)
 
 
-def _characters(value: Any) -> int:
+def _characters(value: JsonValue) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
@@ -65,14 +67,14 @@ def _characters(value: Any) -> int:
 
 
 def _within_limit(messages: Sequence[MessageIn], sent: Sequence[Json], limit: int) -> KeptMessages:
-    kept, warnings = list(messages), list[MessageWarningAnswer]()
+    shortened_messages, warnings = list(messages), list[MessageWarningAnswer]()
     for number, fields in enumerate(sent):
         shortening = _Shortening(limit)
         short = shortening.message(fields, f"/messages/{number}")
         if shortening.warnings:
-            kept[number] = MessageIn.model_validate(short)
+            shortened_messages[number] = MessageIn.model_validate(short)
             warnings += shortening.warnings
-    return KeptMessages(kept, warnings)
+    return KeptMessages(shortened_messages, warnings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +107,22 @@ class _Shortening:
                 text = next(fitting)
                 self._note(part["text"], text, f"{place}/text")
             others = {name: value for name, value in part.items() if text is None or name != "text"}
-            kept = self._value(others, place, file=not is_text_part(part["type"]))
-            short.append({name: kept.get(name, text) for name in part})
+            short_others = self._object(others, place, file=not is_text_part(part["type"]))
+            short.append({name: short_others.get(name, text) for name in part})
         return short
 
-    def _value(self, value: Any, pointer: str, *, file: bool = False, has_files: bool = True) -> Any:
+    def _value(self, value: JsonValue, pointer: str, *, file: bool = False, has_files: bool = True) -> JsonValue:
         """`file`: data in base64 are a file even if nothing beside says of which type. `has_files`: a text may become
         the reference of a file, which is an object."""
         if isinstance(value, list):
             return [
                 self._value(item, f"{pointer}/{at}", file=file, has_files=has_files) for at, item in enumerate(value)
             ]
-        if not isinstance(value, dict):
-            return self._text(value, pointer) if isinstance(value, str) else value
+        if isinstance(value, dict):
+            return self._object(value, pointer, file=file, has_files=has_files)
+        return self._text(value, pointer) if isinstance(value, str) else value
+
+    def _object(self, value: JsonObject, pointer: str, *, file: bool = False, has_files: bool = True) -> JsonObject:
         short = dict(value)
         for name, item in value.items():
             place = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
@@ -181,12 +186,12 @@ def shortened(text: str, limit: int) -> str:
         return text
     if limit <= _MARK_CHARS:
         return text[: max(limit, 0)]
-    kept = limit - _MARK_CHARS
-    end = kept // 2
-    return f"{text[: kept - end]}\n[… {len(text) - kept:,} characters left out …]\n{text[len(text) - end :]}"
+    left = limit - _MARK_CHARS
+    end = left // 2
+    return f"{text[: left - end]}\n[… {len(text) - left:,} characters left out …]\n{text[len(text) - end :]}"
 
 
-def _with_short_texts(value: Any, limit: int) -> Any:
+def _with_short_texts(value: JsonValue, limit: int) -> JsonValue:
     if isinstance(value, str):
         return shortened(value, limit)
     if isinstance(value, dict):
@@ -194,14 +199,15 @@ def _with_short_texts(value: Any, limit: int) -> Any:
     return [_with_short_texts(item, limit) for item in value] if isinstance(value, list) else value
 
 
-def _reference(text: str, beside: Mapping[str, Any], *, file: bool) -> Json | None:
+def _reference(text: str, beside: JsonObject, *, file: bool) -> JsonObject | None:
     """Returns what stays of a file's data: its type, bytes and digest. None: the text is no data of a file."""
     url = _DATA_URL.match(text)
     if url is not None:
         kind, written = url["type"] or "text/plain", text[url.end() :]
         data = _decoded(written) if url["parameters"].lower().endswith(";base64") else unquote_to_bytes(written)
     else:
-        declared = next((beside[name] for name in _TYPE_NAMES if isinstance(beside.get(name), str)), None)
+        named = (beside.get(name) for name in _TYPE_NAMES)
+        declared = next((name for name in named if isinstance(name, str)), None)
         kind = declared or _UNKNOWN_TYPE
         data = _decoded(text) if file or declared else None
     return None if data is None else {"type": kind, "size": len(data), "sha256": sha256(data).hexdigest()}

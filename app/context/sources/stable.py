@@ -83,8 +83,8 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
         return SourceResult()
     min_trust = request.body.min_trust
     trusted = None if min_trust is None else Range("trust", ge=min_trust)
-    held = both(request.view.believed(), Eq("cardinality", "one"), trusted, Or(tuple(of_pairs(request.pairs))))
-    considered = await FactRepository(request.resources.store, request.scope).find(held, limit=CONSIDERED_FACTS)
+    believed = both(request.view.believed(), Eq("cardinality", "one"), trusted, Or(tuple(of_pairs(request.pairs))))
+    considered = await FactRepository(request.resources.store, request.scope).find(believed, limit=CONSIDERED_FACTS)
     facts = [fact for fact in considered if field_of(fact) is None]
     items = [replace(fact_item([fact], None), place=(fact["created_at"], 0)) for fact in facts]
     return SourceResult(items, facts=facts)
