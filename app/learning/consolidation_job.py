@@ -8,24 +8,24 @@ user in one operation.
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, NotRequired, TypedDict
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, SCHEDULES
+from app.jobs.models import CONSOLIDATION, SCHEDULES, Payload, ScheduleRecord
 from app.jobs.runner import Done, Run
 from app.learning import deduplication
 from app.learning.deduplication import Deduplicator, Merged
 from app.learning.dependencies import NO_LLM, Report, Tools
-from app.learning.derivations import DERIVATIONS, undo_of
+from app.learning.derivations import DERIVATIONS, DerivationRecord, undo_of
 from app.learning.episode_extractors import EpisodeLearning, skipped, waiting
 from app.llm.base import LLM, Budget
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, Update
 from app.storage.repository import anything, pages
-from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Eq, Filter, Not, Range, both
+from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, Not, Range, both
 from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
@@ -39,6 +39,14 @@ class PartitionOwner(NamedTuple):
     tenant: str
     agent: str | None
     user: str | None
+
+
+class LearnedEpisodes(TypedDict):
+    """What a run learned from episodes, as fields of its result: how many, how many wait, and what the model spent."""
+
+    episodes: int
+    waiting: int
+    llm: NotRequired[dict[str, int]]
 
 
 class TidyingJobs:
@@ -57,12 +65,15 @@ class TidyingJobs:
         request = both(_asked(run.payload), scope.writable())
         dry_run = bool(run.payload.get("dry_run"))
         merged = await self._merge(run, scope, request, dry_run=dry_run)
-        report, learned = Report(), {"episodes": 0, "waiting": 0}
+        report = Report()
         if dry_run or self._llm is None:
-            learned["waiting"] = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
+            learned: LearnedEpisodes = {
+                "episodes": 0,
+                "waiting": await self._tools.store.count(ACTIONS, run.tenant, waiting(request)),
+            }
             report.parts = skipped(learned["waiting"], "a dry run asks no model" if dry_run else NO_LLM)
         else:
-            learned |= await self._learn(run, scope, request, self._llm, report)
+            learned = await self._learn(run, scope, request, self._llm, report)
         if report.failed and (report.waits or not run.lease.last_attempt):
             raise report.unfinished()
         result = {"dry_run": dry_run, "memories": merged.report(), **learned, "parts": report.parts}
@@ -82,7 +93,7 @@ class TidyingJobs:
             await run.progress(number, len(pairs))
         return merged
 
-    async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> Doc:
+    async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> LearnedEpisodes:
         """Learns from the episodes of one partition after the other, within the run's budget."""
         episode_learning, budget, done = EpisodeLearning(self._tools, llm), self._budget(llm, run), 0
         for pair in await self._with_episodes(run.tenant, request):
@@ -101,7 +112,10 @@ class TidyingJobs:
     async def has_work(self) -> bool:
         """Returns True if a scheduled run may find work. Only reads."""
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
-        wanted = [(MEMORIES, self._candidates(_news(schedule))), (DERIVATIONS, self._past_undo())]
+        wanted: list[tuple[Collection, Filter]] = [
+            (MEMORIES, self._candidates(_news(schedule))),
+            (DERIVATIONS, self._past_undo()),
+        ]
         if self._llm is not None:
             wanted.append((ACTIONS, waiting(EVERYTHING)))
         return await anything(self._tools.store, wanted)
@@ -119,7 +133,7 @@ class TidyingJobs:
             pairs |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
         for pair in pairs:
             await self._start(run, pair)
-        seen = {"looked_at": rfc3339(looked_at - OVERLAP)}
+        seen: ScheduleRecord = {"looked_at": rfc3339(looked_at - OVERLAP)}
         with suppress(CommitConflict):  # a schedule that was deleted starts anew
             await run.commit([Update(SCHEDULES, SYSTEM, CONSOLIDATION, set=seen)])
         return Done({"operations": len(pairs), "undo_ended": await self._end_undo(run)})
@@ -130,7 +144,7 @@ class TidyingJobs:
         find = partial(self._tools.store.find, DERIVATIONS, None, self._past_undo())
         async for notes in pages(find, DERIVATIONS, PAGE):
             for note in notes:
-                fields: Doc = {"operation_id": None, "undo": []}
+                fields: DerivationRecord = {"operation_id": None, "undo": []}
                 with suppress(CommitConflict):  # the derivation was just erased with its user
                     await run.commit([Update(DERIVATIONS, note["tenant_id"], note["derivation_id"], set=fields)])
                     ended += 1
@@ -159,22 +173,22 @@ class TidyingJobs:
         return await self._pairs(ACTIONS, tenant, waiting(where))
 
     async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[PartitionOwner]:
-        found = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
+        owned = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
         pairs = {
-            PartitionOwner(doc["tenant_id"], doc.get("agent_id"), doc.get("user_id")): None
-            async for docs in found
-            for doc in docs
+            PartitionOwner(record["tenant_id"], record.get("agent_id"), record.get("user_id")): None
+            async for page in owned
+            for record in page
         }
         return list(pairs)
 
 
-def _news(schedule: Doc | None) -> Filter:
+def _news(schedule: ScheduleRecord | None) -> Filter:
     """Filters records created since the previous run."""
-    since = (schedule or {}).get("looked_at")
+    since = None if schedule is None else schedule.get("looked_at")
     return EVERYTHING if since is None else Range("created_at", ge=since)
 
 
-def _asked(payload: Doc) -> Filter:
+def _asked(payload: Payload) -> Filter:
     """Filters by the partition that a scheduled run found, or else by each owner that the request names."""
     if pair := payload.get("pair"):
         return of_pair(pair["agent_id"], pair["user_id"])

@@ -1,18 +1,19 @@
 """Extractors for a part of a conversation: memories, the user's profile, facts, the agent's experience."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
 from app.core.clock import rfc3339, to_ms
+from app.core.schemas import Json
 from app.core.work import off_loop
 from app.facts.drafts import LearnedValue
-from app.facts.keys import EMPTY_PROFILE
+from app.facts.keys import EMPTY_PROFILE, UserProfile
 from app.learning import checks, deduplication, derivations, episodes, prompts
 from app.learning.checks import Quote
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
-from app.learning.derivations import DerivationPlan
+from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
 from app.learning.extraction import Rules, profile_patch
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
@@ -22,16 +23,16 @@ from app.memories.agents import AGENTS
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, CreatedMemory, MemoryRecord, MemorySource
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS, SessionRecord
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository, pages, unexpired
-from app.storage.schema import Collection, Doc, Eq, In, Not, both
+from app.storage.schema import Collection, Eq, In, Not, OwnedRecord, both
 from app.storage.scope import Partition, Scope
 
 T = TypeVar("T")
@@ -50,8 +51,8 @@ class Conversation:
     agent_id: str | None
     user_id: str | None
     lines: Sequence[TranscriptLine]
-    said: Mapping[int, Doc] = field(default_factory=dict)
-    session: Doc | None = None
+    said: Mapping[int, MemoryRecord] = field(default_factory=dict)
+    session: SessionRecord | None = None
 
     @property
     def prompt(self) -> str:
@@ -59,7 +60,7 @@ class Conversation:
         return "conversation"
 
     @property
-    def owner(self) -> dict[str, str | None]:
+    def owner(self) -> OwnedRecord:
         """The agent and user of the conversation, as fields."""
         return {"agent_id": self.agent_id, "user_id": self.user_id}
 
@@ -80,27 +81,40 @@ class Conversation:
         assert self.session is not None
         return SESSIONS, self.session["session_id"]
 
-    def described(self) -> Doc:
+    def described(self) -> DerivationRecord:
         """Returns owner, session and message numbers, as fields of a derivation."""
         assert self.session is not None
-        seqs = {"from_seq": self.lines[0].seq, "to_seq": self.lines[-1].seq}
-        return {**self.owner, "session_id": self.session["session_id"], **seqs}
+        return {
+            **self.owner,
+            "session_id": self.session["session_id"],
+            "from_seq": self.lines[0].seq,
+            "to_seq": self.lines[-1].seq,
+        }
 
     def unchanged(self) -> list[Change]:
         """Returns a change that conflicts if a message was edited or deleted since the session was read."""
         assert self.session is not None
-        same = {name: self.session.get(name) for name in ("created_at", "revised")}
+        same = {"created_at": self.session.get("created_at"), "revised": self.session.get("revised")}
         return [Update(SESSIONS, self.scope.tenant, self.session["session_id"], expect=same)]
 
-    def data(self, known: Doc) -> str:
+    def data(self, known: Json) -> str:
         """Returns the messages without small talk, and further data, as JSON for the model."""
         return data(prompts.heard(self.lines), **known)
 
 
-def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> Doc:
+def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> MemorySource:
     """Returns the source fields of records that are learned from a conversation."""
     session_id = None if talk.session is None else talk.session["session_id"]
     return {"origin": "extraction", "session_id": session_id, "model": model, "prompt_version": prompt.id}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMemories:
+    """What a plan of memories does: a result for the report, the memories as callers see them, and the changes."""
+
+    result: DerivationResult
+    items: list[CreatedMemory]
+    changes: list[Change]
 
 
 class MemoryExtractor:
@@ -112,9 +126,9 @@ class MemoryExtractor:
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
         """Returns the user's profile and known memories near to what the user said. The context has their ids."""
         known = await self._known(tools, talk)
-        shown = [{name: doc[name] for name in ("memory_id", "content")} for doc in known]
+        shown = [{"memory_id": memory["memory_id"], "content": memory["content"]} for memory in known]
         more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
-        return PartRequest(more, await _wishes(tools, talk), [doc["memory_id"] for doc in known])
+        return PartRequest(more, await _wishes(tools, talk), [memory["memory_id"] for memory in known])
 
     def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
@@ -132,18 +146,26 @@ class MemoryExtractor:
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that stores the memories of an answer."""
-        return self.plan_all(tools, talk, answer.model, [answer])
+        plan_all = self.plan_all(tools, talk, answer.model, [answer])
 
-    def plan_all(self, tools: Tools, talk: Conversation, model: str, answers: Sequence[Answer]) -> DerivationPlan:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            stored = await plan_all()
+            return stored.result, stored.changes
+
+        return plan
+
+    def plan_all(
+        self, tools: Tools, talk: Conversation, model: str, answers: Sequence[Answer]
+    ) -> Callable[[], Awaitable[StoredMemories]]:
         """Returns one plan for all answers about a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
         origin = source(talk, prompts.load(self.prompt), model)
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> StoredMemories:
             current = await repository.get_many(
                 [memory_id for answer in answers for memory_id in answer.request.context]
             )
-            active = {memory_id: doc for memory_id, doc in current.items() if doc["status"] == "active"}
+            active = {memory_id: memory for memory_id, memory in current.items() if memory["status"] == "active"}
             rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
             learned = [memory for answer in answers for memory in answer.reply.memories]
             others = [
@@ -152,10 +174,10 @@ class MemoryExtractor:
             pairs = await _judged(talk, rules.memories, learned, active, others)
             decays = Decays(tools.store, talk.scope.tenant)
             planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
-            derivations = [{**origin, **more} for _, more in pairs]
-            planned = await planner.plan([body for body, _ in pairs], "", derivations)
+            sources: list[MemorySource] = [{**origin, **more} for _, more in pairs]
+            planned = await planner.plan([body for body, _ in pairs], "", sources)
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
-            result = {
+            result: DerivationResult = {
                 "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
                 "created": sum(planned.created),
                 "superseded": sum(
@@ -163,13 +185,12 @@ class MemoryExtractor:
                 ),
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
-                "items": planned.answers,
             }
-            return result, planned.changes
+            return StoredMemories(result, planned.answers, planned.changes)
 
         return plan
 
-    async def _known(self, tools: Tools, talk: Conversation) -> list[Doc]:
+    async def _known(self, tools: Tools, talk: Conversation) -> list[MemoryRecord]:
         """Returns memories of this user that are near to the user's messages, so that the model can supersede them."""
         said, pairs = _said(talk), _own_pairs(talk)
         if not said or not pairs:
@@ -205,24 +226,30 @@ class ProfileExtractor:
         users, user_id = tools.users(talk.scope), talk.user_id
         origin = source(talk, prompts.load(self.prompt), answer.model)
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
             items = await _judged(talk, rules.profile, answer.reply.profile)
             patch = profile_patch([item for item, _ in items], await _profile(tools, talk))
-            result: Doc = {"changed": [], "dropped": dict(rules.dropped)}
+            dropped = dict(rules.dropped)
             if not patch:
-                return result, []
+                return {"changed": [], "dropped": dropped}, []
             outcome = await users.patch_profile(
                 user_id, ProfilePatch(**patch), ALWAYS, _learned_values(rules, items, origin)
             )
-            changed = sorted(patch) if outcome.changes else []
-            quotes = [{"field": item.field, "value": item.value, "quote": quote.text} for item, quote in items]
-            return {**result, "changed": changed, "quotes": quotes if changed else []}, list(outcome.changes)
+            changes = list(outcome.changes)
+            if not changes:
+                return {"changed": [], "dropped": dropped, "quotes": []}, []
+            quotes: list[ProfileQuote] = [
+                {"field": item.field, "value": item.value, "quote": quote.text} for item, quote in items
+            ]
+            return {"changed": sorted(patch), "dropped": dropped, "quotes": quotes}, changes
 
         return plan
 
 
-def _learned_values(rules: Rules, items: Sequence[tuple[ProfileItem, Quote]], origin: Doc) -> dict[str, LearnedValue]:
+def _learned_values(
+    rules: Rules, items: Sequence[tuple[ProfileItem, Quote]], origin: MemorySource
+) -> dict[str, LearnedValue]:
     """Returns trust, source and time of each field, as the message says that shows it. Of several the last counts."""
     return {
         item.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
@@ -250,7 +277,7 @@ class FactExtractor:
         """Returns the plan that asserts the facts of an answer."""
         origin = source(talk, prompts.load(self.prompt), answer.model)
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
             pairs = await _judged(talk, rules.facts, answer.reply.facts, "\n".join(known))
@@ -258,7 +285,7 @@ class FactExtractor:
 
         return plan
 
-    async def _known(self, tools: Tools, talk: Conversation, user_name: str) -> list[Doc]:
+    async def _known(self, tools: Tools, talk: Conversation, user_name: str) -> list[deduplication.KnownFact]:
         said, pairs = _said(talk), _own_pairs(talk)
         if not said or not pairs:
             return []
@@ -290,9 +317,9 @@ class ExperienceExtractor:
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""
         agent, _ = answer.request.context
-        origin = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
+        origin: MemorySource = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
             heard = replace(rules, lines=self._quotable(talk, answer))
             learned = await _judged(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
@@ -308,15 +335,15 @@ class ExperienceExtractor:
         _, calls = answer.request.context
         return [*talk.lines, *(_as_line(call) for call in calls)]
 
-    async def _calls(self, tools: Tools, talk: Conversation) -> list[Doc]:
+    async def _calls(self, tools: Tools, talk: Conversation) -> list[episodes.ToolCall]:
         """Returns the calls up to the last message of this part that no earlier part had."""
         if talk.session is None:
             return []
         sessions = SessionRepository(tools.store, talk.scope)
         where = sessions.within(talk.session, talk.session.get("learned_seq") or 0, talk.lines[-1].seq)
         roles = both(where, In("role", ("assistant", "tool")))
-        found = [doc async for docs in pages(partial(sessions.messages.find, roles), MESSAGES, PAGE) for doc in docs]
-        return episodes.of_messages(found)
+        found = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
+        return episodes.of_messages([message async for page in found for message in page])
 
     async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
         """Returns the names that no lesson may contain."""
@@ -326,7 +353,7 @@ class ExperienceExtractor:
         return sorted(name for name in named if name)
 
 
-def _as_line(call: Doc) -> TranscriptLine:
+def _as_line(call: episodes.ToolCall) -> TranscriptLine:
     return TranscriptLine(0, "tool", None, "", " ".join(str(value) for value in call.values()))
 
 
@@ -347,7 +374,7 @@ async def _names_of_user(tools: Tools, talk: Conversation) -> list[str]:
     return list(dict.fromkeys(name for name in (profile["name"], *spoke, talk.user_id) if name))
 
 
-def _filled(profile: Doc) -> Doc:
+def _filled(profile: UserProfile) -> Json:
     """Returns the fields of a profile that have a value, which is all that the model needs to see."""
     return {name: value for name, value in profile.items() if value}
 
@@ -363,9 +390,9 @@ def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
     return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
 
 
-async def _profile(tools: Tools, talk: Conversation) -> Doc:
+async def _profile(tools: Tools, talk: Conversation) -> UserProfile:
     user = None if talk.user_id is None else await tools.profiles(talk.scope).find(talk.user_id)
-    return dict(EMPTY_PROFILE) if user is None else user.profile
+    return EMPTY_PROFILE if user is None else user.profile
 
 
 async def _wishes(tools: Tools, talk: Conversation) -> str | None:

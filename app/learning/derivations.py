@@ -88,8 +88,8 @@ class UndoStep(TypedDict, total=False):
 
     A derivation that can be undone has `expect`, what tells that nobody has changed the record since, and of a record
     that existed before also `was` (its version) and `before` (the old values of the changed fields). An undone one has
-    what it restored: the version `was` as version `now`. `raised` marks the step of a user's record that was changed for
-    facts alone; such a record never prevents an undo.
+    what it restored: the version `was` as version `now`. `raised` marks the step of a user's record that was changed
+    for facts alone; such a record never prevents an undo.
     """
 
     collection: str

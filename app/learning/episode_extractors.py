@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
+from app.core.schemas import Json
 from app.jobs.runner import Run
 from app.jobs.skipping import handled
 from app.learning import checks, deduplication, episodes, prompts
 from app.learning.dependencies import Report, Tools
-from app.learning.derivations import DerivationPlan
+from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules
 from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
@@ -27,13 +28,14 @@ from app.learning.lessons import (
 )
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
+from app.memories.models import MemorySource
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
-from app.procedures.schemas import PROCEDURES, ProcedureCreate
+from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.schema import Absent, Doc, Eq, Filter, both
+from app.storage.schema import Absent, Eq, Filter, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
 
@@ -61,7 +63,7 @@ class EpisodeFacts:
         """Returns the plan that asserts the facts of an answer."""
         origin = _source(prompts.load(self.prompt), answer.model)
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             dropped: DroppedCounts = Counter()
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
             pairs = episodes.facts(answer.reply.facts, batch, dropped, names, looked=answer.looked)
@@ -79,8 +81,17 @@ class EpisodeProcedures:
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns known procedures near to the episodes. The context has their ids."""
         known = await self._known(tools, batch)
-        shown = [{name: doc[name] for name in ("procedure_id", "name", "trigger", "steps", "notes")} for doc in known]
-        return PartRequest({"known_procedures": shown}, context=[doc["procedure_id"] for doc in known])
+        shown = [
+            {
+                "procedure_id": procedure["procedure_id"],
+                "name": procedure["name"],
+                "trigger": procedure["trigger"],
+                "steps": procedure["steps"],
+                "notes": procedure["notes"],
+            }
+            for procedure in known
+        ]
+        return PartRequest({"known_procedures": shown}, context=[procedure["procedure_id"] for procedure in known])
 
     def may_hold(self, batch: Batch, _: Answer, procedure: prompts.StatedProcedure) -> bool:
         """Returns whether a procedure cites an episode."""
@@ -90,14 +101,14 @@ class EpisodeProcedures:
         """Returns the plan that creates and refines procedures."""
         embeddings, origin = Embeddings(tools.embedder), _source(prompts.load(self.prompt), answer.model)
 
-        async def plan() -> tuple[Doc, list[Change]]:
-            deduplicator = _Merging(tools, batch, embeddings, origin, await sharing_rule(tools, batch))
-            await deduplicator.take(answer.reply.procedures, answer.request.context)
-            return deduplicator.result(), deduplicator.changes
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            merging = _Merging(tools, batch, embeddings, origin, await sharing_rule(tools, batch))
+            await merging.take(answer.reply.procedures, answer.request.context)
+            return merging.result(), merging.changes
 
         return plan
 
-    async def _known(self, tools: Tools, batch: Batch) -> list[Doc]:
+    async def _known(self, tools: Tools, batch: Batch) -> list[ProcedureRecord]:
         """Returns related procedures of the same partition, and those that the agent has for all users."""
         lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
         now_ms, shared = to_ms(tools.clock.now()), Partition(batch.agent_id, None)
@@ -111,7 +122,7 @@ class _Merging:
     those that it allows are for all users of the agent."""
 
     def __init__(
-        self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Doc, rule: SharingRule | None
+        self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: MemorySource, rule: SharingRule | None
     ) -> None:
         self._tools, self._rule = tools, rule
         self._procedures = ProcedureRepository(tools.store, batch.scope)
@@ -122,13 +133,13 @@ class _Merging:
         self._refined: list[str] = []
         self.changes: list[Change] = []
 
-    async def take(self, found: list[prompts.StatedProcedure], shown: list[str]) -> None:
+    async def take(self, stated: list[prompts.StatedProcedure], shown: list[str]) -> None:
         """Adds the changes for the procedures that the model found. `shown` are the ids of those that it was shown."""
         known = await self._procedures.get_many(shown)
         names: set[str] = set()
-        for procedure, body, cited in episodes.procedures(found, self._batch, self._dropped):
+        for procedure, body, cited in episodes.procedures(stated, self._batch, self._dropped):
             old = await self._old(procedure.procedure_id, body, known)
-            key = normalise_content(body.name) if old is None else str(old["procedure_id"])
+            key = normalise_content(body.name) if old is None else old["procedure_id"]
             if key in names:
                 self._dropped["known"] += 1
             elif old is not None:
@@ -139,7 +150,9 @@ class _Merging:
                 self._dropped["not_of_this_part"] += 1
             names.add(key)
 
-    async def _old(self, procedure_id: str | None, body: ProcedureCreate, known: dict[str, Doc]) -> Doc | None:
+    async def _old(
+        self, procedure_id: str | None, body: ProcedureCreate, known: dict[str, ProcedureRecord]
+    ) -> ProcedureRecord | None:
         """Returns the procedure that the model was shown under that id, or else the one with that name."""
         old = known.get(procedure_id) if procedure_id else None
         if old is not None and old["status"] == "active":
@@ -150,7 +163,7 @@ class _Merging:
         own = await self._procedures.named(self._batch.agent_id, self._batch.user_id, key)
         return own or await self._procedures.named(self._batch.agent_id, None, key)
 
-    async def _refine(self, old: Doc, body: ProcedureCreate, cited: list[Doc]) -> None:
+    async def _refine(self, old: ProcedureRecord, body: ProcedureCreate, cited: list[ActionRecord]) -> None:
         shared = old["user_id"] != self._batch.user_id
         if shared and (self._rule is None or not await of_same_user(self._tools, self._batch, old)):
             self._dropped["known"] += 1
@@ -160,24 +173,24 @@ class _Merging:
             self._dropped["not_of_this_part"] += 1
             return
         if shared and changed:
-            ids = [*old["source"]["action_ids"], *(doc["action_id"] for doc in cited)]
+            ids = [*old["source"]["action_ids"], *episodes.ids_of(cited)]
             changed["source"] = {**old["source"], "action_ids": list(dict.fromkeys(ids))}
         if changed:
             self.changes += self._procedures.revise(old, changed, self._now)
             self._refined.append(old["procedure_id"])
 
-    async def _make(self, body: ProcedureCreate, cited: list[Doc]) -> None:
-        source = {**self._origin, "action_ids": [doc["action_id"] for doc in cited]}
-        fields = body.model_dump()
+    async def _make(self, body: ProcedureCreate, cited: list[ActionRecord]) -> None:
+        source: MemorySource = {**self._origin, "action_ids": episodes.ids_of(cited)}
+        fields = PROCEDURES.record(body.model_dump())
         if self._rule is not None and self._rule.allows(texts_of(fields)):
             fields["user_id"] = None
-        doc = new_procedure(fields, source, self._now)
-        (entry,) = await self._embeddings.entries([passage(doc)])
-        doc["embedding"] = self._embeddings.info(entry)
-        self.changes += self._procedures.add(doc, entry)
-        self._made.append(doc["procedure_id"])
+        procedure = new_procedure(fields, source, self._now)
+        (entry,) = await self._embeddings.entries([passage(procedure)])
+        procedure["embedding"] = self._embeddings.info(entry)
+        self.changes += self._procedures.add(procedure, entry)
+        self._made.append(procedure["procedure_id"])
 
-    def result(self) -> Doc:
+    def result(self) -> DerivationResult:
         """Returns the ids of created and refined procedures, and counts of what was dropped."""
         return {"procedure_ids": self._made, "refined_ids": self._refined, "dropped": dict(self._dropped)}
 
@@ -200,10 +213,13 @@ class EpisodeExperience:
     def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson has to quote an episode."""
         agent = answer.request.context
-        origin = {**SOURCE, **_source(prompts.load(self.prompt), answer.model)}
-        origin["action_ids"] = [doc["action_id"] for doc in batch.docs]
+        origin: MemorySource = {
+            **SOURCE,
+            **_source(prompts.load(self.prompt), answer.model),
+            "action_ids": batch.action_ids,
+        }
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = Rules(episodes.lines(batch), batch.owner, looked=answer.looked)
             texts = new_lessons(rules.lessons(answer.reply.lessons, known_lessons(agent)))
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
@@ -216,7 +232,7 @@ class EpisodeExperience:
 EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures(), EpisodeExperience())
 
 
-def _source(prompt: prompts.PromptTemplate, model: str) -> Doc:
+def _source(prompt: prompts.PromptTemplate, model: str) -> MemorySource:
     return {"origin": "consolidation", "model": model, "prompt_version": prompt.id}
 
 
@@ -233,7 +249,8 @@ async def _user_name(tools: Tools, batch: Batch) -> str:
     if batch.user_id is None:
         return "user"
     user = await tools.profiles(batch.scope).find(batch.user_id)
-    return (user and user.profile["name"]) or batch.user_id
+    name = None if user is None else user.profile["name"]
+    return name or batch.user_id
 
 
 PAGE = 50
@@ -254,7 +271,7 @@ class EpisodeLearning:
         episodes are taken up by another run."""
 
         async def mark_learned(batch: Batch, _: int) -> None:
-            await self._mark_learned(run, batch.docs)
+            await self._mark_learned(run, batch.actions)
 
         batches = self._batches(run, scope, agent, user)
         learning = LearningRun(self._tools, run, report)
@@ -264,18 +281,19 @@ class EpisodeLearning:
         """Yields batches of the episodes that are not marked as learned, the oldest first. Those that cannot be handled
         are skipped and marked, or they would be read again for ever."""
         where = both(of_pair(agent, user), NEW, scope.visible())
-        while docs := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
-            readable = [doc for doc, _ in handled(ACTIONS, docs, episodes.as_read)]
-            if len(readable) < len(docs):
-                await self._mark_learned(run, [doc for doc in docs if doc not in readable])
+        while actions := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
+            readable = [action for action, _ in handled(ACTIONS, actions, episodes.as_read)]
+            if len(readable) < len(actions):
+                await self._mark_learned(run, [action for action in actions if action not in readable])
             if readable:
                 limit = prompts.stretch(self._llm.prompt_tokens, EPISODE_PROMPTS)
                 yield next(chunks(Batch(scope, agent, user, readable), limit))
 
-    async def _mark_learned(self, run: Run, docs: Sequence[Doc]) -> None:
+    async def _mark_learned(self, run: Run, actions: Sequence[ActionRecord]) -> None:
         """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
-        fields = {"consolidated_at": rfc3339(self._tools.clock.now())}
-        changes: list[Change] = [Update(ACTIONS, run.tenant, doc["action_id"], set=fields) for doc in docs]
+        fields: ActionRecord = {"consolidated_at": rfc3339(self._tools.clock.now())}
+        ids = episodes.ids_of(actions)
+        changes: list[Change] = [Update(ACTIONS, run.tenant, action_id, set=fields) for action_id in ids]
         try:
             await run.commit(changes)
         except CommitConflict:
@@ -289,6 +307,6 @@ def waiting(docs_of: Filter) -> Filter:
     return both(docs_of, NEW)
 
 
-def skipped(waiting: int, why: str) -> Doc:
+def skipped(waiting: int, why: str) -> dict[str, Json]:
     """Returns the report of parts that were skipped, if any episodes wait."""
     return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}

@@ -10,33 +10,37 @@ Revised steps of a failing procedure: what the model is shown, and the rule by w
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import TypedDict, TypeVar
 
 import orjson
 from pydantic import ValidationError
 
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTIONS, ActionCall, ActionRecord
 from app.core import prompt_text
 from app.core.clock import new_id, rfc3339
 from app.core.language import is_unspaced, words
 from app.core.prompt_text import count
+from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import Invalid
 from app.facts.schemas import FactCreate
 from app.learning import derivations, prompts
 from app.learning.checks import numbers_said, stands, time_said
 from app.learning.dependencies import Tools
+from app.learning.derivations import DerivationRecord
 from app.learning.extraction import UNSUPPORTED, DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
+from app.memories.models import MemorySource
 from app.memories.repository import same_pair
-from app.procedures.schemas import ProcedureCreate
+from app.procedures.schemas import ProcedureCreate, ProcedureRecord, Trial
 from app.procedures.service import ended_trial, learned
 from app.procedures.trials import new_trial
+from app.sessions.schemas import MessageRecord
 from app.storage.changes import Change
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, OwnedRecord
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
@@ -45,31 +49,42 @@ MAX_CALLS = 40
 ARGUMENT_CHARS, RESULT_CHARS = 300, 500
 
 
-def of_messages(messages: Iterable[Doc]) -> list[Doc]:
+class ToolCall(TypedDict):
+    """A call of a tool as the model sees it. Of a result whose call is not known, there are no arguments."""
+
+    seq: int
+    tool: str | None
+    arguments: str | None
+    result: str | None
+
+
+def of_messages(messages: Iterable[MessageRecord]) -> list[ToolCall]:
     """Returns the calls in messages, in their order, each with its result, or None where none came. A result whose call
     is not among the messages stands alone."""
-    calls: list[Doc] = []
-    waiting: dict[str, Doc] = {}
+    calls: list[ToolCall] = []
+    waiting: dict[str, ToolCall] = {}
     for message in messages:
         for made in message.get("tool_calls") or ():
             function = made.get("function") or {}
             arguments = as_text(function.get("arguments"), ARGUMENT_CHARS)
-            call = {"seq": message["seq"], "tool": function.get("name"), "arguments": arguments, "result": None}
+            call: ToolCall = {
+                "seq": message["seq"],
+                "tool": function.get("name"),
+                "arguments": arguments,
+                "result": None,
+            }
             waiting[str(made.get("id"))] = call
             calls.append(call)
         if message["role"] == "tool":
-            call = waiting.get(str(message.get("tool_call_id"))) or _alone(message, calls)
-            call["result"] = as_text(message["text"] or message.get("result"), RESULT_CHARS)
+            answered = waiting.get(str(message.get("tool_call_id")))
+            if answered is None:
+                answered = {"seq": message["seq"], "tool": message["name"], "arguments": None, "result": None}
+                calls.append(answered)
+            answered["result"] = as_text(message["text"] or message.get("result"), RESULT_CHARS)
     return calls[-MAX_CALLS:]
 
 
-def _alone(message: Doc, calls: list[Doc]) -> Doc:
-    call: Doc = {"seq": message["seq"], "tool": message["name"], "arguments": None}
-    calls.append(call)
-    return call
-
-
-def of_action(action: Doc, known: Sequence[str] = ("tool",)) -> Doc:
+def of_action(action: ActionCall, known: Sequence[str] = ("tool",)) -> Json:
     """Returns what an action holds of its call: input, output, duration and any other key that is set."""
     return {
         name: value if name == "duration_ms" else as_text(value, RESULT_CHARS)
@@ -78,7 +93,7 @@ def of_action(action: Doc, known: Sequence[str] = ("tool",)) -> Doc:
     }
 
 
-def as_text(value: Any, most: int) -> str | None:
+def as_text(value: object, most: int) -> str | None:
     """Returns a value as text of at most `most` characters, without text that the service itself served."""
     if value is None:
         return None
@@ -100,12 +115,12 @@ class Batch:
     """Episodes of one partition in order of time. The model refers to them by number, from 1."""
 
     scope: Scope
-    agent_id: str
+    agent_id: str | None
     user_id: str | None
-    docs: Sequence[Doc]
+    actions: Sequence[ActionRecord]
 
     @property
-    def owner(self) -> dict[str, str | None]:
+    def owner(self) -> OwnedRecord:
         """The agent and user of the episodes, as fields."""
         return {"agent_id": self.agent_id, "user_id": self.user_id}
 
@@ -114,122 +129,140 @@ class Batch:
         """The name of the prompt that the parts' prompts follow."""
         return "episodes"
 
-    def data(self, known: Doc) -> str:
+    def data(self, known: Json) -> str:
         """Returns the episodes, and further data, as JSON for the model."""
         return orjson.dumps({"episodes": self.shown(), **known}).decode()
 
-    def shown(self) -> list[Doc]:
+    def shown(self) -> list[Json]:
         """Returns the episodes as the model sees them."""
-        return [_shown(number, doc) for number, doc in enumerate(self.docs, start=1)]
+        return [_shown(number, action) for number, action in enumerate(self.actions, start=1)]
 
-    def cited(self, numbers: Sequence[int]) -> list[Doc]:
+    def cited(self, numbers: Sequence[int]) -> list[ActionRecord]:
         """Returns the episodes with these numbers, in order. Unknown numbers are ignored."""
-        return [self.docs[number - 1] for number in sorted({*numbers}) if 1 <= number <= len(self.docs)]
+        return [self.actions[number - 1] for number in sorted({*numbers}) if 1 <= number <= len(self.actions)]
 
     @property
     def size(self) -> int:
         """The number of episodes."""
-        return len(self.docs)
+        return len(self.actions)
+
+    @property
+    def action_ids(self) -> list[str]:
+        """The ids of the episodes."""
+        return ids_of(self.actions)
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
         """Returns an id that is the same for the same episodes, extractor and prompt."""
-        return derivations.id_of([doc["action_id"] for doc in self.docs], extractor, prompt_id)
+        return derivations.id_of(self.action_ids, extractor, prompt_id)
 
     @property
     def record(self) -> tuple[Collection, str]:
         """The first episode."""
-        return ACTIONS, self.docs[0]["action_id"]
+        return ACTIONS, self.actions[0]["action_id"]
 
-    def described(self) -> Doc:
+    def described(self) -> DerivationRecord:
         """Returns owner and episodes, as fields of a derivation."""
-        return {**self.owner, "action_ids": [doc["action_id"] for doc in self.docs]}
+        return {**self.owner, "action_ids": self.action_ids}
 
     def unchanged(self) -> list[Change]:
         """Returns no changes: what was logged does not change."""
         return []
 
 
-def _shown(number: int, doc: Doc) -> Doc:
-    fields: Doc = {name: doc[name] for name in ("event_type", "action_type", "actor", "outcome", "entities")}
-    said = {name: value for name, value in doc["feedback"].items() if value is not None}
-    call = of_action(doc["action"])
+def ids_of(actions: Iterable[ActionRecord]) -> list[str]:
+    """Returns the ids of actions."""
+    return [action["action_id"] for action in actions]
+
+
+def _shown(number: int, action: ActionRecord) -> Json:
+    feedback = {name: value for name, value in action["feedback"].items() if value is not None}
+    call = of_action(action["action"])
     return {
         "number": number,
-        "at": doc["timestamp"],
-        **fields,
-        "tool": doc["action"].get("tool"),
-        "content": strip_served(doc["content"]).strip()[:CONTENT_CHARS],
+        "at": action["timestamp"],
+        "event_type": action["event_type"],
+        "action_type": action["action_type"],
+        "actor": action["actor"],
+        "outcome": action["outcome"],
+        "entities": action["entities"],
+        "tool": action["action"].get("tool"),
+        "content": strip_served(action["content"]).strip()[:CONTENT_CHARS],
         **({"call": call} if call else {}),
-        **({"feedback": said} if said else {}),
+        **({"feedback": feedback} if feedback else {}),
     }
 
 
 def chunks(batch: Batch, limit: int = CHUNK_TOKENS, max_episodes: int = MOST) -> Iterator[Batch]:
     """Splits a batch into batches of at most `limit` tokens and `max_episodes` episodes. A longer episode is a batch of
     its own."""
-    for docs in prompt_text.in_chunks(batch.docs, _as_prompted, limit, max_episodes):
-        yield Batch(batch.scope, batch.agent_id, batch.user_id, docs)
+    for actions in prompt_text.in_chunks(batch.actions, _as_prompted, limit, max_episodes):
+        yield replace(batch, actions=actions)
 
 
-def _as_prompted(doc: Doc) -> str:
-    return orjson.dumps(_shown(0, doc)).decode()
+def _as_prompted(action: ActionRecord) -> str:
+    return orjson.dumps(_shown(0, action)).decode()
 
 
-def as_read(doc: Doc) -> tuple[str, str]:
+def as_read(action: ActionRecord) -> tuple[str, str]:
     """Returns an episode as the model is shown it, and as a lesson may quote it."""
-    return _as_prompted(doc), _quotable(doc)
+    return _as_prompted(action), _quotable(action)
 
 
 def lines(batch: Batch) -> list[TranscriptLine]:
     """Returns the episodes as lines that a lesson may quote."""
     return [
-        TranscriptLine(number, "tool", None, doc["timestamp"], _quotable(doc))
-        for number, doc in enumerate(batch.docs, start=1)
+        TranscriptLine(number, "tool", None, action["timestamp"], _quotable(action))
+        for number, action in enumerate(batch.actions, start=1)
     ]
 
 
-def _quotable(doc: Doc) -> str:
-    shown = _shown(0, doc)
+def _quotable(action: ActionRecord) -> str:
+    shown = _shown(0, action)
     return " ".join([shown["content"], *(str(value) for value in shown.get("call", {}).values())])
 
 
 def facts(
     found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts, names: Sequence[str] = (), *, looked: bool = True
-) -> list[tuple[FactCreate, Doc]]:
+) -> list[tuple[FactCreate, MemorySource]]:
     """Returns the facts to assert with the ids of their episodes, as a field of the source. Facts that cite no episode,
     or whose object none of them contains, are dropped. A fact without a time, or with one that its episodes do not
     say, is valid from its first episode on. `names` are the user's."""
     lines_of = {line.seq: line for line in lines(batch)}
-    result: list[tuple[FactCreate, Doc]] = []
+    result: list[tuple[FactCreate, MemorySource]] = []
     for fact, cited in _citing(found, batch, dropped):
-        said = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
-        if not stands(said["object"], " ".join(map(_as_prompted, cited))):
+        stated = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
+        if not stands(stated["object"], " ".join(map(_as_prompted, cited))):
             dropped["not_said"] += 1
             continue
         logged = [lines_of[number] for number in fact.episode_numbers if number in lines_of]
         begun = None if fact.valid_from is None else time_said(fact.valid_from, logged, looked=looked)
         if fact.valid_from is not None and begun is None:
             dropped["not_said"] += 1
-        user = batch.scope.agents is None and is_user(said["subject"], names)
+        user = batch.scope.agents is None and is_user(stated["subject"], names)
         try:
-            fields = about(fact.model_copy(update=said), batch.owner, user=user)
+            fields = about(fact.model_copy(update=stated), batch.owner, user=user)
             fields["valid_from"] = begun or cited[0]["timestamp"]
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except (ValidationError, Invalid):
             dropped["invalid"] += 1
             continue
-        result.append((body, {"action_ids": [doc["action_id"] for doc in cited]}))
+        result.append((body, {"action_ids": ids_of(cited)}))
     return result
 
 
 def procedures(
     found: Sequence[StatedProcedure], batch: Batch, dropped: DroppedCounts
-) -> Iterator[tuple[StatedProcedure, ProcedureCreate, list[Doc]]]:
+) -> Iterator[tuple[StatedProcedure, ProcedureCreate, list[ActionRecord]]]:
     """Yields the procedures that cite episodes, each as a body and with its episodes. Their numbers stand there."""
     lines_of = {line.seq: line for line in lines(batch)}
     for procedure, cited in _citing(found, batch, dropped):
-        fields: dict[str, Any] = {name: strip_served(getattr(procedure, name)).strip() for name in ("name", "trigger")}
-        fields |= {name: _lines(getattr(procedure, name)) for name in ("preconditions", "steps", "notes")}
+        fields = {
+            "name": strip_served(procedure.name).strip(),
+            "trigger": strip_served(procedure.trigger).strip(),
+            "preconditions": _lines(procedure.preconditions),
+            "steps": _lines(procedure.steps),
+            "notes": _lines(procedure.notes),
+        }
         try:
             body = ProcedureCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except ValidationError:
@@ -242,7 +275,7 @@ def procedures(
             dropped["not_said"] += 1
 
 
-def _citing(found: Sequence[T], batch: Batch, dropped: DroppedCounts) -> Iterator[tuple[T, list[Doc]]]:
+def _citing(found: Sequence[T], batch: Batch, dropped: DroppedCounts) -> Iterator[tuple[T, list[ActionRecord]]]:
     """Yields the items that cite episodes and that the second look left, each with its episodes."""
     for item in found:
         if item == UNSUPPORTED:
@@ -257,15 +290,17 @@ def _lines(texts: Sequence[str]) -> list[str]:
     return [text for text in (strip_served(text).strip() for text in texts) if text]
 
 
-def worked(cited: Sequence[Doc]) -> bool:
+def worked(cited: Sequence[ActionRecord]) -> bool:
     """Returns True if an episode succeeded. New steps are learned only from success."""
-    return any(doc["outcome"] == "success" for doc in cited)
+    return any(action["outcome"] == "success" for action in cited)
 
 
-def refined(old: Doc, body: ProcedureCreate, cited: Sequence[Doc], dropped: DroppedCounts) -> Doc:
+def refined(
+    old: ProcedureRecord, body: ProcedureCreate, cited: Sequence[ActionRecord], dropped: DroppedCounts
+) -> ProcedureRecord:
     """Returns the changed fields of a known procedure. It gains notes. Its steps change only if they were derived, have
     no more trust, and the new ones have worked. Name, trigger and preconditions stay."""
-    changed: Doc = {}
+    changed: ProcedureRecord = {}
     notes, _ = learned(old["notes"], body.notes)
     if {*notes} - {*old["notes"]}:
         changed["notes"] = notes
@@ -281,18 +316,17 @@ def refined(old: Doc, body: ProcedureCreate, cited: Sequence[Doc], dropped: Drop
 PROMPT = "procedure_revision"
 MOST_TRIALS = 3
 """So many trials are dropped; then only a caller changes the steps."""
-SHOWN = ("name", "trigger", "preconditions", "steps", "notes")
 
 
-async def episodes_of(tools: Tools, scope: Scope, procedure: Doc) -> dict[str, Doc]:
+async def episodes_of(tools: Tools, scope: Scope, procedure: ProcedureRecord) -> dict[str, ActionRecord]:
     """Returns the actions that the procedure's outcomes name, by id. Those of other agents and users are left out: a
     procedure that serves all users is revised from nobody's own episodes."""
-    ids = [one["action_id"] for one in procedure["recent_outcomes"] if one["action_id"]]
-    found = await Repository(tools.store, scope, ACTIONS).get_many(ids)
-    return {action_id: doc for action_id, doc in found.items() if same_pair(doc, procedure)}
+    ids = [outcome["action_id"] for outcome in procedure["recent_outcomes"] if outcome["action_id"]]
+    actions = await Repository(tools.store, scope, ACTIONS).get_many(ids)
+    return {action_id: action for action_id, action in actions.items() if same_pair(action, procedure)}
 
 
-async def proposed(tools: Tools, scope: Scope, procedure: Doc, llm: LLM, budget: Budget) -> Doc | None:
+async def proposed(tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: LLM, budget: Budget) -> Trial | None:
     """Asks the model for better steps. Returns a trial of them, or None if it knows none or the rule drops them.
 
     Raises what the model's client raises.
@@ -302,27 +336,32 @@ async def proposed(tools: Tools, scope: Scope, procedure: Doc, llm: LLM, budget:
     room = llm.prompt_tokens - prompts.SHAPE_TOKENS - count(prompt.text)
     data = prompts.fitting(_data(procedure, episodes, scope), room)
     answer = await llm.reply(prompt.text, orjson.dumps(data).decode(), prompts.RevisedSteps, budget)
-    steps = [step for step in (strip_served(one).strip() for one in answer.revised_steps) if step]
+    steps = _lines(answer.revised_steps)
     known = [procedure["steps"], *(procedure.get("dropped_trials") or [])]
-    if not founded(steps, data) or any(_same(steps, one) for one in known):
+    if not founded(steps, data) or any(_same(steps, others) for others in known):
         return None
     model, now = llm.model_for(prompts.RevisedSteps), rfc3339(tools.clock.now())
     return new_trial(new_id("trial"), steps, sorted(episodes), model, prompt.id, now)
 
 
-def _data(procedure: Doc, episodes: Mapping[str, Doc], scope: Scope) -> Doc:
+def _data(procedure: ProcedureRecord, episodes: Mapping[str, ActionRecord], scope: Scope) -> Json:
     """Returns what the model is shown. The latest outcomes come first: what has no room goes from the end."""
     numbers = {action_id: number for number, action_id in enumerate(episodes)}
-    agent, user = procedure["agent_id"], procedure["user_id"]
-    told = Batch(scope, agent, user, list(episodes.values())).shown()
-    outcomes = []
-    for one in reversed(procedure["recent_outcomes"]):
-        number = numbers.get(one["action_id"])
+    told = Batch(scope, procedure["agent_id"], procedure["user_id"], list(episodes.values())).shown()
+    outcomes: list[Json] = []
+    for outcome in reversed(procedure["recent_outcomes"]):
+        number = None if outcome["action_id"] is None else numbers.get(outcome["action_id"])
         episode = {} if number is None else {"episode": {**told[number], "number": number + 1}}
-        note = {} if one["note"] is None else {"note": strip_served(one["note"])}
-        outcomes.append({"success": one["success"], **note, **episode})
+        note = {} if outcome["note"] is None else {"note": strip_served(outcome["note"])}
+        outcomes.append({"success": outcome["success"], **note, **episode})
     return {
-        "procedure": {name: procedure[name] for name in SHOWN},
+        "procedure": {
+            "name": procedure["name"],
+            "trigger": procedure["trigger"],
+            "preconditions": procedure["preconditions"],
+            "steps": procedure["steps"],
+            "notes": procedure["notes"],
+        },
         "outcomes": outcomes,
         "tried_in_vain": procedure.get("dropped_trials") or [],
     }

@@ -8,16 +8,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.core.language import words
+from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import Invalid
-from app.facts.keys import USER, field_of, settled
+from app.facts.keys import USER, UserProfile, field_of, settled
+from app.facts.models import FactRecord
 from app.facts.schemas import FactCreate
 from app.learning import checks
 from app.learning.checks import Quote
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
+from app.memories.models import MemoryRecord, MemorySource
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
-from app.storage.schema import Doc
+from app.storage.schema import OwnedRecord
 from app.storage.text import normalise_content
 
 DroppedCounts = Counter[str]
@@ -42,14 +45,14 @@ UNSUPPORTED = "\x00unsupported"
 class Rules:
     """The rules for one conversation.
 
-    `said` maps message numbers to the memories made of the messages; `owner` has `agent_id` and `user_id`. `names` are
-    those that the user goes by. `profiled`: whether the caller may change the profile; facts about the user then have
-    the reserved subject. `looked`: whether the answer has been looked at for a second time.
+    `said` maps message numbers to the memories made of the messages. `names` are those that the user goes by.
+    `profiled`: whether the caller may change the profile; facts about the user then have the reserved subject.
+    `looked`: whether the answer has been looked at for a second time.
     """
 
     lines: Sequence[TranscriptLine]
-    owner: Mapping[str, str | None]
-    said: Mapping[int, Doc] = field(default_factory=dict)
+    owner: OwnedRecord
+    said: Mapping[int, MemoryRecord] = field(default_factory=dict)
     names: Sequence[str] = ()
     profiled: bool = True
     looked: bool = False
@@ -60,9 +63,9 @@ class Rules:
     def memories(
         self,
         learned: Sequence[LearnedMemory | None],
-        known: Mapping[str, Doc],
+        known: Mapping[str, MemoryRecord],
         of_other_parts: Sequence[Any] = (),
-    ) -> list[tuple[MemoryCreate, Doc]]:
+    ) -> list[tuple[MemoryCreate, MemorySource]]:
         """Returns each memory to store, with further fields of its source.
 
         Its trust is that of the message that shows it. `known` are the memories that the model was shown: superseding
@@ -71,7 +74,7 @@ class Rules:
         profile. Those that their own part cannot keep become memories, as the sentence that was said.
         """
         taken: set[str] = set()
-        result: list[tuple[MemoryCreate, Doc]] = []
+        result: list[tuple[MemoryCreate, MemorySource]] = []
         sentences: set[str] = set()
         for memory, quote in self._shown("memory", learned):
             content, context = strip_served(memory.content).strip(), memory.context
@@ -88,7 +91,7 @@ class Rules:
                 content = quote.sentence
             if not self.looked and context is not None and not checks.verbatim(context, quote):
                 context = None
-            retired = self._retired(memory, known, {**self.owner, "trust": self.trust_of(quote)}, taken)
+            retired = self._retired(memory, known, self.trust_of(quote), taken)
             taken |= {*retired}
             sentences.add(quote.sentence)
             fields = {"memory_type": memory.memory_type, "importance": round(memory.importance, 3)}
@@ -100,7 +103,7 @@ class Rules:
                 result.append(self._memory(said, content=said.sentence, memory_type="fact"))
         return result
 
-    def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, Doc]:
+    def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, MemorySource]:
         body = MemoryCreate(
             agent_id=self.owner["agent_id"],
             user_id=self.owner["user_id"],
@@ -135,18 +138,18 @@ class Rules:
     def _of_profile(self, fact: LearnedFact) -> bool:
         """Returns whether a fact is the value of a field of the profile."""
         user = self.profiled and self.owner["user_id"] is not None and is_user(fact.subject, self.names)
-        return user and field_of({**fact.model_dump(), "subject": USER, **self.owner}) is not None
+        return user and field_of({"subject": USER, "predicate": fact.predicate, **self.owner}) is not None
 
     def _retired(
-        self, memory: LearnedMemory, known: Mapping[str, Doc], new: Mapping[str, Any], taken: set[str]
+        self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str]
     ) -> list[str]:
-        """Returns the ids of the known memories that this one replaces. An invented id, a record of somebody else, one
-        that is retired already and a pinned one are left as they are."""
+        """Returns the ids of the known memories that this one, of this trust, replaces. An invented id, a record of
+        somebody else, one that is retired already and a pinned one are left as they are."""
         retired: list[str] = []
         for memory_id in dict.fromkeys(memory.superseded_ids):
-            doc = known.get(memory_id)
-            protected = doc is not None and doc["pinned"] and doc["trust"] <= new["trust"]
-            if doc is None or not same_pair(doc, new) or memory_id in taken or protected:
+            other = known.get(memory_id)
+            protected = other is not None and other["pinned"] and other["trust"] <= trust
+            if other is None or not same_pair(other, self.owner) or memory_id in taken or protected:
                 self.dropped["known"] += 1
             else:
                 retired.append(memory_id)
@@ -154,14 +157,14 @@ class Rules:
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
-    def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, Doc]]:
+    def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, MemorySource]]:
         """Returns each fact to assert, with further fields of its source. A fact without a time is valid from its
         message on. What is over was valid until its message, and takes no time from what is known to hold then.
 
         `known`: the names in the facts that the model was shown. A subject may be one of them: "It squeals" is said of
         the "Kestrel 518"."""
         named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]
-        result: list[tuple[FactCreate, Doc]] = []
+        result: list[tuple[FactCreate, MemorySource]] = []
         for fact, quote in self._shown("fact", learned):
             if not checks.numbers_said(f"{fact.subject} {fact.predicate}", named).enough(looked=self.looked):
                 self.dropped["not_said"] += 1
@@ -181,7 +184,7 @@ class Rules:
             result.append((body, self.source_of(quote)))
         return result
 
-    def _valid(self, fact: LearnedFact, quote: Quote) -> Doc:
+    def _valid(self, fact: LearnedFact, quote: Quote) -> Json:
         """Returns from when a fact holds, or until when: the time that the model gives, if its numbers follow from the
         message, else the time of the message. When it ended is not known, so it stands beside what held then, too."""
         begun = self._dated(fact.valid_from, quote)
@@ -220,7 +223,7 @@ class Rules:
     ) -> list[LearnedLesson]:
         """Returns new lessons. A lesson that the model was shown is no new evidence for itself. Its numbers stand in
         what was said or what a tool gave back, anywhere: a lesson draws on more than its quote."""
-        texts = {normalise_content(text) for each in known.values() for text in each}
+        texts = {normalise_content(text) for lessons in known.values() for text in lessons}
         result: list[LearnedLesson] = []
         for lesson, _ in self._shown("lesson", learned):
             if normalise_content(lesson.text) in texts:
@@ -255,22 +258,22 @@ class Rules:
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
         said = self.said.get(quote.line.seq)
-        return quote.line.trust if said is None else float(said["trust"])
+        return quote.line.trust if said is None else said["trust"]
 
-    def source_of(self, quote: Quote) -> Doc:
+    def source_of(self, quote: Quote) -> MemorySource:
         """Returns the memory of the quoted message, and the quote, as fields of a source."""
         said = self.said.get(quote.line.seq)
         return {"memory_ids": [] if said is None else [said["memory_id"]], "quote": quote.text}
 
 
-def about(fact: FactReply, owner: Mapping[str, str | None], *, user: bool) -> Doc:
+def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:
     """Returns subject, predicate, object and cardinality of a fact. If it is about the user, the subject is the
     reserved one, so that the profile shows what is learned. Raises Invalid for a value that the profile cannot have."""
     stated = fact.model_dump(include={"subject", "predicate", "object", "cardinality"})
     if not user or owner["user_id"] is None:
         return stated
     stated["subject"] = USER
-    of_profile = {**stated, **owner}
+    of_profile: FactRecord = {"subject": USER, "predicate": fact.predicate, "object": fact.object, **owner}
     if field_of(of_profile) is None:
         return stated
     settled(of_profile)
@@ -285,10 +288,10 @@ def is_user(subject: str, names: Sequence[str]) -> bool:
     return bool(own) and any({*own} <= {*words(name)} for name in names)
 
 
-def profile_patch(items: Sequence[ProfileItem], profile: Doc) -> Doc:
+def profile_patch(items: Sequence[ProfileItem], profile: UserProfile) -> Json:
     """Returns the fields to add and replace in `profile`. The last item of a field counts."""
     lists = {"interest": "interests", "conversation_preference": "conversation_preferences"}
-    patch: dict[str, Any] = {}
+    patch: Json = {}
     for item in items:
         if item.field in lists:
             patch.setdefault(lists[item.field], []).append(item.value)

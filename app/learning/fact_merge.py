@@ -13,14 +13,17 @@ group is looked at once: an undone merge is not made again.
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypedDict
 
 import orjson
 
 from app.core.clock import Clock
 from app.core.language import words
+from app.core.schemas import Json
 from app.embedding.embedder import Embedder
 from app.facts.keys import USER, field_of, predicate_key, value_of
 from app.facts.merging import Book, BookMerge, Contended, contended, plain
+from app.facts.models import FactGroupRecord, FactRecord
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE, FactCreate
 from app.jobs import queue
@@ -30,13 +33,14 @@ from app.jobs.skipping import skipping
 from app.learning import prompts
 from app.learning.checks import stands
 from app.learning.dependencies import ALWAYS, Tools
-from app.learning.derivations import commit_noted, id_of, undo_of
+from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM, configured
 from app.memories.embedding import Embeddings
+from app.memories.models import MemorySource
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
-from app.storage.schema import Absent, Doc, Filter, In, Not, both
+from app.storage.schema import Absent, Filter, In, Not, both
 from app.storage.scope import SYSTEM, Scope
 
 PROMPT = "merge_fact"
@@ -53,7 +57,7 @@ def refusal(value: str | None, inputs: Sequence[str]) -> str | None:
         return "contradiction"
     if not stands(value, " ".join(inputs)):
         return "invented"
-    return None if all(stands(said, value) for said in inputs) else "left_out"
+    return None if all(stands(text, value) for text in inputs) else "left_out"
 
 
 class FactMergeJob:
@@ -71,53 +75,53 @@ class FactMergeJob:
         met = await contended(facts, body, self._tools.clock)
         merged, result = await self._merged(met, body, scope)
 
-        async def plan() -> tuple[Doc, list[Change]]:
-            said, source, noted = body, Doc(), result
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            assertion, source, report = body, MemorySource(), result
             if merged is not None:
                 now = await contended(facts, body, self._tools.clock)
                 if _ids(now) == _ids(met):
-                    said, source = merged
+                    assertion, source = merged
                 else:
-                    noted = result | {"merged": False, "reason": "changed_meanwhile"}
-            outcome = await self._tools.facts(scope).assert_all([said], ALWAYS, [source])
+                    report = {**result, "merged": False, "reason": "changed_meanwhile"}
+            outcome = await self._tools.facts(scope).assert_all([assertion], ALWAYS, [source])
             (fact,) = outcome.body["items"]
-            return {**noted, "fact_ids": [fact["fact_id"]], "status": fact["status"]}, list(outcome.changes)
+            return {**report, "fact_ids": [fact["fact_id"]], "status": fact["status"]}, list(outcome.changes)
 
-        owner = {name: met.draft[name] for name in ("agent_id", "user_id")}
+        owner: DerivationRecord = {"agent_id": met.draft["agent_id"], "user_id": met.draft["user_id"]}
         derivation_id = id_of([str(run.lease.job.operation_id)], PROMPT)
         done = await commit_noted(run, plan, derivation_id, owner)
-        return Done(done or {"merged": False, "reason": "done_before"}, await undo_of(run, self._undo_days))
+        return Done({**(done or {"merged": False, "reason": "done_before"})}, await undo_of(run, self._undo_days))
 
     async def _merged(
         self, met: Contended, body: FactCreate, scope: Scope
-    ) -> tuple[tuple[FactCreate, Doc] | None, Doc]:
+    ) -> tuple[tuple[FactCreate, MemorySource] | None, DerivationResult]:
         """Returns the merged fact with fields of its source, or None, and the result so far."""
         if not met.rivals:
             return None, {"merged": False, "reason": "no_conflict"}
-        if any(doc["trust"] > body.trust for doc in met.rivals):
+        if any(rival["trust"] > body.trust for rival in met.rivals):
             return None, {"merged": False, "reason": "less_trust"}
         llm = configured(self._llm)
         budget = llm.budget(self._tools.allowance(scope.tenant))
-        inputs = [*(str(doc["object"]) for doc in met.rivals), body.object]
+        inputs = [*(rival["object"] for rival in met.rivals), body.object]
         prompt = prompts.load(PROMPT)
         shown = {"subject": "the user" if met.draft["subject"] == USER else met.draft["subject"]}
         data = orjson.dumps({**shown, "predicate": met.draft["predicate"], "values": inputs}).decode()
         reply = await llm.reply(prompt.text, data, prompts.MergedFact, budget)
         reason = refusal(reply.value, inputs) or _unfit(reply.value, met.draft)
-        result = {"merged": reason is None, "reason": reason, "llm": budget.spent}
+        result: DerivationResult = {"merged": reason is None, "reason": reason, "llm": budget.spent}
         if reason is not None or reply.value is None:
             return None, result
-        origin = {"model": llm.model_for(prompts.MergedFact), "prompt_version": prompt.id}
-        return (_one(body, met, reply.value), origin), result
+        origin: MemorySource = {"model": llm.model_for(prompts.MergedFact), "prompt_version": prompt.id}
+        return (_merged_fact(body, met, reply.value), origin), result
 
 
-def _unfit(value: str | None, draft: Doc) -> str | None:
+def _unfit(value: str | None, draft: FactRecord) -> str | None:
     """Returns why the profile cannot have the value, or None."""
     name = field_of(draft)
     return "no_value" if name is not None and value is not None and value_of(name, value) is None else None
 
 
-def _one(body: FactCreate, met: Contended, value: str) -> FactCreate:
+def _merged_fact(body: FactCreate, met: Contended, value: str) -> FactCreate:
     """Returns the merged fact: for the time of all together, with the least confidence, and with the trust that it
     takes to stand in their place."""
     start, end = met.union()
@@ -127,8 +131,8 @@ def _one(body: FactCreate, met: Contended, value: str) -> FactCreate:
             "object": value,
             "valid_from": start,
             "valid_until": end,
-            "trust": max(doc["trust"] for doc in met.rivals),
-            "confidence": min([body.confidence, *(doc["confidence"] for doc in met.rivals)]),
+            "trust": max(rival["trust"] for rival in met.rivals),
+            "confidence": min([body.confidence, *(rival["confidence"] for rival in met.rivals)]),
             "cardinality": "one",
             "on_conflict": "last_write_wins",
         }
@@ -136,7 +140,7 @@ def _one(body: FactCreate, met: Contended, value: str) -> FactCreate:
 
 
 def _ids(met: Contended) -> list[str]:
-    return [doc["fact_id"] for doc in met.rivals]
+    return [rival["fact_id"] for rival in met.rivals]
 
 
 PAGE = 200
@@ -146,12 +150,20 @@ EARLIER = Absent("rule")
 """Filters groups that were made under an earlier rule and not looked at since."""
 
 
+class MergedPredicate(TypedDict):
+    """A predicate whose books were merged, with its spellings and the number of books."""
+
+    predicate: str
+    spellings: list[str]
+    books: int
+
+
 class _Merged:
     """What a run did, or would do."""
 
     def __init__(self) -> None:
         self.books = self.facts = 0
-        self._listed: dict[str, Doc] = {}
+        self._listed: dict[str, MergedPredicate] = {}
 
     def add(self, book: Book) -> None:
         """Counts a book. The report names predicates and no subjects, which may be people."""
@@ -159,13 +171,13 @@ class _Merged:
         if not book.joined:
             return
         self.books += 1
-        blank = {"predicate": book.predicate, "spellings": [], "books": 0}
+        blank: MergedPredicate = {"predicate": book.predicate, "spellings": [], "books": 0}
         if book.key in self._listed or len(self._listed) < MAX_LISTED:
             listed = self._listed.setdefault(book.key, blank)
             listed["books"] += 1
             listed["spellings"] = list(dict.fromkeys([*listed["spellings"], *book.spellings]))
 
-    def report(self) -> Doc:
+    def report(self) -> Json:
         """Returns the counts and the merged predicates."""
         return {"books": self.books, "facts": self.facts, "merges": list(self._listed.values())}
 
@@ -217,23 +229,23 @@ class PredicateJobs:
                 with suppress(CommitConflict):
                     await run.commit([mark])
 
-    async def _commit(self, run: Run, merge: BookMerge, book: Book, first: Doc) -> bool:
+    async def _commit(self, run: Run, merge: BookMerge, book: Book, first: FactRecord) -> bool:
         """Commits the merge of a book. Returns False if there was nothing left to merge, or it was undone before."""
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             now = await merge.book_of(first)  # read anew, since another request may have changed it
             return {"facts": len(now.moving)}, await merge.changes(now) if now.moving else []
 
         ids = sorted(fact["fact_id"] for fact in book.moving)
-        owner = {"agent_id": first["agent_id"], "user_id": first["user_id"]}
+        owner: DerivationRecord = {"agent_id": first["agent_id"], "user_id": first["user_id"]}
         result = await commit_noted(run, plan, id_of(ids, MERGE_PREDICATES, str(RULE)), owner)
         return result is not None
 
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each tenant that has groups to look at."""
         tenants: list[str] = []
-        while found := await self._store.find(FACT_GROUPS, None, _outside(tenants), limit=1):
-            tenants.append(found[0]["tenant_id"])
+        while groups := await self._store.find(FACT_GROUPS, None, _outside(tenants), limit=1):
+            tenants.append(groups[0]["tenant_id"])
         for tenant in tenants:
             _, changes = queue.start(Scope(tenant), MERGE_PREDICATES, {"dry_run": False}, self._clock.now())
             await run.commit(changes)
@@ -244,7 +256,8 @@ def _outside(tenants: list[str]) -> Filter:
     return both(EARLIER, Not(In("tenant_id", tuple(tenants))) if tenants else None)
 
 
-def _mark(facts: FactRepository, group: Doc, first: Doc | None) -> Change:
+def _mark(facts: FactRepository, group: FactGroupRecord, first: FactRecord | None) -> Change:
     """Returns the change that marks a group as looked at. `first` is its first fact, if it has one."""
-    spelled = {} if first is None else {name: first[name] for name in ("predicate", "predicate_key")}
-    return facts.mark(group, **spelled)
+    if first is None:
+        return facts.mark(group)
+    return facts.mark(group, predicate=first["predicate"], predicate_key=first["predicate_key"])

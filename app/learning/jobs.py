@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from app.core.schemas import Json
 from app.core.work import off_loop
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled, skipping
@@ -18,18 +19,18 @@ from app.learning.conversation_extractors import (
     ProfileExtractor,
 )
 from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools
-from app.learning.derivations import commit_planned, undo_of
+from app.learning.derivations import DerivationResult, commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, stored, written_by
 from app.llm.base import LLM, Budget, configured
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
 from app.sessions.repository import SessionRepository, SummaryText, is_extract, was_said_in
-from app.sessions.schemas import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import pages
-from app.storage.schema import Doc, Eq, both
+from app.storage.schema import Eq, both, value_at
 from app.storage.scope import Scope
 
 EXTRACTORS: tuple[Extractor[Conversation], ...] = (
@@ -69,7 +70,7 @@ class ConversationJobs:
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
         report = Report()
         if self._llm is None:
-            result: Doc | None = self._wait_for_model(lines, report)
+            result: Json | None = self._wait_for_model(lines, report)
         else:
             result = await self._learn_with(self._llm, run, scope, lines, report)
         if result is None:
@@ -80,7 +81,7 @@ class ConversationJobs:
 
     async def _learn_with(
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
-    ) -> Doc | None:
+    ) -> Json | None:
         """Returns None if the session is gone."""
         budget = llm.budget(self._tools.allowance(run.tenant))
 
@@ -108,13 +109,13 @@ class ConversationJobs:
                 raise _SessionGone
             yield await self._talk(scope, session, chunk)
 
-    def _wait_for_model(self, lines: Sequence[prompts.TranscriptLine], report: Report) -> Doc:
+    def _wait_for_model(self, lines: Sequence[prompts.TranscriptLine], report: Report) -> Json:
         """Says what was not done. The messages wait for a model: `learned_seq` stays."""
         if lines:
             _skip_all_but("", report, NO_LLM)
         return {"messages": len(lines), "llm": None}
 
-    async def _over(self, run: Run, report: Report, result: Doc) -> Done:
+    async def _over(self, run: Run, report: Report, result: Json) -> Done:
         if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
             raise report.unfinished()
         undo = await undo_of(run, self._undo_days)
@@ -151,51 +152,54 @@ class ConversationJobs:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def _session(self, run: Run, scope: Scope) -> Doc | None:
+    async def _session(self, run: Run, scope: Scope) -> SessionRecord | None:
         """Returns the session, or None if it is gone or does not belong to the owners in `of`, which a task named."""
         session = await SessionRepository(self._tools.store, scope).find_one(run.payload["session_id"])
         named = {name: owner for name, owner in (run.payload.get("of") or {}).items() if owner is not None}
-        return session if session and all(session[name] == owner for name, owner in named.items()) else None
+        return session if session and all(value_at(session, name) == owner for name, owner in named.items()) else None
 
-    async def _lines(self, scope: Scope, session: Doc, after: int) -> list[prompts.TranscriptLine]:
+    async def _lines(self, scope: Scope, session: SessionRecord, after: int) -> list[prompts.TranscriptLine]:
         """Returns the messages after that number."""
         sessions = SessionRepository(self._tools.store, scope)
         lines: list[prompts.TranscriptLine] = []
-        async for docs in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
-            size, trust = sum(len(str(doc.get("text"))) for doc in docs), self._tools.settings.trust
-            lines += await off_loop(size, prompts.read, docs, trust)
+        async for page in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
+            lines += await self._read(page)
         return lines
 
-    async def _talk(self, scope: Scope, session: Doc, lines: Sequence[prompts.TranscriptLine]) -> Conversation:
+    async def _read(self, messages: Sequence[MessageRecord]) -> list[prompts.TranscriptLine]:
+        size = sum(len(str(message.get("text"))) for message in messages)
+        return await off_loop(size, prompts.read, messages, self._tools.settings.trust)
+
+    async def _talk(
+        self, scope: Scope, session: SessionRecord, lines: Sequence[prompts.TranscriptLine]
+    ) -> Conversation:
         of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
-        said: dict[int, Doc] = {}
+        said: dict[int, MemoryRecord] = {}
         memories = MemoryRepository(self._tools.store, scope)
-        async for docs in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
-            kept = handled(MEMORIES, docs, lambda doc: (was_said_in(session, doc), doc["source"]["message_seq"]))
-            said |= {seq: doc for doc, (in_session, seq) in kept if in_session}
+        async for page in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
+            numbered = handled(MEMORIES, page, lambda memory: _seq_in(session, memory))
+            said |= {seq: memory for memory, seq in numbered if seq is not None}
             if said and min(said) <= lines[0].seq:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
 
-    async def _around(self, scope: Scope, session: Doc, last: int) -> list[prompts.TranscriptLine]:
+    async def _around(self, scope: Scope, session: SessionRecord, last: int) -> list[prompts.TranscriptLine]:
         """Returns the first and the last messages of a session; there may be a gap between them."""
         sessions = SessionRepository(self._tools.store, scope)
         where = sessions.within(session)
-        docs = [
+        messages = [
             *await sessions.messages.find(where, order="asc", limit=BEGINNING),
             *await sessions.messages.find(where, order="desc", limit=last),
         ]
-        by_seq = {doc["seq"]: doc for doc in docs}
-        ordered = [by_seq[seq] for seq in sorted(by_seq)]
-        size, trust = sum(len(str(doc.get("text"))) for doc in ordered), self._tools.settings.trust
-        return await off_loop(size, prompts.read, ordered, trust)
+        by_seq = {message["seq"]: message for message in messages}
+        return await self._read([by_seq[seq] for seq in sorted(by_seq)])
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
         session, seq = talk.session, talk.lines[-1].seq
         assert session is not None
-        same = {name: session.get(name) for name in ("created_at", "revised")}
+        same = {"created_at": session.get("created_at"), "revised": session.get("revised")}
         change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
         try:
             await run.commit([change])
@@ -211,17 +215,23 @@ class ConversationJobs:
             return
         user_id, users = session["user_id"], self._tools.users(scope)
         first = next((line.text for line in lines if line.role == "user"), lines[0].text)
-        said = first if is_extract(session) else session["summary"] or first
-        told = " ".join(said.split())[:SAID_CHARS]
+        summary = first if is_extract(session) else session["summary"] or first
+        told = " ".join(summary.split())[:SAID_CHARS]
         entry = InteractionIn(summary=told, agent_id=session["agent_id"], timestamp=lines[-1].at)
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             outcome = await users.interact(user_id, entry, ALWAYS)
             return {"noted": 1}, list(outcome.changes)
 
         once = Conversation(scope, session["agent_id"], user_id, (), session=session).derivation_id(INTERACTION, "")
         talk = Conversation(scope, session["agent_id"], user_id, lines, session=session)
         await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, plan)
+
+
+def _seq_in(session: SessionRecord, memory: MemoryRecord) -> int | None:
+    """Returns the number of the message that the memory was made of in this session, or None if it is of another."""
+    seq = memory["source"]["message_seq"]
+    return seq if was_said_in(session, memory) else None
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:

@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from app.core import prompt_text
+from app.core.schemas import Json
 from app.core.work import off_loop
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.jobs.runner import Run
 from app.jobs.skipping import skipping
 from app.learning import prompts
 from app.learning.dependencies import Report, Tools
-from app.learning.derivations import DERIVATIONS, DerivationPlan, commit_noted
+from app.learning.derivations import DERIVATIONS, DerivationPlan, DerivationRecord, DerivationResult, commit_noted
 from app.learning.extraction import UNSUPPORTED
 from app.llm.base import LLM, Budget, ReplyShape
 from app.storage.changes import Change
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class LearningSource(Protocol):
         """The record that an operation names where the content of the source cannot be handled."""
         ...
 
-    def described(self) -> Doc:
+    def described(self) -> DerivationRecord:
         """Returns owner and source, as fields of the derivation."""
         ...
 
@@ -59,7 +60,7 @@ class LearningSource(Protocol):
         """Returns changes that conflict if the source is no longer what the model was shown."""
         ...
 
-    def data(self, known: Doc) -> str:
+    def data(self, known: Json) -> str:
         """Returns the records, and further data, as JSON for the model."""
         ...
 
@@ -72,7 +73,7 @@ S_contra = TypeVar("S_contra", bound=LearningSource, contravariant=True)
 class PartRequest:
     """What one part shows the model besides the source. `context` is for the extractor's own plan."""
 
-    known: Doc = field(default_factory=dict)
+    known: Json = field(default_factory=dict)
     wishes: str | None = None
     """Instructions that the agent's owner adds."""
     context: Any = None
@@ -134,7 +135,7 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
     parts = sorted(parts, key=_place)
     sections = [prompts.load(part.prompt).with_wishes(request.wishes) for part, request in parts]
     instructions = "\n\n".join([prompts.load(source.prompt).text, *sections])
-    known: Doc = {}
+    known: Json = {}
     for _, request in parts:
         known |= request.known
     shape = _shape(parts)
@@ -183,7 +184,7 @@ SEEN = ("tool_calls", "earlier")
 """What the second look sees beside the items, because they may be drawn from it."""
 
 
-def _as_shown(item: Any) -> Doc:
+def _as_shown(item: Any) -> Json:
     return {"says": item} if isinstance(item, str) else item.model_dump(exclude=NOT_SHOWN)
 
 
@@ -211,7 +212,11 @@ class LearningRun:
         done = 0
         async for source in sources:
             with skipping(*source.record):
-                parts = [part for each in extractors(source) if (part := await self._part(each, source)) is not None]
+                parts = [
+                    part
+                    for extractor in extractors(source)
+                    if (part := await self._part(extractor, source)) is not None
+                ]
                 await self._learn(source, parts, llm, budget)
             if self.report.failed:
                 break
@@ -280,13 +285,13 @@ class LearningRun:
     async def _noted(self, name: str, derivation_id: str) -> bool:
         """Returns whether the derivation exists. What an earlier try of the same operation committed counts as its
         result."""
-        noted = await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id)
-        if noted is None:
+        note = await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id)
+        if note is None:
             return False
         own = self.run.lease.job.operation_id
-        if own is not None and noted["operation_id"] == own:
-            self.report.add(name, noted["result"], by_earlier_try=True)
-        elif noted["undone"]:
+        if own is not None and note["operation_id"] == own:
+            self.report.add(name, note["result"], by_earlier_try=True)
+        elif note["undone"]:
             self.report.skip(name, "it was learned before, and that was undone")
         else:
             self.report.skip(name, "another operation has learned it before")
@@ -326,7 +331,7 @@ def _id(source: S, extractor: Extractor[S]) -> str:
 def _guarded(plan: DerivationPlan, source: LearningSource) -> DerivationPlan:
     """Returns a plan whose changes conflict if the source was changed meanwhile."""
 
-    async def guarded() -> tuple[Doc, list[Change]]:
+    async def guarded() -> tuple[DerivationResult, list[Change]]:
         result, changes = await plan()
         return result, [*changes, *source.unchanged()]
 

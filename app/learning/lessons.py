@@ -8,25 +8,27 @@ names the user. No text quotes the user, either.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339
 from app.core.language import words
 from app.errors import Forbidden
+from app.facts.keys import UserProfile
 from app.learning.dependencies import Tools
+from app.learning.derivations import DerivationResult
 from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
-from app.memories.agents import AGENTS
+from app.memories.agents import AGENTS, AgentRecord
+from app.memories.models import MemorySource
+from app.procedures.schemas import ProcedureRecord
 from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_one
 from app.storage.changes import Change
 from app.storage.repository import Repository
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 
-async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> Doc:
+async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> AgentRecord:
     """Returns an agent that lessons can be learned for. Raises Skipped if it is not registered, and Forbidden if the
     scope may not write for all of its users."""
     agent = None if agent_id is None else await Repository(tools.store, scope, AGENTS).find_one(agent_id)
@@ -36,43 +38,48 @@ async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> 
     return agent
 
 
-def known_lessons(agent: Doc) -> dict[str, list[str]]:
+def known_lessons(agent: AgentRecord) -> dict[str, list[str]]:
     """Returns the texts of the lessons by list."""
     return {name: [lesson["text"] for lesson in agent["experience"][name]] for name in LESSONS}
 
 
-def shown_lessons(agent: Doc) -> dict[str, list[str]]:
+def shown_lessons(agent: AgentRecord) -> dict[str, list[str]]:
     """Returns the lessons as the model sees them: without empty lists, which cost tokens and say nothing."""
     return {name: texts for name, texts in known_lessons(agent).items() if texts}
 
 
 async def learned_experience(
-    tools: Tools, scope: Scope, agent_id: str, learned: Mapping[str, Any], source: Doc, names: Sequence[str]
-) -> tuple[Doc, list[Change]]:
+    tools: Tools,
+    scope: Scope,
+    agent_id: str,
+    learned: Mapping[str, Sequence[str]],
+    source: MemorySource,
+    names: Sequence[str],
+) -> tuple[DerivationResult, list[Change]]:
     """Returns a result for the report and the changes that add lessons (texts by list) to an agent's experience.
     Lessons that contain one of `names` are not learned."""
     agents = Repository(tools.store, scope, AGENTS)
-    old = await agents.find_one(agent_id)
-    now = rfc3339(tools.clock.now())
-    experience = None if old is None else merge_experience(old["experience"], learned, source, now, names)
-    if old is None or experience is None or experience == old["experience"]:
+    agent = await agents.find_one(agent_id)
+    if agent is None:
         return {"learned": 0}, []
-    grown = sum(len(experience[name]) - len(old["experience"][name]) for name in LESSONS)
-    return {"learned": grown}, [agents.update(old, {"experience": experience}, now=now)]
+    old, now = agent["experience"], rfc3339(tools.clock.now())
+    experience = merge_experience(old, learned, source, now, names)
+    if experience == old:
+        return {"learned": 0}, []
+    grown = sum(len(experience[name]) - len(old[name]) for name in LESSONS)
+    return {"learned": grown}, [agents.update(agent, {"experience": experience}, now=now)]
 
 
-def new_lessons(lessons: Sequence[LearnedLesson]) -> Doc:
+def new_lessons(lessons: Sequence[LearnedLesson]) -> dict[str, list[str]]:
     """Returns the texts of lessons by list."""
-    found: dict[str, list[str]] = {}
-    for one in lessons:
-        found.setdefault(one.kind, []).append(one.text)
-    return found
+    texts: dict[str, list[str]] = {}
+    for lesson in lessons:
+        texts.setdefault(lesson.kind, []).append(lesson.text)
+    return texts
 
 
 QUOTED_WORDS = 4
 """So many words in a row that the user said are a quote."""
-TEXTS = ("name", "trigger", "preconditions", "steps", "notes")
-"""The fields of a procedure that a model writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +99,14 @@ class SharingRule:
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
-    said = words(text)
-    return {tuple(said[at : at + QUOTED_WORDS]) for at in range(len(said) - QUOTED_WORDS + 1)}
+    spoken = words(text)
+    return {tuple(spoken[at : at + QUOTED_WORDS]) for at in range(len(spoken) - QUOTED_WORDS + 1)}
 
 
-def texts_of(fields: Doc) -> list[str]:
+def texts_of(fields: ProcedureRecord) -> list[str]:
     """Returns the texts of a procedure, or of changed fields of one."""
-    found: list[str] = []
-    for name in TEXTS:
-        value: Any = fields.get(name) or []
-        found += [value] if isinstance(value, str) else value
-    return found
+    lines = [text for text in (fields.get("name"), fields.get("trigger")) if text]
+    return [*lines, *fields.get("preconditions", ()), *fields.get("steps", ()), *fields.get("notes", ())]
 
 
 async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
@@ -115,20 +119,24 @@ async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
     except (Skipped, Forbidden):
         return None
     user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
-    profile = {} if user is None else user.record["profile"]
+    profile: UserProfile = {} if user is None else user.profile
     names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
-    return SharingRule(names, _said(batch.docs))
+    return SharingRule(names, _said(batch.actions))
 
 
-def _said(docs: Sequence[Doc]) -> list[str]:
+def _said(actions: Sequence[ActionRecord]) -> list[str]:
     """Returns what the user said in episodes: their feedback, and what the user did."""
-    texts = [text for doc in docs for text in doc["feedback"].values() if isinstance(text, str)]
-    return texts + [doc["content"] for doc in docs if doc["actor"] == "user" and doc["content"]]
+    corrections = [text for action in actions if isinstance(text := action["feedback"].get("correction"), str)]
+    return corrections + [action["content"] for action in actions if action["actor"] == "user" and action["content"]]
 
 
-async def of_same_user(tools: Tools, batch: Batch, shared: Doc) -> bool:
+async def of_same_user(tools: Tools, batch: Batch, shared: ProcedureRecord) -> bool:
     """Returns True if all episodes that a shared procedure was learned from are known to be of the batch's user. What
     came of another user's episodes is not mixed with this one's, so that erasing a user takes all that came of him."""
     ids = shared["source"].get("action_ids") or []
-    found = await Repository(tools.store, batch.scope, ACTIONS).get_many(ids)
-    return bool(ids) and len(found) == len(ids) and all(doc["user_id"] == batch.user_id for doc in found.values())
+    actions = await Repository(tools.store, batch.scope, ACTIONS).get_many(ids)
+    return (
+        bool(ids)
+        and len(actions) == len(ids)
+        and all(action["user_id"] == batch.user_id for action in actions.values())
+    )

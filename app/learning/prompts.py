@@ -21,13 +21,13 @@ from pydantic import (
 from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.language import sentences
+from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
 from app.jobs.skipping import handled
 from app.llm.base import ReplyShape
-from app.sessions.schemas import MESSAGES
+from app.sessions.schemas import MESSAGES, MessageRecord
 from app.setting_groups import TrustSettings
-from app.storage.schema import Doc
 
 READ_ROLES = ("user", "assistant")
 """Roles that are read. Output of tools and system prompts is not the user's word, and nothing is learned from it."""
@@ -52,25 +52,24 @@ class TranscriptLine:
     text: str
     trust: float = 1.0
 
-    def shown(self) -> Doc:
+    def shown(self) -> Json:
         """Returns the message as the model sees it."""
         named = {"name": self.name} if self.name else {}
         return {"seq": self.seq, "role": self.role, **named, "at": self.at, "text": self.text}
 
 
-def read(messages: Sequence[Doc], trust: TrustSettings) -> list[TranscriptLine]:
+def read(messages: Sequence[MessageRecord], trust: TrustSettings) -> list[TranscriptLine]:
     """Returns the messages of users and assistants that have a text, in order."""
 
-    def line(doc: Doc) -> TranscriptLine | None:
-        return _line(doc, trust.of(doc["role"])) if doc["role"] in READ_ROLES else None
+    def line(message: MessageRecord) -> TranscriptLine | None:
+        role = message["role"]
+        if role not in READ_ROLES:
+            return None
+        text = strip_served(message["text"]).strip()[:MESSAGE_CHARS]
+        return TranscriptLine(message["seq"], role, message["name"], message["timestamp"], text, trust.of(role))
 
     lines = handled(MESSAGES, messages, line)
     return [line for _, line in lines if line is not None and line.text]
-
-
-def _line(doc: Doc, trust: float) -> TranscriptLine:
-    text = strip_served(doc["text"]).strip()[:MESSAGE_CHARS]
-    return TranscriptLine(doc["seq"], doc["role"], doc["name"], doc["timestamp"], text, trust)
 
 
 def heard(lines: Sequence[TranscriptLine]) -> list[TranscriptLine]:
@@ -100,7 +99,7 @@ def stretch(prompt_tokens: int, names: Sequence[str]) -> int:
     return max(LEAST_STRETCH, min(CHUNK_TOKENS, (prompt_tokens - instructions - SHAPE_TOKENS) * 3 // 4))
 
 
-def fitting(known: Doc, limit: int) -> Doc:
+def fitting(known: Json, limit: int) -> Json:
     """Returns known data of at most `limit` tokens, as far as its lists allow: the last items of the longest one go."""
     known = dict(known)
     while prompt_text.count(orjson.dumps(known).decode()) > limit:
@@ -120,7 +119,7 @@ def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
     return orjson.dumps({"conversation": list(_shown(lines)), **known}).decode()
 
 
-def _shown(lines: Sequence[TranscriptLine]) -> Iterator[Doc]:
+def _shown(lines: Sequence[TranscriptLine]) -> Iterator[Json]:
     """Yields the messages as the model sees them. Only the first one of a day has its time, to the minute."""
     day = None
     for line in lines:

@@ -5,31 +5,35 @@ language model these go, and the conversation is learned from again, which bring
 Without one nothing could bring them back: a record that names other messages, too, stays and no longer names this one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from app.core.clock import Clock, new_id, rfc3339
 from app.facts.drafts import UserRecords
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
-from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE
+from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE, OperationResult
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled, skipping
-from app.learning.derivations import DERIVATIONS
-from app.memories.models import MEMORIES
+from app.learning.derivations import DERIVATIONS, DerivationRecord
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.repository import MemoryRepository
 from app.memories.succession import Succession
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import SESSIONS
+from app.sessions.schemas import SESSIONS, SessionRecord
 from app.sessions.service import QUIET
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import pages
-from app.storage.schema import Collection, Doc, Eq
+from app.storage.repository import Repository, pages
+from app.storage.schema import Eq
 from app.storage.scope import Scope
 
 PAGE = 50
+L = TypeVar("L", MemoryRecord, FactRecord)
+"""A record that was learned."""
 
 
 class Rederivation:
@@ -45,9 +49,9 @@ class Rederivation:
         if session is None:
             return Done({"skipped": "the session is gone"})
         find = partial(self._store.find, DERIVATIONS, run.tenant, Eq("session_id", session["session_id"]))
-        notes, covering = list[Doc](), list[Doc]()
-        async for docs in pages(find, DERIVATIONS, PAGE):
-            covers = handled(DERIVATIONS, docs, lambda note: _learned(note) and _covers(note, payload["seq"]))
+        notes, covering = list[DerivationRecord](), list[DerivationRecord]()
+        async for page in pages(find, DERIVATIONS, PAGE):
+            covers = handled(DERIVATIONS, page, lambda note: _learned(note) and _covers(note, payload["seq"]))
             notes += [note for note, _ in covers if _learned(note)]
             covering += [note for note, covers_it in covers if covers_it]
         judge = _Judge(run, scope, learns=self._learns)
@@ -62,34 +66,40 @@ class Rederivation:
         await run.commit([*gone, *unsaid, *rekeyed, *self._learn_again(run, session, judge)])
         return Done({"judged": judge.count})
 
-    async def _unsaid(self, run: Run, told: Sequence[Doc], quoted: Sequence[Doc]) -> list[Change]:
+    async def _unsaid(
+        self, run: Run, told: Sequence[DerivationRecord], quoted: Sequence[DerivationRecord]
+    ) -> list[Change]:
         """Returns the changes that remove texts of summaries and quotes of the profile from the operations of their
         derivations, one for each operation."""
-        results: dict[str, Doc] = {}
-        cleared: tuple[tuple[str, str, object, Sequence[Doc]], ...] = (
+        results: dict[str, OperationResult] = {}
+        cleared: tuple[tuple[str, str, object, Sequence[DerivationRecord]], ...] = (
             ("summary", "summary", None, told),
             ("profile", "quotes", [], quoted),
         )
         for part, field, value, notes in cleared:
-            for operation_id in {note["operation_id"] for note in notes} - {None}:
+            for operation_id in {note["operation_id"] for note in notes}:
+                if operation_id is None:
+                    continue
                 if operation_id not in results:
                     operation = await self._store.get(OPERATIONS, run.tenant, operation_id)
-                    results[operation_id] = (operation or {}).get("result") or {}
+                    results[operation_id] = (None if operation is None else operation["result"]) or {}
                 parts = results[operation_id].get("parts") or {}
                 if field in parts.get(part, {}):
                     parts = parts | {part: parts[part] | {field: value}}
                     results[operation_id] = results[operation_id] | {"parts": parts}
         return [
-            Update(OPERATIONS, run.tenant, key, set={"result": result}) for key, result in results.items() if result
+            Update(OPERATIONS, run.tenant, operation_id, set={"result": result})
+            for operation_id, result in results.items()
+            if result
         ]
 
-    def _learn_again(self, run: Run, session: Doc, judge: "_Judge") -> list[Change]:
+    def _learn_again(self, run: Run, session: SessionRecord, judge: "_Judge") -> list[Change]:
         """Returns the changes that queue a new summary, and learning from the messages that were judged."""
         changes, kinds = list[Change](), [SUMMARIZE] if run.payload["summarize"] else []
         learned_seq = session.get("learned_seq") or 0
         if self._learns and session["memorize"] != "none" and (judge.count or learned_seq >= judge.first_seq):
-            same = {name: session.get(name) for name in ("created_at", "learned_seq")}
-            before = {"learned_seq": min(learned_seq, judge.first_seq - 1)}
+            same = {"created_at": session.get("created_at"), "learned_seq": session.get("learned_seq")}
+            before: SessionRecord = {"learned_seq": min(learned_seq, judge.first_seq - 1)}
             changes.append(Update(SESSIONS, run.tenant, session["session_id"], set=before, expect=same))
             kinds.append(POST_CONVERSATION)
         bound = {name: run.payload.get(name) for name in ("agents", "users", "key_id")}
@@ -107,72 +117,82 @@ class _Judge:
         self.first_seq: int = run.payload["seq"]
         self.count = 0
 
-    async def judge(self, note: Doc) -> None:
+    async def judge(self, note: DerivationRecord) -> None:
         """Judges the memories and facts of one derivation."""
         memories = await self._memories.get_many(note["result"].get("memory_ids") or [])
         facts = await self._facts.get_many(note["result"].get("fact_ids") or [])
-        for collection, docs in ((MEMORIES, memories), (FACTS, facts)):
-            for doc in docs.values():
-                with skipping(collection, doc[collection.id_field]):
-                    if self._names(doc):
-                        await self._one(collection, doc, note)
+        for memory in memories.values():
+            with skipping(MEMORIES, memory["memory_id"]):
+                if self._names(memory["source"]):
+                    await self._judge(self._memories, memory, note, self._without_memory)
+        for fact in facts.values():
+            with skipping(FACTS, fact["fact_id"]):
+                if self._names(fact["source"]):
+                    await self._judge(self._facts, fact, note, self._without_fact)
 
-    def _names(self, doc: Doc) -> bool:
+    def _names(self, source: MemorySource) -> bool:
         """Returns whether the record was learned from the message. Of a session without memories of its messages no
         record says which ones it was learned from."""
-        source = doc["source"]
         learned = source["origin"] in ("extraction", "import") and source["session_id"] == self._session_id
         return learned and (not source["memory_ids"] or self._memory_id in source["memory_ids"])
 
-    async def _one(self, collection: Collection, doc: Doc, note: Doc) -> None:
-        others = [each for each in doc["source"]["memory_ids"] if each != self._memory_id]
+    async def _judge(
+        self,
+        records: Repository[L],
+        record: L,
+        note: DerivationRecord,
+        without: Callable[[L], Awaitable[list[Change]]],
+    ) -> None:
+        collection = records.collection
+        others = [memory_id for memory_id in record["source"]["memory_ids"] if memory_id != self._memory_id]
         if others and not self._learns:
-            source = doc["source"] | {"memory_ids": others}
-            same = {"version": doc["version"]}
-            update = Update(collection, self._run.tenant, doc[collection.id_field], set={"source": source}, expect=same)
-            await self._run.commit([update])
-        elif collection is MEMORIES:
-            await self._run.commit(await self._without_memory(doc))
+            fields = collection.record({"source": {**record["source"], "memory_ids": others}})
+            same = {"version": record["version"]}
+            record_id = record[collection.id_field]
+            await self._run.commit([Update(collection, self._run.tenant, record_id, set=fields, expect=same)])
         else:
-            await self._run.commit(await self._without_fact(doc))
+            await self._run.commit(await without(record))
         self.count += 1
         self.first_seq = min([self.first_seq, *await self._seqs(others, note)])
 
-    async def _without_memory(self, doc: Doc) -> list[Change]:
+    async def _without_memory(self, memory: MemoryRecord) -> list[Change]:
         """Returns the changes that delete a memory. What it had superseded comes back."""
         succession = Succession(self._memories, rfc3339(self._run.clock.now()))
-        return [*self._memories.remove([doc]), *await succession.restore(doc)]
+        return [*self._memories.remove([memory]), *await succession.restore(memory)]
 
-    async def _without_fact(self, doc: Doc) -> list[Change]:
-        group = await self._facts.group(doc["group_id"])
-        last = await self._facts.stands_alone(doc)
+    async def _without_fact(self, fact: FactRecord) -> list[Change]:
+        group = await self._facts.group(fact["group_id"])
+        last = await self._facts.stands_alone(fact)
         if group is None:
             return []
         users = UserRecords(self._run.store, self._facts.scope)
-        touched = await users.touched([doc], (), rfc3339(self._run.clock.now()))
-        return [*self._facts.remove(doc, group, last=last), *touched]
+        touched = await users.touched([fact], (), rfc3339(self._run.clock.now()))
+        return [*self._facts.remove(fact, group, last=last), *touched]
 
-    async def _seqs(self, memory_ids: Sequence[str], note: Doc) -> list[int]:
+    async def _seqs(self, memory_ids: Sequence[str], note: DerivationRecord) -> list[int]:
         """Returns the numbers of the messages that a record names beside the changed one."""
         if not memory_ids:
             return [] if self._memory_id is not None else [note["from_seq"]]
-        found = await self._memories.get_many(memory_ids)
-        return [doc["source"]["message_seq"] for doc in found.values() if doc["source"]["message_seq"] is not None]
+        memories = await self._memories.get_many(memory_ids)
+        seqs = (memory["source"]["message_seq"] for memory in memories.values())
+        return [seq for seq in seqs if seq is not None]
 
 
-def _learned(note: Doc) -> bool:
+def _learned(note: DerivationRecord) -> bool:
     """Returns whether a derivation learned from messages. The note that a session ended is not repeated."""
     return "from_seq" in note and "noted" not in note["result"]
 
 
-def _covers(note: Doc, seq: int) -> bool:
+def _covers(note: DerivationRecord, seq: int) -> bool:
     """Returns whether a derivation learned from the message with that number."""
-    return bool(note["from_seq"] <= seq <= note["to_seq"])
+    return note["from_seq"] <= seq <= note["to_seq"]
 
 
-def _rekeyed(note: Doc) -> list[Change]:
+def _rekeyed(note: DerivationRecord) -> list[Change]:
     """Returns the changes that give a derivation another id, so that its messages may be learned from again, and that
     remove the steps of its undo and its quotes, which may hold what the message said."""
-    result = note["result"] | ({"quotes": []} if "quotes" in note["result"] else {})
-    again = note | {"derivation_id": new_id("der"), "undo": [], "result": result}
+    result = note["result"].copy()
+    if "quotes" in result:
+        result["quotes"] = []
+    again: DerivationRecord = {**note, "derivation_id": new_id("der"), "undo": [], "result": result}
     return [Delete(DERIVATIONS, note["tenant_id"], note["derivation_id"]), Insert(DERIVATIONS, again)]

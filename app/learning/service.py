@@ -4,9 +4,9 @@ Extraction that takes longer than its request may: the answer is an operation, a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 from pydantic import Field
 
@@ -24,12 +24,12 @@ from app.learning.conversation_extractors import Conversation, MemoryExtractor
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned
 from app.llm.base import LLM, configured
+from app.memories.models import CreatedMemory
 from app.memories.schemas import MemoryCreated
-from app.sessions.long_messages import within_limit
+from app.sessions.long_messages import MessageWarningAnswer, within_limit
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import MessageIn, MessageWarning
+from app.sessions.schemas import MessageIn, MessageRecord, MessageWarning
 from app.storage.changes import Change, Insert
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteHandler, WriteResult
 
@@ -64,6 +64,18 @@ class Extracted(Schema):
     warnings: list[MessageWarning] = Field([], description="What was over the limit of a text, and was read cut.")
 
 
+class ExtractedAnswer(TypedDict):
+    """The answer of `Extracted`."""
+
+    items: list[CreatedMemory]
+    created: int
+    superseded: int
+    disputed: int
+    dropped: dict[str, int]
+    llm: dict[str, int]
+    warnings: list[MessageWarningAnswer]
+
+
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """An extraction that a job ends: the answer, its operation and its job."""
@@ -85,7 +97,7 @@ class Learning:
         now = self._tools.clock.now()
         session = await SessionRepository(self._tools.store, self._scope).get_unexpired(session_id, rfc3339(now))
         precondition.check(session)
-        owner = {name: session[name] for name in ("agent_id", "user_id")}
+        owner = {"agent_id": session["agent_id"], "user_id": session["user_id"]}
         self._scope.require_write(session["agent_id"], session["user_id"])
         configured(self._llm)
         payload = {"session_id": session_id, **self._scope.bindings()}
@@ -129,22 +141,36 @@ class Learning:
 
         async def unless_erased() -> WriteResult:
             """Raises Conflict if the user was erased while the model was reading."""
-            result, changes = await plan()
+            stored = await plan()
             if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")
-            shown = {name: result[name] for name in ("items", "created", "superseded", "disputed", "dropped")}
-            return WriteResult({**shown, "llm": budget.spent, "warnings": kept.warnings}, changes, 201)
+            answer: ExtractedAnswer = {
+                "items": stored.items,
+                "created": stored.result["created"],
+                "superseded": stored.result["superseded"],
+                "disputed": stored.result["disputed"],
+                "dropped": stored.result["dropped"],
+                "llm": budget.spent,
+                "warnings": kept.warnings,
+            }
+            return WriteResult(answer, stored.changes, 201)
 
         return unless_erased
 
     async def _lines(self, messages: Sequence[MessageIn]) -> list[prompts.TranscriptLine]:
         now = rfc3339(self._tools.clock.now())
-        docs = [
-            {"seq": seq, "role": each.role, "name": each.name, "timestamp": each.timestamp or now, "text": each.text()}
-            for seq, each in enumerate(messages, start=1)
+        records: list[MessageRecord] = [
+            {
+                "seq": seq,
+                "role": message.role,
+                "name": message.name,
+                "timestamp": message.timestamp or now,
+                "text": message.text(),
+            }
+            for seq, message in enumerate(messages, start=1)
         ]
-        size = sum(len(each.text()) for each in messages)
-        lines = await off_loop(size, prompts.read, docs, self._tools.settings.trust)
+        size = sum(len(record["text"]) for record in records)
+        lines = await off_loop(size, prompts.read, records, self._tools.settings.trust)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines
@@ -198,22 +224,18 @@ class ExtractionJobs:
     async def handle(self, run: Run) -> Done:
         """Stores what the model finds. The result is that of the request. Raises what the model's client raises."""
         reading = _HANDED_OVER.pop(str(run.lease.job.operation_id), None)
-        store = await self._found(run, reading)
-        result = await commit_planned(run, _as_plan(store))
-        return Done(result)
+        store = await self._store(run, reading)
 
-    async def _found(self, run: Run, reading: ExtractionTask | None) -> WriteHandler:
+        async def plan() -> tuple[ExtractedAnswer, list[Change]]:
+            outcome = await store()
+            return outcome.body, list(outcome.changes)
+
+        return Done({**await commit_planned(run, plan)})
+
+    async def _store(self, run: Run, reading: ExtractionTask | None) -> WriteHandler:
         if reading is None:
             scope = Scope.of_bindings(run.tenant, run.payload)
             tombstones = Tombstones(run.store, run.tenant, ErasureKey.of(self._tools.settings))
             learning = Learning(self._tools, self._llm, scope, tombstones)
             reading = learning.start(ExtractRequest.model_validate(run.payload["body"]), run.payload["begun"])
         return await reading  # a job that is cancelled cancels the reading
-
-
-def _as_plan(store: WriteHandler) -> Callable[[], Awaitable[tuple[Doc, list[Change]]]]:
-    async def plan() -> tuple[Doc, list[Change]]:
-        found = await store()
-        return found.body, list(found.changes)
-
-    return plan

@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypedDict
 
+from app.actions.schemas import ActionRecord
 from app.core.clock import rfc3339
 from app.core.language import sentences, word_count
 from app.core.served_text import strip_served
@@ -14,7 +16,7 @@ from app.learning import prompts
 from app.learning.checks import numbers_said
 from app.learning.conversation_extractors import Conversation, source
 from app.learning.dependencies import Tools
-from app.learning.derivations import DerivationPlan
+from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.episodes import lines as lines_of
 from app.learning.extraction import UNSUPPORTED
@@ -24,9 +26,8 @@ from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
-from app.sessions.schemas import SESSIONS
+from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Update
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 
 MAX_WORDS = 150
@@ -39,12 +40,22 @@ MOST_CHUNKS = 3
 log = logging.getLogger(__name__)
 
 
-def day_teller(llm: LLM, tools: Tools) -> Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]:
+class DayDescription(TypedDict):
+    """A text about a day, and what has written it."""
+
+    text: str
+    model: str
+    prompt_version: str
+
+
+def day_teller(
+    llm: LLM, tools: Tools
+) -> Callable[[Sequence[ActionRecord], str | None], Awaitable[DayDescription | None]]:
     """Returns a function that describes days in one run, with one budget for all of them. A sentence with a number
     that no log has is left out."""
     budget, prompt = llm.budget(), prompts.load(PROMPT)
 
-    async def tell(actions: Sequence[Doc], earlier: str | None) -> Doc | None:
+    async def tell(actions: Sequence[ActionRecord], earlier: str | None) -> DayDescription | None:
         """Returns a text that continues `earlier`, with `model` and `prompt_version`. Returns None if the model fails;
         the day is then described by its counts and not kept waiting."""
         first = actions[0]
@@ -150,7 +161,7 @@ def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
 
 def least_trust(talk: Conversation) -> float:
     """Returns the lowest trust of the messages: of the memory made of a message, or else by its role."""
-    return min(float(talk.said[line.seq]["trust"]) if line.seq in talk.said else line.trust for line in talk.lines)
+    return min(talk.said[line.seq]["trust"] if line.seq in talk.said else line.trust for line in talk.lines)
 
 
 def stored(
@@ -163,7 +174,7 @@ def stored(
     assert begun is not None
     summaries = SessionSummaries(MemoryRepository(tools.store, talk.scope), Embeddings(tools.embedder))
 
-    async def plan() -> tuple[Doc, list[Change]]:
+    async def plan() -> tuple[DerivationResult, list[Change]]:
         if not summary.text:
             raise Skipped("no sentence of the summary is kept")
         session = await sessions.find_one(begun["session_id"])
@@ -180,13 +191,15 @@ def stored(
         expect = {**expected(session), "version": session["version"]}  # clearing the messages bumps the version
         fields["updated_at"] = now
         update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
-        result: Doc = {"summary": summary.text} | ({"dropped": dict(dropped)} if dropped else {})
+        result: DerivationResult = {"summary": summary.text}
+        if dropped:
+            result["dropped"] = dict(dropped)
         return result, [*changes, update]
 
     return plan
 
 
-async def _covered(sessions: SessionRepository, session: Doc, seq: int | None) -> bool:
+async def _covered(sessions: SessionRepository, session: SessionRecord, seq: int | None) -> bool:
     """Returns True if the last message that the summary covers still exists."""
     if seq is None:
         return True
