@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.cli._common import AsJson, as_json, table, whole_address
 from app.errors import FieldError, Invalid, Unavailable
-from app.storage.schema import Doc
 from app.validation_words import in_words
 
 DEPTHS = (1, 5, 10, 20)
@@ -72,7 +71,7 @@ def evaluate(
     missed = [answer for answer in answers if answer.recall(top_k) < 1]
     if as_json_:
         listed = [{**one.question.model_dump(), "found": one.found} for one in missed]
-        as_json(result | {"misses": listed})
+        as_json({**result, "misses": listed})
         return
     table(("figure", "value"), [(name, f"{value:g}") for name, value in result.items()])
     if misses and missed:
@@ -80,7 +79,7 @@ def evaluate(
         table(("query", "expected"), [(one.question.query, ", ".join(one.question.expected)) for one in missed])
 
 
-def figures(answers: Sequence[Answered], top_k: int) -> Doc:
+def figures(answers: Sequence[Answered], top_k: int) -> dict[str, float]:
     """Returns means over the questions. Latencies are in milliseconds, as the caller sees them."""
     times = [answer.milliseconds for answer in answers]
     spread = quantiles(times, n=20, method="inclusive") if len(times) > 1 else times * 19

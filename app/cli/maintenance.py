@@ -17,6 +17,7 @@ from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, opened_embedder, table, table_of
 from app.core.clock import SystemClock
+from app.core.schemas import Json
 from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
@@ -36,7 +37,6 @@ from app.storage.factory import (
     where_of,
 )
 from app.storage.protocol import Finding, Store
-from app.storage.schema import Doc
 
 app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke, rotate.")
 
@@ -67,14 +67,14 @@ def create(  # noqa: PLR0913 (options)
     _show(result, as_json_=as_json_)
 
 
-async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, Doc]:
+async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, Json]:
     keys = Keys(store, SystemClock())
     if not no_admin:
         await keys.refuse_lockout(new)
     return await keys.create(new)
 
 
-def _show(result: tuple[str, Doc], *, as_json_: bool) -> None:
+def _show(result: tuple[str, Json], *, as_json_: bool) -> None:
     key, record = result
     if as_json_:
         as_json({"key": key, **record})
@@ -136,7 +136,7 @@ def _lifetime(text: str | None) -> timedelta | None:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
-def _row(record: Doc) -> tuple[str, ...]:
+def _row(record: Json) -> tuple[str, ...]:
     bound = [f"agent {a}" for a in record["agents"]] + [f"user {u}" for u in record["users"]]
     return (
         record["id"],
