@@ -9,7 +9,7 @@ this table, and the tools of MCP call the routes. A kind that is not in the tabl
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias
 
 from app.actions import schemas as actions
 from app.actions.roll_ups import ROLL_UPS
@@ -17,12 +17,12 @@ from app.core.clock import Clock, rfc3339, to_ms
 from app.facts import schemas as facts
 from app.facts.alias_service import shown as render_alias
 from app.facts.aliases import ENTITY_ALIASES
-from app.facts.keys import USERS
-from app.findings.schemas import FINDINGS
+from app.facts.keys import USERS, UserRecord
+from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
-from app.memories.agents import AGENTS
+from app.memories.agents import AGENTS, AgentRecord
 from app.memories.decays import Decays
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES
+from app.memories.models import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
 from app.procedures import schemas as procedures
 from app.profiles.merge import ProfileReader
 from app.profiles.schemas import render_agent, render_profile
@@ -30,7 +30,7 @@ from app.sessions import schemas as sessions
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
 from app.storage.repository import Repository, expired
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, Doc, R
 from app.storage.scope import Scope
 from app.tasks import schemas as tasks
 
@@ -44,42 +44,44 @@ class Viewer:
     clock: Clock
 
 
-Show: TypeAlias = Callable[[Viewer, Sequence[Doc]], Awaitable[list[Doc]]]
+Shown: TypeAlias = Mapping[str, Any]
+"""What a caller is shown of a record, of any kind."""
+Show: TypeAlias = Callable[[Viewer, Sequence[R]], Awaitable[Sequence[Shown]]]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordView:
-    """How records of a collection are shown. `show` answers in the order of the documents, which are of the scope."""
+class RecordView(Generic[R]):
+    """How records of a collection are shown. `show` answers in the order of the records, which are of the scope."""
 
-    collection: Collection
-    show: Show
+    collection: Collection[R]
+    show: Show[R]
 
 
-def unchanging(render: Callable[[Doc], Doc]) -> Show:
+def unchanging(render: Callable[[R], Shown]) -> Show[R]:
     """Returns the view of a kind that looks the same to everybody who may read it, at any time."""
 
-    async def show(_: Viewer, docs: Sequence[Doc]) -> list[Doc]:
-        return [render(doc) for doc in docs]
+    async def show(_: Viewer, records: Sequence[R]) -> Sequence[Shown]:
+        return [render(record) for record in records]
 
     return show
 
 
-async def _memories(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
+async def _memories(viewer: Viewer, memories: Sequence[MemoryRecord]) -> Sequence[Shown]:
     decays, now_ms = Decays(viewer.store, viewer.scope.tenant), to_ms(viewer.clock.now())
-    return [await decays.render_now(doc, now_ms) for doc in docs]
+    return [await decays.render_now(memory, now_ms) for memory in memories]
 
 
-async def _profiles(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
-    users = await ProfileReader(viewer.store, viewer.scope, viewer.clock).of_records(docs)
+async def _profiles(viewer: Viewer, records: Sequence[UserRecord]) -> Sequence[Shown]:
+    users = await ProfileReader(viewer.store, viewer.scope, viewer.clock).of_records(records)
     return [render_profile(user.record) for user in users]
 
 
-async def _agents(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
-    return [render_agent(doc, viewer.scope) for doc in docs]
+async def _agents(viewer: Viewer, agents: Sequence[AgentRecord]) -> Sequence[Shown]:
+    return [render_agent(agent, viewer.scope) for agent in agents]
 
 
-async def _findings(viewer: Viewer, docs: Sequence[Doc]) -> list[Doc]:
-    return await FindingRepository(viewer.store, viewer.scope).render(docs, rfc3339(viewer.clock.now()))
+async def _findings(viewer: Viewer, findings: Sequence[FindingRecord]) -> Sequence[Shown]:
+    return await FindingRepository(viewer.store, viewer.scope).render(findings, rfc3339(viewer.clock.now()))
 
 
 VIEWS: Mapping[str, RecordView] = {
@@ -116,13 +118,13 @@ class RecordReader:
     def __init__(self, store: Store, scope: Scope, clock: Clock) -> None:
         self._viewer = Viewer(store, scope, clock)
 
-    async def read(self, kind: str, ids: Sequence[str]) -> dict[str, Doc]:
+    async def read(self, kind: str, ids: Sequence[str]) -> dict[str, Shown]:
         """Returns the records of `ids` as they are now, by id. One that the caller's route would not find is absent."""
         view = VIEWS[kind]
         docs = await Repository(self._viewer.store, self._viewer.scope, view.collection).get_many(ids)
         return {doc[view.collection.id_field]: shown for doc, shown in await self.of(kind, list(docs.values()))}
 
-    async def of(self, kind: str, docs: Sequence[Doc]) -> list[tuple[Doc, Doc]]:
+    async def of(self, kind: str, docs: Sequence[Doc]) -> list[tuple[Doc, Shown]]:
         """Returns those of the stored documents that the caller may read, in order, each with what is shown of it. A
         damaged document, which lacks a field, is left out and logged: the others are shown nevertheless."""
         view = VIEWS[kind]

@@ -1,7 +1,7 @@
 """HTTP endpoints for episodic memory: actions of agents and their outcomes."""
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -59,9 +59,21 @@ async def list_filters(  # noqa: PLR0913 (query parameters)
     tag: WordParameter = None,
     since: Annotated[Timestamp | None, Query()] = None,
     until: Annotated[Timestamp | None, Query(description="That moment excluded.")] = None,
-) -> dict[str, Any]:
+) -> schemas.ActionFilters:
     """Collects the filters of a list of actions."""
-    return dict(locals())
+    return {
+        "agent_id": agent_id,
+        "user_id": user_id,
+        "session_id": session_id,
+        "task_id": task_id,
+        "event_type": event_type,
+        "action_type": action_type,
+        "outcome": outcome,
+        "entity": entity,
+        "tag": tag,
+        "since": since,
+        "until": until,
+    }
 
 
 async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
@@ -94,7 +106,7 @@ async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Respon
 
 @router.get("", response_model=Page[schemas.Action], responses=problems())
 async def list_actions(
-    actions: Actions, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
+    actions: Actions, where: Annotated[schemas.ActionFilters, Depends(list_filters)], listing: InListing
 ) -> Response:
     """List the actions by the time they happened, newest first."""
     return answer(await actions.page(where, listing))
@@ -112,8 +124,8 @@ async def get_action_stats(
 ) -> Response:
     """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals. Days that were rolled up
     count, too: as whole days in UTC, with percentiles of durations within 2 %."""
-    named = {"agent_id": agent_id, "user_id": user_id, "action_type": action_type}
-    return answer(await actions.stats(named, window_days, group_by, where_zone))
+    where: schemas.ActionFilters = {"agent_id": agent_id, "user_id": user_id, "action_type": action_type}
+    return answer(await actions.stats(where, window_days, group_by, where_zone))
 
 
 @router.get("/{action_id}", response_model=schemas.Action, responses=problems(404))

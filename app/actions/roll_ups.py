@@ -13,15 +13,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from math import ceil, log, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pydantic import JsonValue
+
+from app.actions.schemas import ActionRecord, DayCell
 from app.core.clock import new_id
+from app.core.schemas import Json, JsonObject
 from app.errors import no_such
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc, Eq, Has, OwnedRecord, both
+from app.storage.schema import Collection, Eq, Has, OwnedRecord, both
 from app.storage.scope import Scope
 
 
@@ -56,39 +60,60 @@ ROLLED_UP = "rolled_up"
 """The `event_type` and `action_type` of the answer for a purged action."""
 
 
-def roll_ups(memory: Doc, action_ids: Sequence[str], now: str) -> list[Change]:
+def roll_ups(memory: MemoryRecord, action_ids: Sequence[str], now: str) -> list[Change]:
     """Returns the changes which note that the memory stands for these actions."""
     buckets: dict[str, list[str]] = defaultdict(list)
     for action_id in action_ids:
         buckets[action_id[:BUCKET]].append(action_id)
-    named = {name: memory[name] for name in ("tenant_id", "agent_id", "user_id", "memory_id")}
     return [
         Insert(
-            ROLL_UPS, {**named, "roll_up_id": new_id("roll"), "bucket": bucket, "action_ids": ids, "created_at": now}
+            ROLL_UPS,
+            {
+                "tenant_id": memory["tenant_id"],
+                "agent_id": memory["agent_id"],
+                "user_id": memory["user_id"],
+                "memory_id": memory["memory_id"],
+                "roll_up_id": new_id("roll"),
+                "bucket": bucket,
+                "action_ids": ids,
+                "created_at": now,
+            },
         )
         for bucket, ids in buckets.items()
     ]
 
 
-async def summary_of(store: Store, scope: Scope, action_id: str, now: str) -> Doc:
+async def summary_of(store: Store, scope: Scope, action_id: str, now: str) -> MemoryRecord:
     """Returns the memory that stands for a purged action. Raises NotFound, also if that memory is gone."""
     named = both(Eq("bucket", action_id[:BUCKET]), Has("action_ids", action_id))
-    found = await Repository(store, scope, ROLL_UPS).find(named, limit=1)
-    if not found:
+    notes = await Repository(store, scope, ROLL_UPS).find(named, limit=1)
+    if not notes:
         raise no_such("action")
-    return await Repository(store, scope, MEMORIES).get_unexpired(found[0]["memory_id"], now)
+    return await Repository(store, scope, MEMORIES).get_unexpired(notes[0]["memory_id"], now)
 
 
-def render(action_id: str, memory: Doc) -> Doc:
+def render(action_id: str, memory: MemoryRecord) -> Json:
     """Renders a purged action by the memory that stands for it."""
-    named = ("agent_id", "user_id", "content", "metadata", "source", "version", "created_at", "updated_at")
-    empty: Doc = {"action": {}, "context": {}, "entities": [], "tags": [], "feedback": {}}
     return {
         "action_id": action_id,
-        **{name: memory[name] for name in named},
-        **dict.fromkeys(("session_id", "task_id", "outcome")),
-        **empty,
-        **dict.fromkeys(("event_type", "action_type"), ROLLED_UP),
+        "agent_id": memory["agent_id"],
+        "user_id": memory["user_id"],
+        "content": memory["content"],
+        "metadata": memory["metadata"],
+        "source": memory["source"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
+        "session_id": None,
+        "task_id": None,
+        "outcome": None,
+        "action": {},
+        "context": {},
+        "entities": [],
+        "tags": [],
+        "feedback": {},
+        "event_type": ROLLED_UP,
+        "action_type": ROLLED_UP,
         "actor": "system",
         "timestamp": memory["event_at"] or memory["created_at"],
         "rolled_up_into": memory["memory_id"],
@@ -130,7 +155,7 @@ class CountedCall(NamedTuple):
     at: str | None = None
 
     @classmethod
-    def of(cls, action: Doc) -> "CountedCall":
+    def of(cls, action: ActionRecord) -> "CountedCall":
         call, rating = action["action"], action["feedback"].get("user_rating")
         return cls(
             action["action_type"],
@@ -161,14 +186,14 @@ class Tally:
         if call.rating is not None:
             self.ratings[call.rating] += number
 
-    def add_cell(self, cell: Doc) -> None:
+    def add_cell(self, cell: DayCell) -> None:
         """Adds a cell of a day."""
         self.outcomes.update(cell["outcomes"])
         self.duration_sum += cell["duration_sum"]
         self.durations.update({_middle(name): number for name, number in cell["durations"].items()})
         self.ratings.update({int(name): number for name, number in cell["ratings"].items()})
 
-    def figures(self) -> Doc:
+    def figures(self) -> Json:
         """Returns the statistics as the API shows them."""
         timed, rated = self.durations.total(), self.ratings.total()
         return {
@@ -180,7 +205,7 @@ class Tally:
             "mean_rating": sum(rating * number for rating, number in self.ratings.items()) / rated if rated else None,
         }
 
-    def _rate(self, outcome: str) -> Doc | None:
+    def _rate(self, outcome: str) -> Json | None:
         known = self.outcomes.total() - self.outcomes["unknown"]
         if not known:
             return None
@@ -202,24 +227,24 @@ def percentile(values: Mapping[float, int], share: float) -> float | None:
 # --- Days that were rolled up -----------------------------------------------------------------------------------------
 
 
-def cells(actions: Iterable[Doc], earlier: Iterable[Doc] = ()) -> list[Doc]:
+def cells(actions: Iterable[ActionRecord], earlier: Iterable[DayCell] = ()) -> list[DayCell]:
     """Returns the cells of a day: those of its actions, added to the earlier ones of the same day."""
-    found = {(cell["action_type"], cell["tool"]): Tally() for cell in earlier}
-    buckets: dict[tuple[str, str | None], Counter[str]] = {key: Counter() for key in found}
+    tallies = {(cell["action_type"], cell["tool"]): Tally() for cell in earlier}
+    buckets: dict[tuple[str, str | None], Counter[str]] = {key: Counter() for key in tallies}
     for cell in earlier:
         key = cell["action_type"], cell["tool"]
-        found[key].add_cell(cell)
+        tallies[key].add_cell(cell)
         buckets[key].update(cell["durations"])
     for action in actions:
         call = CountedCall.of(action)
         key = call.action_type, call.tool
-        found.setdefault(key, Tally()).add(call)
+        tallies.setdefault(key, Tally()).add(call)
         if call.duration_ms is not None:
             buckets.setdefault(key, Counter())[_bucket(call.duration_ms)] += 1
-    return [_cell(*key, tally, buckets.get(key, Counter())) for key, tally in found.items()]
+    return [_cell(*key, tally, buckets.get(key, Counter())) for key, tally in tallies.items()]
 
 
-def _cell(action_type: str, tool: str | None, tally: Tally, durations: Counter[str]) -> Doc:
+def _cell(action_type: str, tool: str | None, tally: Tally, durations: Counter[str]) -> DayCell:
     return {
         "action_type": action_type,
         "tool": tool,
@@ -239,19 +264,25 @@ def _middle(bucket: str) -> float:
     return 0.0 if bucket == "zero" else 2 * GROWTH ** int(bucket) / (GROWTH + 1)
 
 
-def counts_of(memory: Doc) -> Doc | None:
+def counts_of(memory: MemoryRecord) -> JsonObject | None:
     """Returns the counts in a day's summary, or None if a caller made the memory or removed the counts."""
     counts = memory["metadata"]
-    parts = [counts.get(name) for name in ("outcomes", "types")]
-    ours = memory["source"]["origin"] == "consolidation" and all(isinstance(part, dict) for part in parts)
-    numbers = [number for part in parts if isinstance(part, dict) for number in part.values()]
-    return counts if ours and all(type(number) is int for number in numbers) else None
+    usable = _numbers(counts.get("outcomes")) is not None and _numbers(counts.get("types")) is not None
+    return counts if usable and memory["source"]["origin"] == "consolidation" else None
 
 
-def cells_of_counts(counts: Doc, *, by_type: bool) -> list[Doc]:
-    """Returns cells for a day that an earlier version rolled up, of which only counts by outcome and by type are known.
-    By type, the outcomes are known if the day had one type or one outcome."""
-    outcomes, types = counts["outcomes"], counts["types"]
+def _numbers(counts: JsonValue) -> dict[str, int] | None:
+    """Returns numbers by name, or None if it is something else: callers may change the metadata of a memory."""
+    if not isinstance(counts, dict):
+        return None
+    numbers = {name: number for name, number in counts.items() if type(number) is int}
+    return numbers if len(numbers) == len(counts) else None
+
+
+def cells_of_counts(counts: JsonObject, *, by_type: bool) -> list[DayCell]:
+    """Returns cells for a day that an earlier version rolled up, of which only counts by outcome and by type are known
+    (`counts_of`). By type, the outcomes are known if the day had one type or one outcome."""
+    outcomes, types = _numbers(counts["outcomes"]) or {}, _numbers(counts["types"]) or {}
     if not by_type or len(types) == 1:
         return [_cell(next(iter(types), ""), None, Tally(Counter(outcomes)), Counter())]
     only = next(iter(outcomes)) if len(outcomes) == 1 else "unknown"
@@ -275,7 +306,7 @@ def _day(moment: datetime, zone: tzinfo) -> str:
         return moment.date().isoformat()
 
 
-def cell_group(by: str, cell: Mapping[str, Any], day: str) -> str:
+def cell_group(by: str, cell: DayCell, day: str) -> str:
     """Returns the group of a cell. A day that was rolled up is one of UTC, whatever zone is asked for."""
     if by == "day":
         return day

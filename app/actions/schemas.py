@@ -11,6 +11,7 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
+    Json,
     JsonObject,
     Object,
     Owned,
@@ -24,7 +25,7 @@ from app.memories.models import MemorySource
 from app.memories.records import SOURCE
 from app.memories.schemas import Source, SourceIn
 from app.memories.search_schemas import HowSearched
-from app.storage.schema import Collection, Doc, OwnedRecord, SearchSchema, Unique
+from app.storage.schema import Collection, OwnedRecord, SearchSchema, Unique
 
 Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
 ActionActor = TypeAliasType("ActionActor", Literal["user", "agent", "system"])
@@ -322,7 +323,23 @@ class Stats(Figures):
     groups: list[Group] | None = Field(None, description="With `group_by`, the largest first; days in order.")
 
 
-def render(doc: Doc) -> Doc:
+class ActionFilters(TypedDict, total=False):
+    """What a list of actions is narrowed by: fields that equal the values, and bounds of the time. None: by nothing."""
+
+    agent_id: str | None
+    user_id: str | None
+    session_id: str | None
+    task_id: str | None
+    event_type: str | None
+    action_type: str | None
+    outcome: Outcome | None
+    entity: str | None
+    tag: str | None
+    since: str | None
+    until: str | None
+
+
+def render(action: ActionRecord) -> Json:
     """Renders an action without internal fields. Those of earlier versions have no source."""
-    source = {**SOURCE, "session_id": doc["session_id"]}
-    return {"source": source, "rolled_up_into": None, **ACTIONS.public(doc)}
+    source = {**SOURCE, "session_id": action["session_id"]}
+    return {"source": source, "rolled_up_into": None, **ACTIONS.public(action)}

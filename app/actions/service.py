@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import orjson
 
@@ -27,25 +26,29 @@ from app.actions.schemas import (
     INDEXED,
     Action,
     ActionCreate,
+    ActionFilters,
+    ActionRecord,
     ActionSearch,
     Call,
+    DayCell,
     Feedback,
+    Outcome,
     render,
 )
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import equal_json
+from app.core.schemas import Json, JsonObject, equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.pending import Embeddable, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, between, having, pages, render_items
-from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, Or, Range, both
+from app.storage.repository import Listing, RenderedPage, Repository, between, having, pages, render_items
+from app.storage.schema import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -63,7 +66,7 @@ class ActionService:
 
     def __init__(
         self,
-        actions: Repository,
+        actions: Repository[ActionRecord],
         embeddings: Embeddings,
         lookup: Retriever,
         clock: Clock,
@@ -86,23 +89,23 @@ class ActionService:
         """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
-        docs = [_document(body, self._actions.scope.key_id, now) for body in bodies]
-        for doc in docs:
-            self._actions.scope.require_write(doc["agent_id"], doc["user_id"])
-        entries = await self._embeddings.entries([_passage(doc) for doc in docs])
+        actions = [_new_action(body, self._actions.scope.key_id, now) for body in bodies]
+        for action in actions:
+            self._actions.scope.require_write(action["agent_id"], action["user_id"])
+        entries = await self._embeddings.entries([_passage(action) for action in actions])
         changes: list[Change] = []
-        for doc, entry in zip(docs, entries, strict=True):
-            changes.append(self._actions.insert(doc, entry))
+        for action, entry in zip(actions, entries, strict=True):
+            changes.append(self._actions.insert(action, entry))
             if entry.vector is None:
-                changes.append(pending_note(ACTIONS, self._actions.scope.tenant, doc["action_id"], now))
-        changes += await self._consolidate(docs)
-        return WriteResult({"items": [render(doc) for doc in docs]}, changes, 201)
+                changes.append(pending_note(ACTIONS, self._actions.scope.tenant, action["action_id"], now))
+        changes += await self._consolidate(actions)
+        return WriteResult({"items": [render(action) for action in actions]}, changes, 201)
 
-    async def _consolidate(self, docs: Sequence[Doc]) -> list[Change]:
+    async def _consolidate(self, actions: Sequence[ActionRecord]) -> list[Change]:
         """Returns the changes that queue learning each time an agent and user have `LEARN_EVERY` more actions. Two
         concurrent callers may both miss that moment; then the next multiple or the schedule queues it."""
         changes: list[Change] = []
-        pairs = Counter((doc["agent_id"], doc["user_id"]) for doc in docs) if self._learns else {}
+        pairs = Counter((action["agent_id"], action["user_id"]) for action in actions) if self._learns else {}
         for (agent, user), new in pairs.items():
             waiting = await self._actions.count(both(of_pair(agent, user), Absent("consolidated_at")))
             if waiting // LEARN_EVERY != (waiting + new) // LEARN_EVERY:
@@ -112,32 +115,32 @@ class ActionService:
                 changes += queued
         return changes
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: ActionFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of actions that match the filters."""
-        docs, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": await render_items(ACTIONS, docs, render, Action), "next_cursor": cursor}
+        actions, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
+        return {"items": await render_items(ACTIONS, actions, render, Action), "next_cursor": cursor}
 
-    async def get(self, action_id: str) -> Doc:
+    async def get(self, action_id: str) -> Json:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""
-        doc = await self._actions.find_one(action_id)
-        return roll_ups.render(action_id, await self._summary(action_id)) if doc is None else render(doc)
+        action = await self._actions.find_one(action_id)
+        return roll_ups.render(action_id, await self._summary(action_id)) if action is None else render(action)
 
-    async def _summary(self, action_id: str) -> Doc:
+    async def _summary(self, action_id: str) -> MemoryRecord:
         actions, now = self._actions, rfc3339(self._clock.now())
         return await roll_ups.summary_of(actions.store, actions.scope, action_id, now)
 
     async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult:
         """Merges feedback: absent fields stay, null clears a field."""
-        doc = await self._actions.find_one(action_id)
-        if doc is None:
+        action = await self._actions.find_one(action_id)
+        if action is None:
             memory_id = (await self._summary(action_id))["memory_id"]
             raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
-        precondition.check(doc)
-        feedback = doc["feedback"] | body.model_dump(exclude_unset=True)
-        fields = {} if equal_json(feedback, doc["feedback"]) else {"feedback": feedback}
-        return changed(self._actions, doc, fields, render, rfc3339(self._clock.now()))
+        precondition.check(action)
+        feedback = action["feedback"] | body.model_dump(exclude_unset=True)
+        fields = {} if equal_json(feedback, action["feedback"]) else {"feedback": feedback}
+        return changed(self._actions, action, fields, render, rfc3339(self._clock.now()))
 
-    async def search(self, body: ActionSearch) -> Doc:
+    async def search(self, body: ActionSearch) -> Json:
         """Returns similar past actions by meaning and words. Of actions with the same text, outcome and entities, only
         the best is shown."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
@@ -146,7 +149,7 @@ class ActionService:
         items = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
         return {"items": items, **retrieved.how()}
 
-    async def stats(self, filters: Mapping[str, Any], window_days: int, group_by: str | None, zone: tzinfo) -> Doc:
+    async def stats(self, filters: ActionFilters, window_days: int, group_by: str | None, zone: tzinfo) -> Json:
         """Returns statistics of the actions of the last `window_days` days, which the store counts. A day that was
         rolled up counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
@@ -176,60 +179,61 @@ class ActionService:
         counted = iter(tallied.items())
         while batch := list(islice(counted, TALLIED_AT_ONCE)):
             yield [(CountedCall(*values), number) for values, number in batch]
-        async for docs in pages(partial(self._actions.find, both(where, Absent("measured"))), ACTIONS, BATCH):
-            yield [(CountedCall.of(doc), 1) for doc in docs]
+        async for actions in pages(partial(self._actions.find, both(where, Absent("measured"))), ACTIONS, BATCH):
+            yield [(CountedCall.of(action), 1) for action in actions]
 
     async def _rolled_up(
-        self, filters: Mapping[str, Any], since: str, *, by_type: bool
-    ) -> AsyncIterator[tuple[str, list[Doc], list[Doc]]]:
+        self, filters: ActionFilters, since: str, *, by_type: bool
+    ) -> AsyncIterator[tuple[str, list[DayCell], list[DayCell]]]:
         """Yields each rolled-up day with its cells for the total and for groups."""
         owner, kind = having(filters, "agent_id", "user_id"), filters.get("action_type")
+
+        def of_kind(cells: Sequence[DayCell]) -> list[DayCell]:
+            return [cell for cell in cells if kind in (None, cell["action_type"])]
+
         days = Repository(self._actions.store, self._actions.scope, ACTION_DAYS)
         first, known = since[:10], set[tuple[str | None, str]]()
         where = both(owner, Range("day", ge=f"{first}T00:00:00.000Z"))
-        async for docs in pages(partial(days.find, where), ACTION_DAYS, BATCH):
-            for doc in docs:
-                day = doc["day"][:10]
-                known.add((doc["user_id"], day))
-                cells = [cell for cell in doc["cells"] if kind in (None, cell["action_type"])]
-                yield day, cells, cells
-        async for user, day, counts in self._summarized(owner, first):
-            if (user, day) not in known:
-                one, other = (
-                    [cell for cell in cells_of_counts(counts, by_type=each) if kind in (None, cell["action_type"])]
-                    for each in (kind is not None, kind is not None or by_type)
-                )
-                yield day, one, other
+        async for page in pages(partial(days.find, where), ACTION_DAYS, BATCH):
+            for day in page:
+                date, cells = day["day"][:10], of_kind(day["cells"])
+                known.add((day["user_id"], date))
+                yield date, cells, cells
+        async for user, date, counts in self._summarized(owner, first):
+            if (user, date) not in known:
+                total = of_kind(cells_of_counts(counts, by_type=kind is not None))
+                yield date, total, of_kind(cells_of_counts(counts, by_type=kind is not None or by_type))
 
-    async def _summarized(self, owner: Filter, first: str) -> AsyncIterator[tuple[str | None, str, Doc]]:
-        """Yields user, day and counts of the days of which only a summary is known: an earlier version kept nothing
+    async def _summarized(self, owner: Filter, first: str) -> AsyncIterator[tuple[str | None, str, JsonObject]]:
+        """Yields user, date and counts of the days of which only a summary is known: an earlier version kept nothing
         else. None of them is as young as the retention of actions."""
         if rfc3339(self._clock.now() - self._kept_for)[:10] <= first:
             return
         memories = Repository(self._actions.store, self._actions.scope, MEMORIES)
         named = Range("key", ge=f"{DAY_KEY}{first}", lt=f"{DAY_KEY}~")
         where = both(owner, Eq("memory_type", "summary"), named)
-        async for docs in pages(partial(memories.find, where), MEMORIES, BATCH):
-            for doc in docs:
-                if (counts := counts_of(doc)) is not None:
-                    yield doc["user_id"], doc["key"].removeprefix(DAY_KEY), counts
+        async for summaries in pages(partial(memories.find, where), MEMORIES, BATCH):
+            for summary in summaries:
+                counts, key = counts_of(summary), summary["key"]
+                if counts is not None and key is not None:
+                    yield summary["user_id"], key.removeprefix(DAY_KEY), counts
 
 
-def _passage(action: Doc) -> Passage:
+def _passage(action: ActionRecord) -> Passage:
     return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
-def _missing(action: Doc) -> Doc:
+def _missing(action: ActionRecord) -> ActionRecord:
     return {} if action.keys() >= INDEXED and action["mentions"] is not None else indexed(action)
 
 
-ACTION = Embeddable(ACTIONS, _passage, lambda _: {}, _missing)
+ACTION: Embeddable[ActionRecord] = Embeddable(ACTIONS, _passage, lambda _: {}, _missing)
 
 
-def _document(body: ActionCreate, key_id: str | None, now: str) -> Doc:
-    said = {} if body.source is None else body.source.stated()
+def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecord:
+    stated = {} if body.source is None else body.source.stated()
     content = body.content or _one_line(body)
-    fields = body.model_dump(exclude={"content", "timestamp", "source"})
+    fields = ACTIONS.record(body.model_dump(exclude={"content", "timestamp", "source"}))
     return {
         "action_id": new_id("act"),
         **fields,
@@ -237,19 +241,18 @@ def _document(body: ActionCreate, key_id: str | None, now: str) -> Doc:
         "content_hash": shown_once(content, body.outcome, body.entities),
         **indexed({**fields, "content": content}),
         "timestamp": body.timestamp or now,
-        "source": {**SOURCE, "session_id": body.session_id, **said, "api_key_id": key_id},
+        "source": {**SOURCE, "session_id": body.session_id, **stated, "api_key_id": key_id},
         "version": 1,
         "created_at": now,
         "updated_at": now,
     }
 
 
-def indexed(action: Mapping[str, Any]) -> Doc:
+def indexed(action: ActionRecord) -> ActionRecord:
     """Returns the fields by which an action is found by entity and tag, and counted."""
-    keys = {name: [normalise_content(one) for one in action[name]] for name in ("entities", "tags")}
     return {
-        "entity_keys": list(dict.fromkeys(keys["entities"])),
-        "tag_keys": list(dict.fromkeys(keys["tags"])),
+        "entity_keys": list(dict.fromkeys(map(normalise_content, action["entities"]))),
+        "tag_keys": list(dict.fromkeys(map(normalise_content, action["tags"]))),
         "mentions": mentions(action["content"]),
         "tool": action["action"].get("tool"),
         "duration_ms": action["action"].get("duration_ms"),
@@ -257,7 +260,7 @@ def indexed(action: Mapping[str, Any]) -> Doc:
     }
 
 
-def shown_once(content: str, outcome: str | None, entities: Sequence[str]) -> int:
+def shown_once(content: str, outcome: Outcome | None, entities: Sequence[str]) -> int:
     """Returns a hash. A search shows one of the actions with the same hash."""
     return content_hash(repr((content, outcome, sorted(entities))))
 
@@ -275,13 +278,13 @@ def _one_line(body: ActionCreate) -> str:
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
 
 
-def _listed(filters: Mapping[str, Any]) -> Filter:
+def _listed(filters: ActionFilters) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
-    plain = ("agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome")
+    entity, tag = filters.get("entity"), filters.get("tag")
     return both(
-        having(filters, *plain),
-        None if filters.get("entity") is None else _named("entities", "entity_keys", filters["entity"]),
-        None if filters.get("tag") is None else _named("tags", "tag_keys", filters["tag"]),
+        having(filters, "agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome"),
+        None if entity is None else _named("entities", "entity_keys", entity),
+        None if tag is None else _named("tags", "tag_keys", tag),
         between("timestamp", filters.get("since"), filters.get("until")),
     )
 
@@ -300,17 +303,26 @@ def _concerning(entity: str) -> Filter:
 
 
 def _searched(body: ActionSearch) -> Filter:
-    filters = body.model_dump(include={"session_id", "task_id", "event_type", "action_type", "outcome", "tag"})
+    filters: ActionFilters = {
+        "session_id": body.session_id,
+        "task_id": body.task_id,
+        "event_type": body.event_type,
+        "action_type": body.action_type,
+        "outcome": body.outcome,
+        "tag": body.tag,
+        "since": body.since,
+        "until": body.until,
+    }
     return both(
-        _listed({**filters, "since": body.since, "until": body.until}),
+        _listed(filters),
         None if body.now is None else Range("timestamp", le=body.now),
         None if body.entity is None else _concerning(body.entity),
         Eq("outcome", "success") if body.only_successful else None,
     )
 
 
-def _groups(groups: Mapping[str, Tally], group_by: str | None) -> list[Doc] | None:
+def _groups(groups: Mapping[str, Tally], group_by: str | None) -> list[Json] | None:
     if group_by is None:
         return None
     figures = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
-    return figures if group_by == "day" else sorted(figures, key=lambda one: -one["total_actions"])
+    return figures if group_by == "day" else sorted(figures, key=lambda group: -group["total_actions"])

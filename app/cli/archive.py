@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import orjson
 import typer
@@ -19,7 +19,7 @@ from app.audit.trail import ERASED, Actor
 from app.auth.keys import API_KEYS, COMMAND_LINE
 from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, on_store, opened_embedder, opened_store, table_of
 from app.core.clock import SystemClock, rfc3339
-from app.core.schemas import TENANT, TENANT_RULE
+from app.core.schemas import TENANT, TENANT_RULE, Json
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
@@ -36,11 +36,13 @@ from app.storage.schema import Collection, Doc
 from app.storage.transfer import MovableStore, Record, Total, digest, exported
 from app.writes.executor import IDEMPOTENCY
 
-ArchiveLine: TypeAlias = dict[str, Any]
+ArchiveLine: TypeAlias = Json
 
 FORMAT = 2
 """The version of the format. Since version 2 the hash excludes tombstones, whose key is sealed again at the import."""
-LEFT_OUT = {one.name for one in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, INDEXING, ERASURE_NOTES)}
+LEFT_OUT = {
+    collection.name for collection in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, INDEXING, ERASURE_NOTES)
+}
 """Collections that are not exported: keys belong to one deployment, stored answers to keys and for a day, and the rest
 to the service itself."""
 BY_NAME = {collection.name: collection for collection in COLLECTIONS if collection.name not in LEFT_OUT}
@@ -72,8 +74,8 @@ class Sum:
     def hash(self) -> str:
         """Returns the hash."""
         totals = {
-            name: [one.records, one.vectors, f"{one.checksum:032x}"]
-            for name, one in self.totals.items()
+            name: [total.records, total.vectors, f"{total.checksum:032x}"]
+            for name, total in self.totals.items()
             if name != ERASED.name or self.with_tombstones
         }
         whole = orjson.dumps([totals, self.counters], option=orjson.OPT_SORT_KEYS)
@@ -97,11 +99,11 @@ async def _records(store: MovableStore, tenant: str) -> AsyncIterator[tuple[Coll
 
 async def summed(store: MovableStore, tenant: str) -> Sum:
     """Returns the totals of a tenant."""
-    found = Sum()
+    total = Sum()
     async for collection, record in _records(store, tenant):
-        found.add(collection, record)
-    found.counters = {one.name: one.value for one in await store.counters() if one.tenant == tenant}
-    return found
+        total.add(collection, record)
+    total.counters = {counter.name: counter.value for counter in await store.counters() if counter.tenant == tenant}
+    return total
 
 
 # --- Export -----------------------------------------------------------------------------------------------------------
@@ -114,18 +116,18 @@ def export(
 ) -> None:
     """Write everything of a tenant, vectors included, as lines of JSON; without its keys. What is written meanwhile may
     be in it or not."""
-    found = on_store(lambda store: write(store, file, tenant), existing=True)
+    total = on_store(lambda store: write(store, file, tenant), existing=True)
     if as_json_:
-        as_json({"file": str(file), "tenant": tenant, "records": found.records, "hash": found.hash()})
+        as_json({"file": str(file), "tenant": tenant, "records": total.records, "hash": total.hash()})
     else:
-        print(f"{found.records} records of {tenant}, hash {found.hash()}")
+        print(f"{total.records} records of {tenant}, hash {total.hash()}")
 
 
 async def write(store: MovableStore, file: Path, tenant: str) -> Sum:
     """Writes the archive. Raises ArchiveRefused if the file exists or cannot be written."""
     if file.exists():  # noqa: ASYNC240 (nothing else runs here)
         raise ArchiveRefused(f"{file} is there already: an export overwrites nothing.")
-    part, found = file.with_name(f"{file.name}.part"), Sum()
+    part, total = file.with_name(f"{file.name}.part"), Sum()
     try:
         with part.open("wb") as out, Progress(console=Console(stderr=True), transient=True) as progress:
             part.chmod(0o600)
@@ -133,20 +135,20 @@ async def write(store: MovableStore, file: Path, tenant: str) -> Sum:
             now = rfc3339(SystemClock().now())
             out.write(_line({"recalld": "tenant", "format": FORMAT, "tenant": tenant, "exported_at": now}))
             async for collection, record in _records(store, tenant):
-                found.add(collection, record)
+                total.add(collection, record)
                 out.write(_line({"in": collection.name, "doc": record.doc, "row": _spelled(record.packed)}))
                 progress.advance(bar)
-            for one in await store.counters():
-                if one.tenant == tenant:
-                    found.counters[one.name] = one.value
-                    out.write(_line({"counter": one.name, "value": one.value}))
-            out.write(_line({"end": True, "records": found.records, "hash": found.hash()}))
+            for counter in await store.counters():
+                if counter.tenant == tenant:
+                    total.counters[counter.name] = counter.value
+                    out.write(_line({"counter": counter.name, "value": counter.value}))
+            out.write(_line({"end": True, "records": total.records, "hash": total.hash()}))
         part.rename(file)
     except OSError as error:
         raise ArchiveRefused(f"{file} cannot be written: {error.strerror}.") from error
     finally:
         part.unlink(missing_ok=True)
-    return found
+    return total
 
 
 def _line(value: ArchiveLine) -> bytes:
@@ -223,7 +225,7 @@ async def read_user(
 def _show(report: UserReport, *, as_json_: bool) -> None:
     if as_json_:
         numbers = {name: getattr(report, name) for name in ("lines", "new", "there", "taken", "left", "pending")}
-        erased: dict[str, Any] = {report.user_id: report.erased} if report.erased else {}
+        erased = {report.user_id: report.erased} if report.erased else {}
         bad = [{"line": number, "detail": detail} for number, detail in report.bad]
         as_json(
             {"ok": report.ok, "tenant": report.tenant, "user_id": report.user_id, **numbers}

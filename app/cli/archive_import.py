@@ -182,8 +182,8 @@ class _Import:
         if self._restore or not isinstance(user, str):
             return False
         if user not in self._refused:
-            found = await Tombstones(self._store, self._report.tenant, self._key).find(user)
-            self._refused[user] = found is not None and not self._archived.has(found)
+            tombstone = await Tombstones(self._store, self._report.tenant, self._key).find(user)
+            self._refused[user] = tombstone is not None and not self._archived.has(tombstone)
         if self._refused[user]:
             self._report.erased[user] = self._report.erased.get(user, 0) + 1
         return self._refused[user]
@@ -243,10 +243,10 @@ class _Import:
             await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
         if self._report.expected is None:
             self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
-        found = await summed(self._store, self._report.tenant)
+        imported = await summed(self._store, self._report.tenant)
         if self._format == 1 and ERASED.name in self._of_file.totals:
-            found.totals[ERASED.name], found.with_tombstones = self._of_file.totals[ERASED.name], True
-        self._report.found = found.hash()
+            imported.totals[ERASED.name], imported.with_tombstones = self._of_file.totals[ERASED.name], True
+        self._report.found = imported.hash()
         self._report.bad.sort()
         return self._report
 

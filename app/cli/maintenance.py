@@ -17,6 +17,7 @@ from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, opened_embedder, table, table_of
 from app.core.clock import SystemClock
+from app.core.schemas import Json
 from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
@@ -36,7 +37,6 @@ from app.storage.factory import (
     where_of,
 )
 from app.storage.protocol import Finding, Store
-from app.storage.schema import Doc
 
 app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke, rotate.")
 
@@ -67,14 +67,14 @@ def create(  # noqa: PLR0913 (options)
     _show(result, as_json_=as_json_)
 
 
-async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, Doc]:
+async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, Json]:
     keys = Keys(store, SystemClock())
     if not no_admin:
         await keys.refuse_lockout(new)
     return await keys.create(new)
 
 
-def _show(result: tuple[str, Doc], *, as_json_: bool) -> None:
+def _show(result: tuple[str, Json], *, as_json_: bool) -> None:
     key, record = result
     if as_json_:
         as_json({"key": key, **record})
@@ -136,7 +136,7 @@ def _lifetime(text: str | None) -> timedelta | None:
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
 
 
-def _row(record: Doc) -> tuple[str, ...]:
+def _row(record: Json) -> tuple[str, ...]:
     bound = [f"agent {a}" for a in record["agents"]] + [f"user {u}" for u in record["users"]]
     return (
         record["id"],
@@ -169,12 +169,12 @@ def backup(
     size = on_store(lambda store: store.backup(file), existing=True)
     gone = [] if keep is None else prune(file, keep)
     if as_json_:
-        deleted = {} if keep is None else {"deleted": [str(one) for one in gone]}
+        deleted = {} if keep is None else {"deleted": [str(older) for older in gone]}
         as_json({"file": str(file), "bytes": size, **deleted})
     else:
         print(f"{file}: {size:,} bytes")
-        for one in gone:
-            print(f"{one}: deleted")
+        for older in gone:
+            print(f"{older}: deleted")
 
 
 def restore(
@@ -326,9 +326,9 @@ async def _checked(store: Store) -> list[Finding]:
 async def _model(store: Store, settings: Settings) -> Finding:
     """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
     another."""
-    kept = await kept_model(store, settings.embedding.model, EMBEDDABLE)
+    model = await kept_model(store, settings.embedding.model, EMBEDDABLE)
     try:
-        async with opened_embedder(with_model(settings, kept)) as embedder:
+        async with opened_embedder(with_model(settings, model)) as embedder:
             counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))

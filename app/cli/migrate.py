@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias, TypedDict
 
 import typer
 from rich.console import Console
@@ -29,8 +29,18 @@ ORIGIN_NOTE, COPY_NOTE = "migration origin", "migration copy"
 """Notes of a store: the id by which its copies know it; of which store it is a copy, and a digest of what the last run
 left in it."""
 EMPTY_ONE = "Choose an empty database (RECALLD_MONGODB_DATABASE) or another directory."
-MigrationReport: TypeAlias = list[dict[str, Any]]
 ShowProgress: TypeAlias = Callable[[int], None]
+
+
+class MigratedRow(TypedDict):
+    """What was copied of a collection and a tenant, and whether the source had the same."""
+
+    collection: str
+    tenant: str
+    records: int
+    vectors: int
+    checksum: str
+    same: bool
 
 
 class MigrationRefused(RecalldError):
@@ -62,7 +72,7 @@ def migrate(
         raise MigrationRefused(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
 
 
-async def _migrate(to: str) -> MigrationReport:
+async def _migrate(to: str) -> list[MigratedRow]:
     settings = Settings()
     if to == settings.store.get_secret_value():
         raise MigrationRefused("Source and target are the same store.")
@@ -70,7 +80,7 @@ async def _migrate(to: str) -> MigrationReport:
         return await migrate_store(source, target)
 
 
-async def migrate_store(source: MovableStore, target: MovableStore) -> MigrationReport:
+async def migrate_store(source: MovableStore, target: MovableStore) -> list[MigratedRow]:
     """Makes the target the same as the source and compares them. Raises MigrationRefused if the target contains other
     data, or was used since it was copied.
 
@@ -91,7 +101,7 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> Migration
             await _copy(source, target, collection, lambda number: progress.advance(bar, number))
         await target.load_counters(await source.counters(), only=True)
         progress.update(bar, description="comparing", completed=0)
-        report: MigrationReport = []
+        report: list[MigratedRow] = []
         copied: dict[str, dict[str, Total]] = {}
         for collection in COLLECTIONS:
             copied[collection.name] = await totals(target, collection)
@@ -113,7 +123,7 @@ async def _origin(source: MovableStore) -> str:
 def _fingerprint(copied: dict[str, dict[str, Total]]) -> str:
     """Returns a digest of what a store holds. It changes with every record."""
     described = [
-        (name, sorted((tenant, one.records, one.vectors, one.checksum) for tenant, one in tenants.items()))
+        (name, sorted((tenant, total.records, total.vectors, total.checksum) for tenant, total in tenants.items()))
         for name, tenants in sorted(copied.items())
     ]
     return blake2b(repr(described).encode(), digest_size=16).hexdigest()
@@ -180,7 +190,7 @@ async def _copy(source: MovableStore, target: MovableStore, collection: Collecti
         seen(len(page))
 
 
-def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> MigrationReport:
+def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> list[MigratedRow]:
     return [
         {
             "collection": collection.name,
@@ -194,14 +204,35 @@ def _compared(collection: Collection, before: dict[str, Total], after: dict[str,
     ]
 
 
-async def _counters(source: MovableStore, target: MovableStore) -> dict[str, Any]:
-    before = {(one.tenant, one.name): one.value for one in await source.counters()}
-    after = {(one.tenant, one.name): one.value for one in await target.counters()}
+async def _counters(source: MovableStore, target: MovableStore) -> MigratedRow:
+    before = {(counter.tenant, counter.name): counter.value for counter in await source.counters()}
+    after = {(counter.tenant, counter.name): counter.value for counter in await target.counters()}
     same = before == after
     return {"collection": "counters", "tenant": "", "records": len(after), "vectors": 0, "checksum": "-", "same": same}
 
 
-ReembedReport: TypeAlias = dict[str, Any]
+class ReembeddedRow(TypedDict):
+    """The vectors of a collection: of the new model, none yet, of another model, and old ones that stay."""
+
+    collection: str
+    records: int
+    vectors: int
+    pending: int
+    left: int
+    kept: int
+
+
+class ReembedReport(TypedDict):
+    """What came of `reembed`."""
+
+    ok: bool
+    model: str
+    dim: int
+    embedded: int
+    seconds: float
+    dropped: int
+    collections: list[ReembeddedRow]
+
 
 PATIENCE_SECONDS = 90.0
 """Longer than MongoDB keeps the records of a transaction whose process was killed."""
@@ -282,7 +313,7 @@ def _reembed_progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _row(name: str, count: VectorCounts, *, dropped: bool) -> ReembedReport:
+def _row(name: str, count: VectorCounts, *, dropped: bool) -> ReembeddedRow:
     return {
         "collection": name,
         "records": count.records,

@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from app.audit import trail
 from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
-from app.audit.trail import ERASED
+from app.audit.trail import ERASED, TombstoneRecord
 from app.auth.keys import COMMAND_LINE
 from app.cli._common import (
     AsJson,
@@ -32,13 +32,14 @@ from app.cli._common import (
     text_table,
 )
 from app.core.clock import SystemClock, rfc3339
+from app.core.schemas import Json
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
 from app.retention.service import ForgetRequest, Forgetting
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
-from app.storage.schema import EVERYTHING, Doc
+from app.storage.schema import EVERYTHING
 from app.storage.scope import Scope
 from app.storage.transfer import MovableStore, Record
 from app.validation_words import in_words
@@ -63,7 +64,7 @@ def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = Fal
         print(f"{result['changed']} memories have another importance now.")
 
 
-async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Doc:
+async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Json:
     job = DecayJob(store, SystemClock())
     if not dry_run:
         return {"changed": await job.apply(tenant)}
@@ -72,7 +73,7 @@ async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Doc:
         return await job.dry_run(tenant, lambda seen: progress.update(bar, completed=seen))
 
 
-def _show(result: Doc) -> None:
+def _show(result: Json) -> None:
     print(f"{result['memories']} memories; importance as it was written down last, and as it is now:\n")
     before, after = result["before"], result["after"]
     largest = max([*before, *after, 1])
@@ -128,7 +129,7 @@ def forget(  # noqa: PLR0913 (options)
         _show_plan(plan)
 
 
-def _show_plan(plan: Doc) -> None:
+def _show_plan(plan: Json) -> None:
     print(f"{plan['total']} memories would be forgotten; --apply forgets them.")
     if counts := plan.get("importance"):  # of the local store alone
         print("Their importance:\n")
@@ -140,16 +141,16 @@ def _show_plan(plan: Doc) -> None:
         text_table(columns, [_row(item) for item in plan["items"]])
 
 
-async def _apply(ask: Ask, request: ForgetRequest) -> Doc:
+async def _apply(ask: Ask, request: ForgetRequest) -> Json:
     """Asks the service to forget, and waits until it has. Returns the operation."""
-    operation: Doc = await ask("POST", FORGET_PATH, request.model_dump(exclude_none=True))
+    operation: Json = await ask("POST", FORGET_PATH, request.model_dump(exclude_none=True))
     while operation["status"] in ("queued", "running"):
         await asyncio.sleep(POLL_SECONDS)
         operation = await ask("GET", f"/v1/operations/{operation['operation_id']}")
     return operation
 
 
-def _show_operation(operation: Doc, *, as_json_: bool) -> None:
+def _show_operation(operation: Json, *, as_json_: bool) -> None:
     failed = operation["status"] == "failed"
     if as_json_:
         as_json(operation)
@@ -167,12 +168,12 @@ def _said(error: ErrorDetails) -> str:
     return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"
 
 
-async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Doc:
+async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Json:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
         counts = [0] * BARS
 
-        def step(item: Doc) -> None:
+        def step(item: Json) -> None:
             counts[bar_of(item["importance"])] += 1
             progress.advance(bar)
 
@@ -184,7 +185,7 @@ def _forgetting(store: Store, tenant: str) -> Forgetting:
     return Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
 
 
-def _row(item: Doc) -> tuple[str, ...]:
+def _row(item: Json) -> tuple[str, ...]:
     why = ", ".join(f"{r['reason']} {r['points']:.0f} ({r['detail']})" for r in item["reasons"])
     return (
         item["memory_id"],
@@ -200,18 +201,18 @@ _BEGINS = b'{"in":"' + ERASED.name.encode() + b'"'
 
 
 class ArchivedTombstones:
-    """The tombstones of an archive. `docs` are the archive's documents, including the tenant's key."""
+    """The tombstones of an archive. `records` are those of the archive, including the tenant's key."""
 
-    def __init__(self, docs: Sequence[Doc]) -> None:
-        self._key = next((doc for doc in docs if doc["erased_id"] == KEY), None)
-        self._docs = [doc for doc in docs if doc["erased_id"] != KEY]
-        self._opened: dict[str, Doc] = {}
+    def __init__(self, records: Sequence[TombstoneRecord]) -> None:
+        self._key = next((record for record in records if record["erased_id"] == KEY), None)
+        self._tombstones = [record for record in records if record["erased_id"] != KEY]
+        self._opened: dict[str, TombstoneRecord] = {}
 
     @classmethod
     def of_file(cls, file: Path) -> "ArchivedTombstones":
         """Reads the tombstones of a file before anything else, wherever they are in it. Broken lines are reported
         later, in their turn. Raises OSError."""
-        docs = []
+        records = []
         with file.open("rb") as lines:
             for line in lines:
                 if not line.startswith(_BEGINS):
@@ -221,14 +222,14 @@ class ArchivedTombstones:
                     whole = isinstance(doc["erased_id"], str) and isinstance(doc["created_at"], str)
                 except (orjson.JSONDecodeError, KeyError, TypeError):
                     continue
-                docs += [doc] if whole else []
-        return cls(docs)
+                records += [ERASED.record(doc)] if whole else []
+        return cls(records)
 
-    def has(self, found: Doc) -> bool:
+    def has(self, tombstone: TombstoneRecord) -> bool:
         """Returns True if a tombstone of the target came from this archive: the user had returned before it was
         written."""
-        ours = self._opened.get(found["erased_id"])
-        return ours is not None and ours.get("erased_at") == found.get("erased_at")
+        ours = self._opened.get(tombstone["erased_id"])
+        return ours is not None and ours.get("erased_at") == tombstone.get("erased_at")
 
     async def adopt(self, store: MovableStore, given: str, tenant: str, key: ErasureKey) -> int:
         """Stores the tombstones of the tenant `given` as those of `tenant`, under its key. Stores none if they were
@@ -237,18 +238,21 @@ class ArchivedTombstones:
             return 0
         tenant_key = self._tenant_key(self._key, given, key)
         if tenant_key is None or not await Tombstones(store, tenant, key).adopt_key(tenant_key):
-            return len(self._docs)
-        self._opened = {doc["erased_id"]: doc for doc in self._docs}
-        await store.load(ERASED, [Record(doc | {"tenant_id": tenant}, None, "") for doc in self._docs])
+            return len(self._tombstones)
+        self._opened = {tombstone["erased_id"]: tombstone for tombstone in self._tombstones}
+        await store.load(
+            ERASED, [Record({**tombstone, "tenant_id": tenant}, None, "") for tombstone in self._tombstones]
+        )
         return 0
 
     @staticmethod
-    def _tenant_key(doc: Doc, given: str, key: ErasureKey) -> bytes | None:
+    def _tenant_key(sealed: TombstoneRecord, given: str, key: ErasureKey) -> bytes | None:
         try:
-            if doc.get("key") is not None:  # an archive of an earlier version has the key in plain form
-                return bytes.fromhex(doc["key"])
+            plain = sealed.get("key")
+            if plain is not None:  # an archive of an earlier version has the key in plain form
+                return bytes.fromhex(plain)
             erasure_key = key.read()
-            return None if erasure_key is None else unseal(erasure_key, given, doc)
+            return None if erasure_key is None else unseal(erasure_key, given, sealed)
         except (KeyError, TypeError, ValueError):
             return None
 

@@ -14,6 +14,7 @@ from app.cli._common import AsJson, as_json, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE
+from app.memories.models import StoredEmbedding
 from app.memories.pending import Embeddable, pending_note
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
@@ -66,18 +67,19 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
     """Makes search entries for records that have lost theirs. The service embeds them after its start."""
     now = rfc3339(SystemClock().now())
     for tenant, doc_id in rescue.unindexed:
-        doc = await store.get(kind.collection, tenant, doc_id)
-        if doc is None:
+        record = await store.get(kind.collection, tenant, doc_id)
+        if record is None:
             continue
-        embedding = {**(doc.get("embedding") or {}), "status": "pending"}
-        entry = IndexEntry(kind.passage(doc).indexed(), None, embedding.get("model", ""))
-        fields = kind.fields(embedding)
-        update = Update(kind.collection, tenant, doc_id, set=fields, entry=entry)
+        unknown: StoredEmbedding = {"model": "", "dim": 0, "status": "pending"}
+        stored: StoredEmbedding | None = record.get("embedding")
+        embedding: StoredEmbedding = {**(stored or unknown), "status": "pending"}
+        entry = IndexEntry(kind.passage(record).indexed(), None, embedding["model"])
+        update = Update(kind.collection, tenant, doc_id, set=kind.fields(embedding), entry=entry)
         await store.commit([update, pending_note(kind.collection, tenant, doc_id, now)])
 
 
 def _incomplete(result: Salvaged) -> bool:
-    return bool(result.commits_missing or any(one.lost for one in result.rescued) or not result.all_counters)
+    return bool(result.commits_missing or any(rescue.lost for rescue in result.rescued) or not result.all_counters)
 
 
 def _report(result: Salvaged) -> dict[str, object]:
@@ -88,22 +90,28 @@ def _report(result: Salvaged) -> dict[str, object]:
         "counters_whole": result.all_counters,
         "collections": [
             {
-                "collection": one.collection.name,
-                "records": one.records,
-                "lost": sorted(filter(None, one.lost.values())),
-                "lost_rows": len(one.lost),
-                "to_embed": len(one.unindexed),
+                "collection": rescue.collection.name,
+                "records": rescue.records,
+                "lost": sorted(filter(None, rescue.lost.values())),
+                "lost_rows": len(rescue.lost),
+                "to_embed": len(rescue.unindexed),
             }
-            for one in result.rescued
+            for rescue in result.rescued
         ],
     }
 
 
 def _show(result: Salvaged, to: Path) -> None:
     rows = [
-        (one.collection.name, str(one.records), str(len(one.lost)), str(len(one.unindexed)), _named(one.lost.values()))
-        for one in result.rescued
-        if one.records or one.lost
+        (
+            rescue.collection.name,
+            str(rescue.records),
+            str(len(rescue.lost)),
+            str(len(rescue.unindexed)),
+            _named(rescue.lost.values()),
+        )
+        for rescue in result.rescued
+        if rescue.records or rescue.lost
     ]
     table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
     if result.commits_missing:

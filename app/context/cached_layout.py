@@ -24,7 +24,7 @@ from app.context.sources.session import WINDOW_SOURCE, session_of
 from app.context.sources.stable import CHANGING, RULES
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
-from app.core.schemas import Json
+from app.retrieval.retriever import SearchDegradation
 from app.sessions.repository import SessionRepository
 
 STABLE_PREFIX = "S"
@@ -132,7 +132,7 @@ def _compared(at_start: Sequence[Gathered], at_present: Sequence[Gathered]) -> t
 
 async def mark_conversation(
     conversation: CachedConversation, request: SourceRequest, sections: Sequence[Gathered]
-) -> tuple[CachedConversation, list[Json]]:
+) -> tuple[CachedConversation, list[SearchDegradation]]:
     """Returns the conversation with marked texts, and warnings: what stays the same as of the beginning, and what is
     newer as of now. `sections`: those of the query, of which one has read the findings."""
     judged = [statement for section in sections for statement in section.result.judged]

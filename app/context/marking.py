@@ -13,7 +13,6 @@ from app.context.candidates import Candidate
 from app.context.gathering import Gathered
 from app.context.source import JudgedStatement, SourceRequest
 from app.core.language import place_of, sentences, words
-from app.core.schemas import Json
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
 from app.facts.models import FactRecord
@@ -22,6 +21,7 @@ from app.facts.replaced import ReplacedValue
 from app.facts.repository import FactRepository, View, of_pairs
 from app.memories.models import MemoryRecord
 from app.profiles.agents import NamedUser
+from app.retrieval.retriever import SearchDegradation
 from app.storage.schema import Eq, Or, both
 
 SHOWN_CHARS = 60
@@ -32,7 +32,7 @@ MARKED = frozenset({"instructions", "summary", "memories"})
 
 async def mark_sections(
     sections: Sequence[Gathered], request: SourceRequest, judged: Sequence[JudgedStatement]
-) -> tuple[list[Gathered], list[Json]]:
+) -> tuple[list[Gathered], list[SearchDegradation]]:
     """Returns the sections with marked texts, and warnings.
 
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
@@ -42,7 +42,7 @@ async def mark_sections(
     if not items:
         return list(sections), []
     facts = [fact for section in sections for fact in section.result.facts]
-    values, warnings = list[ReplacedValue](), list[Json]()
+    values, warnings = list[ReplacedValue](), list[SearchDegradation]()
     try:
         async with asyncio.timeout(request.resources.tuning.section_seconds):
             values = await values_of(request, facts, items)

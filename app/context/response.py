@@ -12,7 +12,7 @@ from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
 from app.context.schemas import ContextRequest, Intent
 from app.core import prompt_text
-from app.core.schemas import Json
+from app.retrieval.retriever import SearchDegradation
 
 
 class PackedItemAnswer(TypedDict):
@@ -63,7 +63,7 @@ class ContextAnswer(CachedAnswer):
     dropped: list[dict[str, str]]
     budget: int
     errors: list[dict[str, str]]
-    warnings: list[Json]
+    warnings: list[SearchDegradation]
     took_ms: dict[str, float]
 
 
@@ -80,7 +80,7 @@ def answer_of(
     plan: PromptPlan,
     parts: PackedParts,
     read: Sequence[Gathered],
-    warnings: Sequence[Json],
+    warnings: Sequence[SearchDegradation],
     started: float,
 ) -> ContextAnswer:
     """Returns the answer.
@@ -207,7 +207,7 @@ def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[dict[str, str
     return [{"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids]
 
 
-def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Json]:
+def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[SearchDegradation]:
     """Returns a warning for each rule that stands nowhere in the prompt."""
     packed_ids = {item.id for item in parts.chosen}
     return [
@@ -219,5 +219,5 @@ def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Json]:
     ]
 
 
-def _each_once(warnings: Sequence[Json]) -> list[Json]:
+def _each_once(warnings: Sequence[SearchDegradation]) -> list[SearchDegradation]:
     return [warning for at, warning in enumerate(warnings) if warning not in warnings[:at]]

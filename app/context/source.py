@@ -9,13 +9,13 @@ from enum import Enum, auto
 from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, SectionName
 from app.core.clock import rfc3339
-from app.core.schemas import Json
 from app.errors import RecalldError
 from app.facts.models import FactRecord
 from app.facts.repository import View
 from app.findings.replacing import ReplacedStatement
 from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
+from app.retrieval.retriever import SearchDegradation
 from app.retrieval.time_expressions import TimeInterval
 from app.sessions.schemas import SessionRecord
 from app.storage.schema import Absent, Eq, Filter, Or, both, matches
@@ -109,7 +109,7 @@ class SourceResult:
     """What a source returns: the candidates of its section, best first, and what other sections need of it."""
 
     items: Sequence[Candidate] = ()
-    warnings: Sequence[Json] = ()
+    warnings: Sequence[SearchDegradation] = ()
     """What the source went without, as {code, detail}."""
     facts: Sequence[FactRecord] = ()
     """Facts that were found. Texts with earlier values of them are marked."""

@@ -1,6 +1,6 @@
 """HTTP endpoints for findings: list, read and dismiss. `app/reflection/endpoints.py` accepts them."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -10,7 +10,7 @@ from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.findings import schemas
-from app.findings.service import FindingRepository, FindingService
+from app.findings.service import FindingFilters, FindingRepository, FindingService
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
@@ -32,14 +32,14 @@ async def list_filters(
     user_id: Annotated[Identifier | None, Query()] = None,
     kind: Annotated[schemas.FindingKind | None, Query()] = None,
     status: Annotated[schemas.FindingListStatus, Query()] = "open",
-) -> dict[str, Any]:
+) -> FindingFilters:
     """Collects the filters of a list of findings."""
-    return dict(locals())
+    return {"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status}
 
 
 @router.get("", response_model=Page[schemas.ReflectionFinding], responses=problems())
 async def list_findings(
-    findings: Findings, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
+    findings: Findings, where: Annotated[FindingFilters, Depends(list_filters)], listing: InListing
 ) -> Response:
     """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
     return answer(await findings.page(where, listing))

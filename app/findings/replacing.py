@@ -13,14 +13,24 @@ from typing import NamedTuple
 from app.facts.outdated import present_first, raised_over
 from app.facts.replaced import holds
 from app.facts.repository import of_pairs
-from app.findings.service import EvidenceReader, EvidenceRecord, mark_of, quoted
-from app.memories.models import LINKS
+from app.findings.schemas import FindingRecord
+from app.findings.service import (
+    EvidenceReader,
+    EvidenceRecord,
+    FactEvidence,
+    MemoryEvidence,
+    TextEvidence,
+    as_found,
+    mark_of,
+    quoted,
+)
+from app.memories.models import MemoryRecord, ReplacementLink
 from app.memories.records import repeats
 from app.memories.repository import MemoryRepository, same_pair
-from app.retrieval.retriever import Hit
+from app.retrieval.retriever import Hit, ShownReplacement
 from app.storage.changes import Change
 from app.storage.protocol import Store
-from app.storage.schema import Doc, Or, matches
+from app.storage.schema import Or, matches
 from app.storage.scope import Scope, Viewpoint
 
 
@@ -30,33 +40,40 @@ class ReplacedStatement(NamedTuple):
     memory_id: str
     words: str
     """The sentences of the memory that no longer hold."""
-    later: EvidenceRecord
+    later: TextEvidence
     """What replaces them."""
     later_words: str
     linked_at: str
 
-    def shown(self) -> Doc:
+    def shown(self) -> ShownReplacement:
         """Returns the later statement as responses show it."""
-        stated = {"kind": self.later.kind, "id": self.later.id, "quote": self.later_words}
-        return {**stated, "replaced": self.words, "said_at": self.later.said_at}
+        return {
+            "kind": self.later.kind,
+            "id": self.later.id,
+            "quote": self.later_words,
+            "replaced": self.words,
+            "said_at": self.later.said_at,
+        }
 
 
 # --- Making links -----------------------------------------------------------------------------------------------------
 
 
-async def linking(memories: MemoryRepository, finding: Doc, now: str) -> list[Change]:
+async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) -> list[Change]:
     """Returns the changes that link the earlier memory of a judge's finding, and what was learned from it word for
     word, with the statement that replaces it. None if the later statement is trusted less, so that the finding keeps
     the earlier one, or if the memory is shared with other agents than the finding's."""
     old, new = finding["evidence"]
     keep = finding["proposal"]["keep"]
-    if finding["kind"] != "stale" or old["kind"] != "memory" or (keep["kind"], keep["id"]) != (new["kind"], new["id"]):
+    if finding["kind"] != "stale" or old["kind"] != "memory" or keep is None:
         return []
-    link = {**new, "finding_id": finding["finding_id"], "at": now, "said": old}
+    if (keep["kind"], keep["id"]) != (new["kind"], new["id"]):
+        return []
+    link: ReplacementLink = {**new, "finding_id": finding["finding_id"], "at": now, "said": old}
     changes: list[Change] = []
     for memory in await memories.saying(old["id"]):
         if mark_of(memory["content"]) == old["mark"] and same_pair(memory, finding):
-            changes += memories.revise(memory, {LINKS: [*(memory.get(LINKS) or ()), link]}, now)
+            changes += memories.revise(memory, {"replaced_by": [*(memory.get("replaced_by") or ()), link]}, now)
     return changes
 
 
@@ -64,13 +81,13 @@ async def linking(memories: MemoryRepository, finding: Doc, now: str) -> list[Ch
 
 
 async def replaced(
-    store: Store, scope: Scope, viewpoint: Viewpoint, memories: Iterable[Doc]
+    store: Store, scope: Scope, viewpoint: Viewpoint, memories: Iterable[MemoryRecord]
 ) -> list[ReplacedStatement]:
     """Returns what of the memories was replaced, as far as their links count from this viewpoint."""
     linked = [
         (memory, link)
         for memory in memories
-        for link in memory.get(LINKS) or ()
+        for link in memory.get("replaced_by") or ()
         if (viewpoint.known_at is None or link["at"] <= viewpoint.known_at)
         and mark_of(memory["content"]) == link["said"]["mark"]
     ]
@@ -80,10 +97,11 @@ async def replaced(
     records = await EvidenceReader(store, scope, viewpoint.now).read((link["kind"], link["id"]) for _, link in linked)
     statements = []
     for memory, link in linked:
-        later = records.get((link["kind"], link["id"]))
-        if later is None or later.mark != link["mark"] or not matches(later.doc, is_visible):
+        later = as_found(link, records)
+        if not isinstance(later, MemoryEvidence | FactEvidence):
             continue
-        if later.said_at <= viewpoint.as_of and holds(later.doc, viewpoint.as_of):
+        record = later.memory if isinstance(later, MemoryEvidence) else later.fact
+        if matches(record, is_visible) and later.said_at <= viewpoint.as_of and holds(record, viewpoint.as_of):
             words = quoted(link["said"], memory["content"])
             statements.append(
                 ReplacedStatement(memory["memory_id"], words, later, quoted(link, later.text), link["at"])
@@ -91,7 +109,7 @@ async def replaced(
     return statements
 
 
-def later_first(hits: Sequence[Hit], statements: Sequence[ReplacedStatement]) -> list[Hit]:
+def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[ReplacedStatement]) -> list[Hit[MemoryRecord]]:
     """Returns the hits, those that replace others before these, and each with what replaced it.
 
     "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", so it gets that one's score,
@@ -118,9 +136,11 @@ def later_first(hits: Sequence[Hit], statements: Sequence[ReplacedStatement]) ->
     return raised_over(shown, [(place, later) for place in replaced_by for later in _reached(place, replaced_by)])
 
 
-def _is(memory: Doc, record: EvidenceRecord) -> bool:
+def _is(memory: MemoryRecord, record: EvidenceRecord) -> bool:
     """Returns whether a memory is the record, or was learned from it word for word."""
-    return record.kind == "memory" and (memory["memory_id"] == record.id or repeats(memory, record.doc))
+    if not isinstance(record, MemoryEvidence):
+        return False
+    return memory["memory_id"] == record.id or repeats(memory, record.memory)
 
 
 def _reached(start: int, replaced_by: Mapping[int, set[int]]) -> set[int]:
@@ -133,7 +153,9 @@ def _reached(start: int, replaced_by: Mapping[int, set[int]]) -> set[int]:
     return reached
 
 
-async def what_holds_first(store: Store, scope: Scope, viewpoint: Viewpoint, hits: Sequence[Hit]) -> list[Hit]:
+async def what_holds_first(
+    store: Store, scope: Scope, viewpoint: Viewpoint, hits: Sequence[Hit[MemoryRecord]]
+) -> list[Hit[MemoryRecord]]:
     """Returns the hits of a search of memories, those that state what holds before those that state what it replaced:
     by the values of facts, and by the links of a judge."""
     ordered = await present_first(store, scope, viewpoint.user_id, hits, viewpoint.as_of)

@@ -1,12 +1,13 @@
 """Findings as they are stored, and as responses show them."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, TypedDict
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Object, Schema, Share
-from app.storage.schema import Collection, Doc, OwnedRecord
+from app.memories.models import EvidenceName, MemoryType
+from app.storage.schema import Collection, OwnedRecord
 
 FindingKind = TypeAliasType(
     "FindingKind", Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
@@ -22,14 +23,6 @@ class StoredName(TypedDict):
 
     kind: EvidenceKind
     id: str
-
-
-class StoredEvidence(StoredName):
-    """A record that a finding is about, with a digest of its text. `span`: where its sentences stand in the text that
-    the finding is about, as `[start, end]`; left out if it is about all of it."""
-
-    mark: str
-    span: NotRequired[list[int]]
 
 
 class QuotedMemory(TypedDict):
@@ -48,7 +41,7 @@ class ProposalDetails(TypedDict, total=False):
     prompt_version: str
     valid_until: str
     content: str
-    memory_type: str
+    memory_type: MemoryType
     quotes: list[QuotedMemory]
     status: Literal["archived"]
 
@@ -69,7 +62,7 @@ class FindingRecord(OwnedRecord, total=False):
     kind: FindingKind
     status: FindingStatus
     reason: str
-    evidence: list[StoredEvidence]
+    evidence: list[EvidenceName]
     proposal: StoredProposal
     confidence: float
     trust: float
@@ -140,14 +133,9 @@ class ReflectionFinding(Schema):
     updated_at: str
 
 
-def evidence_names(finding: Doc) -> list[tuple[str, str]]:
+def evidence_names(finding: FindingRecord) -> list[tuple[str, str]]:
     """Returns (kind, id) of each piece of evidence."""
-    return [(one["kind"], one["id"]) for one in finding["evidence"]]
-
-
-def no_proposal() -> dict[str, Any]:
-    """Returns a proposal that changes nothing."""
-    return {"action": "none", "keep": None, "retire": [], "details": {}}
+    return [(evidence["kind"], evidence["id"]) for evidence in finding["evidence"]]
 
 
 JUDGED = 0.75
@@ -156,7 +144,7 @@ UNCONFIRMED = 0.5
 """Confidence of a finding about a memory that nothing confirmed."""
 
 
-def of_judge(finding: Doc) -> bool:
+def of_judge(finding: FindingRecord) -> bool:
     """Returns whether a language model has found that two records cannot both hold."""
     if finding["kind"] not in ("contradiction", "stale") or len(finding["evidence"]) != 2:
         return False
@@ -165,17 +153,17 @@ def of_judge(finding: Doc) -> bool:
     return details.get("model") is not None or earlier
 
 
-def is_doubt(finding: Doc) -> bool:
+def is_doubt(finding: FindingRecord) -> bool:
     """Returns whether a finding says what is uncertain: a judge has found it, or two facts or values of the profile are
     in conflict. Findings that earlier releases made of texts by rules say nothing."""
-    kinds = {one["kind"] for one in finding["evidence"]}
+    kinds = {evidence["kind"] for evidence in finding["evidence"]}
     in_conflict = len(finding["evidence"]) == 2 and finding["kind"] in ("contradiction", "stale")
     return of_judge(finding) or (in_conflict and kinds <= {"fact", "profile"})
 
 
-def of_rule_about_texts(finding: Doc) -> bool:
+def of_rule_about_texts(finding: FindingRecord) -> bool:
     """Returns whether an earlier release made a finding of what a memory says, by rules of words."""
     if finding["kind"] not in ("contradiction", "stale") or of_judge(finding):
         return False
     alone = len(finding["evidence"]) == 1 and finding["confidence"] == UNCONFIRMED
-    return not alone and any(one["kind"] == "memory" for one in finding["evidence"])
+    return not alone and any(evidence["kind"] == "memory" for evidence in finding["evidence"])

@@ -97,6 +97,7 @@ class ReplacementLink(EvidenceName, total=False):
 class SearchableRecord(OwnedRecord, total=False):
     """A record that is found by its text and keeps its earlier versions: a memory or a procedure."""
 
+    content_hash: int
     embedding: StoredEmbedding | None
 
 
@@ -156,7 +157,6 @@ class MemoryRecord(ShownMemory, total=False):
     anchored_at: str
     archived_by: str | None
     archived_at: str | None
-    content_hash: int
     identity_hash: int
     dedupe_key: str | None
     standing: str | None

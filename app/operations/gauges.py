@@ -21,7 +21,7 @@ from app.jobs.queue import Queue
 from app.memories.pending import PENDING
 from app.storage.changes import Usage
 from app.storage.protocol import Store
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection
 from app.storage.scope import SYSTEM
 
 KEEP_SECONDS = 15
@@ -74,8 +74,8 @@ class StoreGauges:
             log.warning("what is stored was not counted", extra={"error": getattr(error, "detail", "it took too long")})
         except Exception:
             log.exception("what is stored was not counted")
-        kept = max(KEEP_SECONDS, (time.perf_counter() - started) / MOST_SHARE)
-        self._fresh_until = self._clock.now() + timedelta(seconds=kept)
+        seconds = max(KEEP_SECONDS, (time.perf_counter() - started) / MOST_SHARE)
+        self._fresh_until = self._clock.now() + timedelta(seconds=seconds)
 
     async def _count(self) -> None:
         totals = await self._store.accounting.totals()
@@ -86,16 +86,15 @@ class StoreGauges:
             metrics.STORED_BYTES.labels(name).set(usage.bytes)
         metrics.JOBS_QUEUED.set(await self._queue.waiting())
         for lane in LANES:
-            metrics.JOB_AGE.labels(lane_name(lane)).set(self._age(await self._queue.oldest_due(lane), "run_at"))
+            job = await self._queue.oldest_due(lane)
+            metrics.JOB_AGE.labels(lane_name(lane)).set(self._age(None if job is None else job["run_at"]))
         metrics.PENDING.set(await self._store.count(PENDING, SYSTEM))
         oldest = await self._store.find(PENDING, SYSTEM, order="asc", limit=1)
-        metrics.PENDING_AGE.set(self._age(oldest[0] if oldest else None, "created_at"))
+        metrics.PENDING_AGE.set(self._age(oldest[0]["created_at"] if oldest else None))
 
-    def _age(self, doc: Doc | None, field: str) -> float:
-        """Returns how many seconds ago a document's time was; 0 if there is none."""
-        if doc is None:
-            return 0.0
-        return max(0.0, (self._clock.now() - parse_rfc3339(doc[field])).total_seconds())
+    def _age(self, time: str | None) -> float:
+        """Returns how many seconds ago a stored time was; 0 if there is none."""
+        return 0.0 if time is None else max(0.0, (self._clock.now() - parse_rfc3339(time)).total_seconds())
 
 
 @asynccontextmanager

@@ -8,14 +8,24 @@ from pydantic import Field
 
 from app.audit.tombstones import Tombstones
 from app.core.clock import Clock
-from app.core.schemas import Flag, Identifier, Schema, example
+from app.core.schemas import Flag, Identifier, Json, Schema, example
 from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, DECAY, ERASE_USER, OPERATIONS, REFLECTION, UNDO, Operation
+from app.jobs.models import (
+    CONSOLIDATION,
+    DECAY,
+    ERASE_USER,
+    OPERATIONS,
+    REFLECTION,
+    UNDO,
+    Operation,
+    OperationRecord,
+    Payload,
+)
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, Repository, having, render_items
-from app.storage.schema import Doc, Eq, In, both
+from app.storage.repository import Listing, RenderedPage, Repository, having, render_items
+from app.storage.schema import Eq, In, both
 from app.writes.executor import WriteResult
 
 
@@ -51,19 +61,21 @@ NARROWED = (CONSOLIDATION, REFLECTION, DECAY)
 class OperationService:
     """Lists and runs scheduled jobs, and lists and undoes operations, within the caller's scope."""
 
-    def __init__(self, found: Repository, schedules: Schedules, clock: Clock, tombstones: Tombstones) -> None:
-        self._operations, self._schedules, self._clock, self._tombstones = found, schedules, clock, tombstones
+    def __init__(
+        self, operations: Repository[OperationRecord], schedules: Schedules, clock: Clock, tombstones: Tombstones
+    ) -> None:
+        self._operations, self._schedules, self._clock, self._tombstones = operations, schedules, clock, tombstones
 
-    async def jobs(self) -> Doc:
+    async def jobs(self) -> RenderedPage[Json]:
         """Returns all scheduled jobs with their last runs."""
         return {"items": [await self._with_asked(job) for job in await self._schedules.all()], "next_cursor": None}
 
-    async def _with_asked(self, job: Doc) -> Doc:
+    async def _with_asked(self, job: Json) -> Json:
         """Adds the last run that the caller's tenant asked for, if it was later."""
         ended = both(Eq("kind", job["name"]), In("status", queue.ENDED))
-        for request in await self._operations.find(ended, limit=1):
-            if request["updated_at"] > (job["last_run"] or ""):
-                return job | {"last_run": request["updated_at"], "outcome": request["status"]}
+        for operation in await self._operations.find(ended, limit=1):
+            if operation["updated_at"] > (job["last_run"] or ""):
+                return job | {"last_run": operation["updated_at"], "outcome": operation["status"]}
         return job
 
     async def run(self, name: str, body: JobRun) -> WriteResult:
@@ -72,63 +84,60 @@ class OperationService:
         if name not in self._schedules.kinds:
             raise NotFound(f"There is no job {name}.")
         owner = {"agent_id": body.agent_id, "user_id": body.user_id}
-        if name not in NARROWED and (named := next((field for field, one in owner.items() if one), None)):
+        if name not in NARROWED and (named := next((field for field, owner_id in owner.items() if owner_id), None)):
             raise invalid(f"/{named}", f"{name} works on all of the tenant")
         scope = self._operations.scope
         scope.require_write(body.agent_id, body.user_id)  # without an owner it works on the whole tenant
         return self._begin(name, {"dry_run": body.dry_run, **owner, **scope.bindings()}, **owner)
 
-    def _begin(self, kind: str, payload: Doc, **owner: str | None) -> WriteResult:
+    def _begin(self, kind: str, payload: Payload, **owner: str | None) -> WriteResult:
         """Returns 202 with an operation, and the changes that queue its job."""
         body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Doc:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> RenderedPage[Json]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         where = having(filters, *filters)
-        docs, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
-        return {
-            "items": await render_items(OPERATIONS, docs, partial(queue.render, now=self._clock.now()), Operation),
-            "next_cursor": cursor,
-        }
+        operations, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
+        render = partial(queue.render, now=self._clock.now())
+        return {"items": await render_items(OPERATIONS, operations, render, Operation), "next_cursor": cursor}
 
-    async def get(self, operation_id: str) -> Doc:
+    async def get(self, operation_id: str) -> Json:
         """Returns an operation. Raises NotFound."""
-        doc = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
-        if doc is None:
+        operation = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
+        if operation is None:
             raise no_such("operation")
-        return queue.render(doc, self._clock.now())
+        return queue.render(operation, self._clock.now())
 
-    async def _own_erasure(self, operation_id: str) -> Doc | None:
+    async def _own_erasure(self, operation_id: str) -> OperationRecord | None:
         """Returns the erasure of a user that the key is bound to. Its operation is stored under the hash of the user's
         id."""
-        doc, scope = await self._operations.get_any_owner(operation_id), self._operations.scope
-        if doc is None or doc["kind"] != ERASE_USER or scope.users is None:
+        operation, scope = await self._operations.get_any_owner(operation_id), self._operations.scope
+        if operation is None or operation["kind"] != ERASE_USER or scope.users is None:
             return None
         hashes = [await self._tombstones.known(user) for user in scope.users]
-        return doc if replace(scope, users=frozenset(one for one in hashes if one)).sees(doc) else None
+        hashed = replace(scope, users=frozenset(user_hash for user_hash in hashes if user_hash))
+        return operation if hashed.sees(operation) else None
 
     async def undo(self, operation_id: str) -> WriteResult:
         """Returns 202 with the operation that undoes this one. Raises Conflict if there is nothing to undo, or if it is
         being undone or was."""
-        doc = await self._operations.get(operation_id)
-        self._operations.scope.require_write(doc["agent_id"], doc["user_id"])
-        if not queue.can_undo(doc, self._clock.now()):
-            raise Conflict(f"An operation {doc['kind']} that is {doc['status']} cannot be undone, or no longer.")
-        if await self._under_way(doc["undoing"]):
-            raise Conflict(f"It is being undone already, by {doc['undoing']}.")
-        payload = {"operation_id": operation_id, "kind": doc["kind"], "undo": doc["undo"]}
-        begun = self._begin(UNDO, payload, agent_id=doc["agent_id"], user_id=doc["user_id"])
-        claim = Update(
-            OPERATIONS,
-            doc["tenant_id"],
-            operation_id,
-            set={"undoing": begun.body["operation_id"]},
-            expect={name: doc[name] for name in ("undoing", "status")},
-        )
+        operation = await self._operations.get(operation_id)
+        self._operations.require_write(operation)
+        if not queue.can_undo(operation, self._clock.now()):
+            raise Conflict(
+                f"An operation {operation['kind']} that is {operation['status']} cannot be undone, or no longer."
+            )
+        if await self._under_way(operation["undoing"]):
+            raise Conflict(f"It is being undone already, by {operation['undoing']}.")
+        payload = {"operation_id": operation_id, "kind": operation["kind"], "undo": operation["undo"]}
+        begun = self._begin(UNDO, payload, agent_id=operation["agent_id"], user_id=operation["user_id"])
+        undoing: OperationRecord = {"undoing": begun.body["operation_id"]}
+        expect = {"undoing": operation["undoing"], "status": operation["status"]}
+        claim = Update(OPERATIONS, operation["tenant_id"], operation_id, set=undoing, expect=expect)
         return replace(begun, changes=[claim, *begun.changes])
 
     async def _under_way(self, undo_id: str | None) -> bool:
         """Returns True unless the undo failed for good; it may then be requested again."""
-        doc = None if undo_id is None else await self._operations.find_one(undo_id)
-        return doc is not None and doc["status"] != "failed"
+        undo = None if undo_id is None else await self._operations.find_one(undo_id)
+        return undo is not None and undo["status"] != "failed"

@@ -1,6 +1,6 @@
 """HTTP endpoints for procedural memory: how things are done, and how often that worked."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
@@ -43,9 +43,17 @@ async def list_filters(
     status: Annotated[schemas.ProcedureListStatus, Query()] = "active",
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
-) -> dict[str, Any]:
+) -> schemas.ProcedureFilters:
     """Collects the filters of a list of procedures."""
-    return dict(locals())
+    return {
+        "agent_id": agent_id,
+        "user_id": user_id,
+        "name": name,
+        "tag": tag,
+        "status": status,
+        "since": since,
+        "until": until,
+    }
 
 
 @router.post("", status_code=201, response_model=schemas.Procedure, responses=problems(409, 412, *BODY))
@@ -58,7 +66,7 @@ async def create_procedure(
 
 @router.get("", response_model=Page[schemas.Procedure], responses=problems())
 async def list_procedures(
-    procedures: Procedures, where: Annotated[dict[str, Any], Depends(list_filters)], listing: InListing
+    procedures: Procedures, where: Annotated[schemas.ProcedureFilters, Depends(list_filters)], listing: InListing
 ) -> Response:
     """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
     return answer(await procedures.page(where, listing))

@@ -1,12 +1,10 @@
 """Which procedures are to be reviewed: those that fail, and those whose trial is decided."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from app.procedures.schemas import OutcomeEntry, ProcedureRecord
 from app.procedures.track_record import FAILURES_IN_A_ROW, interval
 from app.procedures.trials import variant_of, verdict
-from app.storage.schema import Doc
 
 FAILING_BELOW = 0.5
 """A procedure is failing, too, if the 95 % interval of its success rate lies below."""
@@ -19,7 +17,7 @@ class Failing:
     successes: int
     failures: int
     in_a_row: int
-    outcomes: tuple[Doc, ...]
+    outcomes: tuple[OutcomeEntry, ...]
 
     @property
     def reason(self) -> str:
@@ -28,7 +26,7 @@ class Failing:
         return f"{worked} and failed the last {self.in_a_row}." if self.in_a_row > 1 else f"{worked}."
 
 
-def failing(doc: Mapping[str, Any]) -> Failing | None:
+def failing(procedure: ProcedureRecord) -> Failing | None:
     """Returns why a procedure is failing, or None.
 
     Only outcomes of the current version count, since an earlier one had other steps; outcomes of revised steps on trial
@@ -37,8 +35,8 @@ def failing(doc: Mapping[str, Any]) -> Failing | None:
     """
     outcomes = [
         outcome
-        for outcome in doc["recent_outcomes"]
-        if outcome["version"] == doc["version"] and variant_of(outcome) == "current"
+        for outcome in procedure["recent_outcomes"]
+        if outcome["version"] == procedure["version"] and variant_of(outcome) == "current"
     ]
     failed = tuple(outcome for outcome in outcomes if not outcome["success"])
     successes = len(outcomes) - len(failed)
@@ -49,14 +47,14 @@ def failing(doc: Mapping[str, Any]) -> Failing | None:
     return Failing(successes, len(failed), in_a_row, failed)
 
 
-def to_review(before: Doc, after: Doc) -> bool:
+def to_review(before: ProcedureRecord, after: ProcedureRecord) -> bool:
     """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
     often again. A review that came too early for a better way, or found the model away, is so made up for."""
     trial = after.get("trial")
     if trial is not None:
         return verdict(trial) is not None
-    found = failing(after)
-    if found is None:
+    why = failing(after)
+    if why is None:
         return False
-    again = found.in_a_row > 0 and found.in_a_row % FAILURES_IN_A_ROW == 0
+    again = why.in_a_row > 0 and why.in_a_row % FAILURES_IN_A_ROW == 0
     return again or failing(before) is None

@@ -1,6 +1,5 @@
 """Procedures as they are stored, and as requests and responses show them."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pydantic import Field, StringConstraints
@@ -13,6 +12,7 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
+    Json,
     JsonObject,
     NotNull,
     Object,
@@ -27,7 +27,7 @@ from app.core.schemas import (
 from app.memories.models import HistoryRecord, MemorySource, SearchableRecord, history
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
 from app.memories.search_schemas import HowSearched, Scores
-from app.storage.schema import Collection, Doc, Eq, SearchSchema, Unique
+from app.storage.schema import Collection, Eq, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
 """Fields that never leave the service. `dropped_trials` are the revised steps that were tried in vain."""
@@ -91,9 +91,10 @@ class ProcedureRecord(SearchableRecord, total=False):
     tags: list[str]
     metadata: JsonObject
     source: MemorySource
+    content_hash: int
 
 
-def situation(procedure: Mapping[str, Any]) -> str:
+def situation(procedure: ProcedureRecord) -> str:
     """Returns the text by which a procedure is found: when to use it, not how it is done."""
     return "\n".join([procedure["name"], procedure["trigger"], *procedure["preconditions"]])
 
@@ -316,6 +317,19 @@ class ProcedureSearchResult(HowSearched):
     items: list[FoundProcedure]
 
 
-def render(doc: Doc) -> Doc:
+class ProcedureFilters(TypedDict):
+    """What a list of procedures is narrowed by: fields that equal the values, and bounds of the creation. None: by
+    nothing."""
+
+    agent_id: str | None
+    user_id: str | None
+    name: str | None
+    tag: str | None
+    status: ProcedureListStatus
+    since: str | None
+    until: str | None
+
+
+def render(procedure: ProcedureRecord) -> Json:
     """Renders a procedure without internal fields."""
-    return PROCEDURES.public(doc)
+    return PROCEDURES.public(procedure)

@@ -3,14 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeAlias
 
+from app.procedures.schemas import ProcedureRecord
 from app.procedures.track_record import TrackRecord, track_record_of
 from app.retrieval.retriever import Hit
-from app.storage.schema import Doc, Eq, Filter, Has, Or, Range, both
+from app.storage.schema import Eq, Filter, Has, Or, Range, both
 
 LEAST_CANDIDATES = 64
 
-Find = Callable[[int], Awaitable[list[Hit]]]
+Find: TypeAlias = Callable[[int], Awaitable[list[Hit[ProcedureRecord]]]]
 """Returns the best k hits by relevance, best first."""
 
 
@@ -18,7 +20,7 @@ Find = Callable[[int], Awaitable[list[Hit]]]
 class ProcedureHit:
     """A hit with its score and track record."""
 
-    hit: Hit
+    hit: Hit[ProcedureRecord]
     score: float
     track_record: TrackRecord
 
@@ -53,13 +55,13 @@ async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
         candidates *= 4
 
 
-def ranked(hits: list[Hit], now: datetime) -> list[ProcedureHit]:
+def ranked(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
     """Returns the hits with their scores, best first."""
     scored = []
     for hit in hits:
         record = track_record_of(hit.doc, now)
         scored.append(ProcedureHit(hit, score(hit.score, record), record))
-    return [scored[at] for at in order([(found.hit.doc, found.score) for found in scored])]
+    return [scored[at] for at in order([(candidate.hit.doc, candidate.score) for candidate in scored])]
 
 
 def score(relevance: float, record: TrackRecord) -> float:
@@ -67,7 +69,7 @@ def score(relevance: float, record: TrackRecord) -> float:
     return relevance * record.works * record.freshness
 
 
-def order(scored: Sequence[tuple[Doc, float]]) -> list[int]:
+def order(scored: Sequence[tuple[ProcedureRecord, float]]) -> list[int]:
     """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created later comes
     first."""
 

@@ -1,14 +1,14 @@
 """Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Iterable, Sequence, Set
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import equal_json
+from app.core.schemas import Json, equal_json
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.embedding import Embeddings, Passage
+from app.memories.models import HistoryRecord, MemorySource
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
@@ -17,10 +17,13 @@ from app.procedures.schemas import (
     MAX_NOTES,
     PROCEDURE_HISTORY,
     PROCEDURES,
+    OutcomeEntry,
     OutcomeIn,
     Procedure,
     ProcedureCreate,
+    ProcedureFilters,
     ProcedurePatch,
+    ProcedureRecord,
     ProcedureSearch,
     ProcedureVersion,
     render,
@@ -28,18 +31,18 @@ from app.procedures.schemas import (
 )
 from app.procedures.search import ProcedureHit, best, procedure_filter
 from app.procedures.track_record import KEPT_OUTCOMES, record_sentence, smoothed, warnings
-from app.procedures.trials import Variant, as_served, counted, served
+from app.procedures.trials import as_served, counted, served, with_outcome
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, between, having, render_items
-from app.storage.schema import Doc, Eq, Filter, Has, both
+from app.storage.repository import Listing, RenderedPage, between, having, render_items
+from app.storage.schema import Eq, Filter, Has, both
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
 
 
-def new_procedure(fields: Mapping[str, Any], source: Mapping[str, Any], now: str) -> Doc:
+def new_procedure(fields: ProcedureRecord, source: MemorySource, now: str) -> ProcedureRecord:
     """Returns a new procedure with `fields` (those of `ProcedureCreate`) and no outcomes."""
     procedure_id = new_id("proc")
     return {
@@ -65,121 +68,157 @@ def new_procedure(fields: Mapping[str, Any], source: Mapping[str, Any], now: str
     }
 
 
-def revision(doc: Doc, fields: Mapping[str, Any]) -> Doc:
+def revision(procedure: ProcedureRecord, fields: ProcedureRecord) -> ProcedureRecord:
     """Returns the fields that a caller's change sets; empty if nothing changes. Outcomes stay: they count for the
     refined steps, too."""
-    fields = dict(fields)
+    fields = fields.copy()
     if "tags" in fields:
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
     if "notes" in fields:
         fields["notes"], _ = learned(fields["notes"])
-    changed = {name: value for name, value in fields.items() if not equal_json(doc[name], value)}
+    changed = PROCEDURES.record(
+        {name: value for name, value in fields.items() if not equal_json(procedure.get(name), value)}
+    )
     if "name" in changed:
         changed["name_key"] = normalise_content(changed["name"])
-    return changed | ended_trial(doc, changed)
+    return {**changed, **ended_trial(procedure, changed)}
 
 
-def ended_trial(doc: Doc, changed: Doc) -> Doc:
+def ended_trial(procedure: ProcedureRecord, changed: ProcedureRecord) -> ProcedureRecord:
     """Returns the fields that end a trial, if a change sets other steps: what was tried was tried beside the old
     ones."""
-    if "steps" not in changed or not (doc.get("trial") or doc.get("dropped_trials")):
+    if "steps" not in changed or not (procedure.get("trial") or procedure.get("dropped_trials")):
         return {}
     return {"trial": None, "dropped_trials": []}
 
 
-def outcome(doc: Doc, fields: Mapping[str, Any], now: str) -> tuple[Doc, list[str]]:
-    """Returns the fields that an outcome (`OutcomeIn`) sets, including counts, and the notes that it displaces.
-    During a trial it counts for the steps that it names, or else for those that are served now."""
-    trial: Doc | None = doc.get("trial")
-    variant: Variant = fields.get("variant") or served(trial)
-    counts = {name: doc[name] for name in ("success_count", "failure_count")}
-    counts["success_count" if fields["success"] else "failure_count"] += 1
-    entry = {**fields, "variant": variant, "at": now, "version": doc["version"]}
-    notes, dropped = learned(doc["notes"], () if fields["note"] is None else (fields["note"],))
-    return {
-        **counts,
+def outcome(procedure: ProcedureRecord, reported: OutcomeIn, now: str) -> tuple[ProcedureRecord, list[str]]:
+    """Returns the fields that an outcome sets, including counts, and the notes that it displaces. During a trial it
+    counts for the steps that it names, or else for those that are served now."""
+    trial = procedure.get("trial")
+    variant = reported.variant or served(trial)
+    counts = with_outcome(
+        {"success_count": procedure["success_count"], "failure_count": procedure["failure_count"]},
+        success=reported.success,
+    )
+    entry: OutcomeEntry = {
+        "success": reported.success,
+        "note": reported.note,
+        "action_id": reported.action_id,
+        "task_id": reported.task_id,
+        "variant": variant,
+        "at": now,
+        "version": procedure["version"],
+    }
+    notes, dropped = learned(procedure["notes"], () if reported.note is None else (reported.note,))
+    fields: ProcedureRecord = {
+        "success_count": counts["success_count"],
+        "failure_count": counts["failure_count"],
         "success_rate": smoothed(counts["success_count"], counts["failure_count"]),
-        "recent_outcomes": [*doc["recent_outcomes"], entry][-KEPT_OUTCOMES:],
-        "last_used": max(now, doc["last_used"] or now),
+        "recent_outcomes": [*procedure["recent_outcomes"], entry][-KEPT_OUTCOMES:],
+        "last_used": max(now, procedure["last_used"] or now),
         "notes": notes,
-        **({"trial": counted(trial, variant, success=fields["success"])} if trial else {}),
-    }, dropped
+    }
+    if trial:
+        fields["trial"] = counted(trial, variant, success=reported.success)
+    return fields, dropped
 
 
 def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], list[str]]:
     """Returns each note once, whatever its spelling (a repeated note counts as the newest), and the oldest notes, which
     are dropped."""
-    found: dict[str, str] = {}
+    by_spelling: dict[str, str] = {}
     for note in reversed([*notes, *new]):
-        found.setdefault(normalise_content(note), note)
-    kept = list(reversed(found.values()))
-    return kept[-MAX_NOTES:], kept[:-MAX_NOTES]
+        by_spelling.setdefault(normalise_content(note), note)
+    distinct = list(reversed(by_spelling.values()))
+    return distinct[-MAX_NOTES:], distinct[:-MAX_NOTES]
 
 
-def without_notes_of(doc: Doc, gone: Set[str]) -> Doc:
+def without_notes_of(procedure: ProcedureRecord, gone: Set[str]) -> ProcedureRecord:
     """Returns the fields of a procedure that change when nothing may be left of what `gone` (ids of actions and tasks)
     noted: their outcomes still count, without id and note. Empty if it has none of their outcomes."""
-    theirs = [one for one in doc["recent_outcomes"] if not gone.isdisjoint((one["action_id"], one["task_id"]))]
+
+    def of_gone(outcome: OutcomeEntry) -> bool:
+        return not gone.isdisjoint((outcome["action_id"], outcome["task_id"]))
+
+    def spellings(outcomes: Iterable[OutcomeEntry]) -> set[str]:
+        return {normalise_content(outcome["note"]) for outcome in outcomes if outcome["note"]}
+
+    outcomes = procedure["recent_outcomes"]
+    theirs = [outcome for outcome in outcomes if of_gone(outcome)]
     if not theirs:
         return {}
-    left = {"action_id": None, "task_id": None, "note": None}
-    others = {normalise_content(one["note"]) for one in doc["recent_outcomes"] if one["note"] and one not in theirs}
-    said = {normalise_content(one["note"]) for one in theirs if one["note"]} - others
+    lost = spellings(theirs) - spellings(outcome for outcome in outcomes if not of_gone(outcome))
     return {
-        "recent_outcomes": [one | left if one in theirs else one for one in doc["recent_outcomes"]],
-        "notes": [note for note in doc["notes"] if normalise_content(note) not in said],
+        "recent_outcomes": [
+            {**outcome, "action_id": None, "task_id": None, "note": None} if of_gone(outcome) else outcome
+            for outcome in outcomes
+        ],
+        "notes": [note for note in procedure["notes"] if normalise_content(note) not in lost],
     }
 
 
-def passage(doc: Doc) -> Passage:
+def passage(procedure: ProcedureRecord) -> Passage:
     """Returns the text by which a procedure is found."""
-    return Passage(situation(doc))
+    return Passage(situation(procedure))
 
 
-def needs_new_entry(changed: Doc) -> bool:
+def needs_new_entry(changed: ProcedureRecord) -> bool:
     """Returns True if a changed field is part of the indexed text."""
     return not changed.keys().isdisjoint(("name", "trigger", "preconditions"))
 
 
-PROCEDURE = Embeddable(PROCEDURES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry)
+PROCEDURE: Embeddable[ProcedureRecord] = Embeddable(
+    PROCEDURES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry
+)
 
 
 COUNTED = ("version", "success_count", "failure_count")
 """Every change increments one of these fields, so a change that expects all of them overwrites nothing unseen."""
 
 
-class ProcedureRepository(VersionedRepository):
+class ProcedureRepository(VersionedRepository[ProcedureRecord]):
     """The procedures and their history that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, PROCEDURE, PROCEDURE_HISTORY)
 
-    async def named(self, agent: str | None, user: str | None, name_key: str) -> Doc | None:
+    async def named(self, agent: str | None, user: str | None, name_key: str) -> ProcedureRecord | None:
         """Returns the active procedure with that name and exactly these owners, or None."""
-        found = await self.find(both(of_pair(agent, user), Eq("name_key", name_key), Eq("status", "active")), limit=1)
-        return found[0] if found else None
+        where = both(of_pair(agent, user), Eq("name_key", name_key), Eq("status", "active"))
+        procedures = await self.find(where, limit=1)
+        return procedures[0] if procedures else None
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def revise(self, doc: Doc, changed: Doc, now: str, entry: IndexEntry | None = None) -> list[Change]:
+    def revise(
+        self, record: ProcedureRecord, changed: ProcedureRecord, now: str, entry: IndexEntry | None = None
+    ) -> list[Change]:
         """Returns the changes that replace fields and store the old version as history."""
-        seen = {name: doc[name] for name in COUNTED}
-        return [self.update(doc, changed, now=now, expect=seen, entry=entry), self._past(doc, now)]
+        _, *past = super().revise(record, changed, now, entry)
+        return [self.update(record, changed, now=now, expect=_as_counted(record), entry=entry), *past]
 
-    def counted(self, doc: Doc, changed: Doc) -> list[Change]:
+    def counted(self, procedure: ProcedureRecord, changed: ProcedureRecord) -> list[Change]:
         """Returns the changes that record an outcome. They do not bump the version."""
-        return [self.append(doc, changed, expect={name: doc[name] for name in COUNTED})]
+        return [self.append(procedure, changed, expect=_as_counted(procedure))]
 
 
-def listed(filters: Mapping[str, Any]) -> Filter:
+def _as_counted(procedure: ProcedureRecord) -> ProcedureRecord:
+    return {
+        "version": procedure["version"],
+        "success_count": procedure["success_count"],
+        "failure_count": procedure["failure_count"],
+    }
+
+
+def listed(filters: ProcedureFilters) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
-    status = filters.get("status")
     return both(
         having(filters, "agent_id", "user_id"),
-        None if filters.get("name") is None else Eq("name_key", normalise_content(filters["name"])),
-        None if status in (None, "any") else Eq("status", status),
-        None if filters.get("tag") is None else Has("tags", filters["tag"]),
-        between("created_at", filters.get("since"), filters.get("until")),
+        None if filters["name"] is None else Eq("name_key", normalise_content(filters["name"])),
+        None if filters["status"] == "any" else Eq("status", filters["status"]),
+        None if filters["tag"] is None else Has("tags", filters["tag"]),
+        between("created_at", filters["since"], filters["until"]),
     )
 
 
@@ -190,7 +229,7 @@ class ProcedureService:
         self,
         procedures: ProcedureRepository,
         embeddings: Embeddings,
-        lookup: Retriever,
+        lookup: Retriever[ProcedureRecord],
         clock: Clock,
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
@@ -199,80 +238,87 @@ class ProcedureService:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
-        doc = new_procedure(body.model_dump(), {"api_key_id": self._procedures.scope.key_id}, self._now())
-        await self._require_free_name(doc)
-        doc, changes = await self._procedures.added(doc, self._embeddings)
-        return WriteResult(render(doc), changes, 201, {"ETag": etag(doc)})
+        source: MemorySource = {"api_key_id": self._procedures.scope.key_id}
+        procedure = new_procedure(PROCEDURES.record(body.model_dump()), source, self._now())
+        await self._require_free_name(procedure)
+        procedure, changes = await self._procedures.added(procedure, self._embeddings)
+        return WriteResult(render(procedure), changes, 201, {"ETag": etag(procedure)})
 
-    async def get(self, procedure_id: str) -> Doc:
+    async def get(self, procedure_id: str) -> Json:
         """Returns a procedure. Raises NotFound."""
         return render(await self._procedures.get(procedure_id))
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: ProcedureFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of procedures that match the filters."""
-        docs, cursor = await self._procedures.page(listed(filters), listing, mark=repr(sorted(filters.items())))
-        return {"items": await render_items(PROCEDURES, docs, render, Procedure), "next_cursor": cursor}
+        mark = repr(sorted(filters.items()))
+        procedures, cursor = await self._procedures.page(listed(filters), listing, mark=mark)
+        return {"items": await render_items(PROCEDURES, procedures, render, Procedure), "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
-        doc = await self._procedures.get(procedure_id)
-        self._procedures.require_write(doc)
-        precondition.check(doc)
-        changed = revision(doc, body.model_dump(exclude_unset=True))
+        procedure = await self._procedures.get(procedure_id)
+        self._procedures.require_write(procedure)
+        precondition.check(procedure)
+        changed = revision(procedure, PROCEDURES.record(body.model_dump(exclude_unset=True)))
         if not changed:
-            return WriteResult(render(doc), headers={"ETag": etag(doc)})
+            return WriteResult(render(procedure), headers={"ETag": etag(procedure)})
         if not changed.keys().isdisjoint(("name_key", "status")):
-            await self._require_free_name(doc | changed)
-        new, changes = await self._procedures.rewritten(doc, changed, self._now(), self._embeddings)
+            await self._require_free_name({**procedure, **changed})
+        new, changes = await self._procedures.rewritten(procedure, changed, self._now(), self._embeddings)
         return WriteResult(render(new), changes, headers={"ETag": etag(new)})
 
-    async def _require_free_name(self, doc: Doc) -> None:
+    async def _require_free_name(self, procedure: ProcedureRecord) -> None:
         """Raises AlreadyExists if another active procedure of the same owners has the name. The message gives its id,
         since whoever may write here may see it."""
-        if doc["status"] != "active":
+        if procedure["status"] != "active":
             return
-        other = await self._procedures.named(doc["agent_id"], doc["user_id"], doc["name_key"])
-        if other is not None and other["procedure_id"] != doc["procedure_id"]:
+        other = await self._procedures.named(procedure["agent_id"], procedure["user_id"], procedure["name_key"])
+        if other is not None and other["procedure_id"] != procedure["procedure_id"]:
             raise AlreadyExists(f"{other['procedure_id']} has that name in this scope.")
 
     async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a procedure and its history."""
-        doc = await self._procedures.get(procedure_id)
-        precondition.check(doc)
-        return WriteResult(None, self._procedures.remove([doc]), 204)
+        procedure = await self._procedures.get(procedure_id)
+        precondition.check(procedure)
+        return WriteResult(None, self._procedures.remove([procedure]), 204)
 
-    async def history(self, procedure_id: str, listing: Listing) -> Doc:
+    async def history(self, procedure_id: str, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of earlier versions."""
         await self._procedures.get(procedure_id)
-        docs, cursor = await self._procedures.history_page(procedure_id, listing)
+        versions, cursor = await self._procedures.history_page(procedure_id, listing)
 
-        def past(doc: Doc) -> Doc:
+        def past(version: HistoryRecord[ProcedureRecord]) -> Json:
             return {
-                **{name: doc[name] for name in ("version", "changed_at", "changed_by")},
-                "record": render(doc["record"]),
+                "version": version["version"],
+                "changed_at": version["changed_at"],
+                "changed_by": version["changed_by"],
+                "record": render(version["record"]),
             }
 
-        return {"items": await render_items(PROCEDURE_HISTORY, docs, past, ProcedureVersion), "next_cursor": cursor}
+        return {"items": await render_items(PROCEDURE_HISTORY, versions, past, ProcedureVersion), "next_cursor": cursor}
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;
         after a conflict the handler counts again. An outcome by which the procedure begins to fail, or its trial is
         decided, starts a review in the background."""
-        doc = await self._procedures.get(procedure_id)
-        precondition.check(doc)
-        changed, dropped = outcome(doc, body.model_dump(), self._now())
-        answer = {"procedure": render(doc | changed), "dropped_notes": dropped}
-        return WriteResult(answer, [*self._procedures.counted(doc, changed), *self._review(doc, doc | changed)], 201)
+        procedure = await self._procedures.get(procedure_id)
+        precondition.check(procedure)
+        changed, dropped = outcome(procedure, body, self._now())
+        after: ProcedureRecord = {**procedure, **changed}
+        answer = {"procedure": render(after), "dropped_notes": dropped}
+        return WriteResult(
+            answer, [*self._procedures.counted(procedure, changed), *self._review(procedure, after)], 201
+        )
 
-    def _review(self, before: Doc, after: Doc) -> list[Change]:
+    def _review(self, before: ProcedureRecord, after: ProcedureRecord) -> list[Change]:
         if after["status"] != "active" or not to_review(before, after):
             return []
-        scope, owner = self._procedures.scope, {name: after[name] for name in ("agent_id", "user_id")}
+        scope, owner = self._procedures.scope, {"agent_id": after["agent_id"], "user_id": after["user_id"]}
         payload = {"procedure_id": after["procedure_id"], **scope.bindings()}
         _, changes = queue.start(scope, REVIEW_PROCEDURE, payload, self._clock.now(), **owner)
         return changes
 
-    async def search(self, body: ProcedureSearch) -> Doc:
+    async def search(self, body: ProcedureSearch) -> Json:
         """Searches by meaning and words, combined with how well each procedure has worked, recent
         outcomes above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
@@ -280,42 +326,42 @@ class ProcedureService:
         where = procedure_filter(
             body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust
         )
-        results: list[RetrievalResult] = []
+        results: list[RetrievalResult[ProcedureRecord]] = []
 
-        async def find(k: int) -> list[Hit]:
-            wanted = RetrievalQuery(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
-            results.append(await self._lookup.find(wanted))
+        async def find(k: int) -> list[Hit[ProcedureRecord]]:
+            query = RetrievalQuery(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
+            results.append(await self._lookup.find(query))
             return results[-1].hits
 
-        found = await best(find, body.top_k, now)
-        took = {name: round(sum(one.took_ms.get(name, 0) for one in results), 3) for name in results[-1].took_ms}
-        return {"items": [_item(one, explain=body.explain) for one in found], **results[-1].how(), "took_ms": took}
+        hits = await best(find, body.top_k, now)
+        took = {name: round(sum(result.took_ms.get(name, 0) for result in results), 3) for name in results[-1].took_ms}
+        return {"items": [_item(hit, explain=body.explain) for hit in hits], **results[-1].how(), "took_ms": took}
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
 
 
-def _item(found: ProcedureHit, *, explain: bool) -> Doc:
-    doc, record = found.hit.doc, found.track_record
+def _item(ranked: ProcedureHit, *, explain: bool) -> Json:
+    procedure, record = ranked.hit.doc, ranked.track_record
     item = {
-        "procedure": render(as_served(doc)),
-        "variant": served(doc.get("trial")),
-        "score": _short(found.score),
+        "procedure": render(as_served(procedure)),
+        "variant": served(procedure.get("trial")),
+        "score": _short(ranked.score),
         "recent": {"rate": _short(record.recent), "failed_in_a_row": record.failed_in_a_row},
-        "track_record": record_sentence(doc["success_count"], doc["failure_count"], record),
+        "track_record": record_sentence(procedure["success_count"], procedure["failure_count"], record),
         "warnings": warnings(record),
     }
-    if not explain or found.hit.explanation is None:
+    if not explain or ranked.hit.explanation is None:
         return item
     parts = {
-        "relevance": found.hit.score,
+        "relevance": ranked.hit.score,
         "works": record.works,
         "recent": record.recent,
         "freshness": record.freshness,
     }
     return {
         **item,
-        "scores": {**found.hit.explanation.scores, **{name: _short(value) for name, value in parts.items()}},
+        "scores": {**ranked.hit.explanation.scores, **{name: _short(value) for name, value in parts.items()}},
     }
 
 

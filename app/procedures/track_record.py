@@ -6,7 +6,8 @@ from datetime import datetime
 from math import sqrt
 
 from app.core.clock import parse_rfc3339
-from app.storage.schema import Doc
+from app.core.schemas import Json
+from app.procedures.schemas import ProcedureRecord
 
 PRIOR = 1.0
 """The number of successes and of failures assumed in advance: Beta(1, 1), Laplace's rule of succession (1774)."""
@@ -90,14 +91,14 @@ def record_sentence(successes: int, failures: int, record: TrackRecord) -> str:
     return f"{summary}, {_lately(record)}" if record.failing_lately and record.failed_in_a_row < tried else summary
 
 
-def warnings(record: TrackRecord) -> list[Doc]:
+def warnings(record: TrackRecord) -> list[Json]:
     """Returns the warnings for a caller who wants to use the procedure."""
-    found = []
+    listed: list[Json] = []
     if record.failing_lately:
-        found.append({"code": "failing_lately", "detail": f"It {_lately(record)}."})
+        listed.append({"code": "failing_lately", "detail": f"It {_lately(record)}."})
     if record.stale:
-        found.append({"code": "stale", "detail": f"Neither used nor changed for {int(record.idle_days)} days."})
-    return found
+        listed.append({"code": "stale", "detail": f"Neither used nor changed for {int(record.idle_days)} days."})
+    return listed
 
 
 def _lately(record: TrackRecord) -> str:
@@ -111,7 +112,7 @@ def _failed_in_a_row(outcomes: Sequence[bool]) -> int:
     return next((age for age, success in enumerate(reversed(outcomes)) if success), len(outcomes))
 
 
-def track_record_of(procedure: Doc, now: datetime) -> TrackRecord:
+def track_record_of(procedure: ProcedureRecord, now: datetime) -> TrackRecord:
     """Returns the track record of a procedure. A change makes it as fresh as a use."""
     idle = now - parse_rfc3339(max(procedure["last_used"] or "", procedure["updated_at"]))
     recent = [outcome["success"] for outcome in procedure["recent_outcomes"]]

@@ -1,34 +1,41 @@
 """Trials: revised steps of a procedure beside the current ones. Both are served in turn, and each outcome counts for
 the steps that were served."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
+from app.procedures.schemas import OutcomeCounts, OutcomeEntry, ProcedureRecord, ProcedureVariant, Trial
 from app.procedures.track_record import interval, smoothed
-from app.storage.schema import Doc
 
 TRIAL_OUTCOMES = 5
 """Outcomes of the old and of the revised steps each, before a trial is decided."""
 TRIAL_MOST = 20
 """Outcomes of the revised steps after which an undecided trial is dropped."""
 
-Variant = Literal["current", "revised"]
 Verdict = Literal["adopt", "drop"]
 
 
-def variant_of(outcome: Mapping[str, Any]) -> Variant:
+def variant_of(outcome: OutcomeEntry) -> ProcedureVariant:
     """Returns the steps that an outcome counts for. Those of earlier versions of the service do not say."""
     return "revised" if outcome.get("variant") == "revised" else "current"
 
 
-def new_trial(trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str) -> Doc:
+def new_trial(
+    trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str
+) -> Trial:
     """Returns a trial without outcomes."""
-    counts = {"success_count": 0, "failure_count": 0}
-    origin = {"action_ids": action_ids, "model": model, "prompt_version": prompt_version}
-    return {"trial_id": trial_id, "steps": steps, "current": counts, "revised": counts, **origin, "started_at": now}
+    return {
+        "trial_id": trial_id,
+        "steps": steps,
+        "current": {"success_count": 0, "failure_count": 0},
+        "revised": {"success_count": 0, "failure_count": 0},
+        "action_ids": action_ids,
+        "model": model,
+        "prompt_version": prompt_version,
+        "started_at": now,
+    }
 
 
-def served(trial: Doc | None) -> Variant:
+def served(trial: Trial | None) -> ProcedureVariant:
     """Returns the steps to serve: those with fewer outcomes in the trial; of equally many, the revised ones. So they
     take turns."""
     if trial is None:
@@ -36,13 +43,22 @@ def served(trial: Doc | None) -> Variant:
     return "revised" if _tried(trial["revised"]) <= _tried(trial["current"]) else "current"
 
 
-def counted(trial: Doc, variant: Variant, *, success: bool) -> Doc:
+def counted(trial: Trial, variant: ProcedureVariant, *, success: bool) -> Trial:
     """Returns the trial with one more outcome."""
-    name = "success_count" if success else "failure_count"
-    return {**trial, variant: {**trial[variant], name: trial[variant][name] + 1}}
+    if variant == "revised":
+        return {**trial, "revised": with_outcome(trial["revised"], success=success)}
+    return {**trial, "current": with_outcome(trial["current"], success=success)}
 
 
-def verdict(trial: Doc) -> Verdict | None:
+def with_outcome(counts: OutcomeCounts, *, success: bool) -> OutcomeCounts:
+    """Returns the counts with one more outcome."""
+    return {
+        "success_count": counts["success_count"] + success,
+        "failure_count": counts["failure_count"] + (not success),
+    }
+
+
+def verdict(trial: Trial) -> Verdict | None:
     """Returns what becomes of the revised steps, or None as long as the trial goes on.
 
     With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
@@ -61,13 +77,13 @@ def verdict(trial: Doc) -> Verdict | None:
     return "drop" if is_over else None
 
 
-def as_served(doc: Doc) -> Doc:
+def as_served(procedure: ProcedureRecord) -> ProcedureRecord:
     """Returns a procedure with the steps to serve."""
-    trial = doc.get("trial")
-    return doc if trial is None or served(trial) == "current" else {**doc, "steps": trial["steps"]}
+    trial = procedure.get("trial")
+    return procedure if trial is None or served(trial) == "current" else {**procedure, "steps": trial["steps"]}
 
 
-def restored(before: Doc) -> Doc:
+def restored(before: ProcedureRecord) -> ProcedureRecord:
     """Returns the fields that an undo restores. It brings no trial back: an adoption that was undone would be adopted
     again at the next outcome. What was tried then counts as tried in vain."""
     trial = before.get("trial")
@@ -76,12 +92,12 @@ def restored(before: Doc) -> Doc:
     return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
 
 
-def trial_sentence(trial: Doc) -> str:
+def trial_sentence(trial: Trial) -> str:
     """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
     revised = trial["revised"]
     tried = _tried(revised)
     return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
 
 
-def _tried(counts: Mapping[str, int]) -> int:
+def _tried(counts: OutcomeCounts) -> int:
     return counts["success_count"] + counts["failure_count"]

@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.core.work import in_turn
 from app.facts.schemas import FACTS
-from app.findings.service import EvidenceRecord, facts_of_one_group
+from app.findings.service import EvidenceRecord, FactEvidence, MemoryEvidence, TextEvidence, facts_of_one_group
 from app.memories.models import MEMORIES
 from app.retrieval.model_weights import weights_for
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Collection
 from app.storage.scope import Partition
 from app.storage.search import SearchQuery
+
+T = TypeVar("T", bound=TextEvidence)
 
 NEIGHBOURS = 6
 """The number of nearest records that each record is paired with."""
@@ -26,8 +29,8 @@ FETCHED = 200
 class CandidatePair:
     """Two near records. `earlier` was said first."""
 
-    earlier: EvidenceRecord
-    later: EvidenceRecord
+    earlier: TextEvidence
+    later: TextEvidence
     cosine: float
 
 
@@ -43,17 +46,16 @@ async def candidates(
         model: The embedding model.
         records: The records that may be paired: memories and facts. Of a record without a vector no pair is made.
     """
-    found: list[EvidenceRecord] = []
-    vectors: list[NDArray[np.float32]] = []
-    for kind, collection in (("memory", MEMORIES), ("fact", FACTS)):
-        wanted = {one.id: one for one in records if one.kind == kind}
-        if wanted:
-            rows = await _vectors(store, tenant, pairs, model, collection, wanted)
-            found += [record for record, _ in rows]
-            vectors += [vector for _, vector in rows]
-    if len(found) < 2:
+    memories = {record.id: record for record in records if isinstance(record, MemoryEvidence)}
+    facts = {record.id: record for record in records if isinstance(record, FactEvidence)}
+    rows: list[tuple[TextEvidence, NDArray[np.float32]]] = [
+        *await _vectors(store, tenant, pairs, model, MEMORIES, memories),
+        *await _vectors(store, tenant, pairs, model, FACTS, facts),
+    ]
+    if len(rows) < 2:
         return []
-    return await in_turn(lambda: _near(found, np.array(vectors, np.float32), weights_for(model).unrelated))
+    vectors = np.array([vector for _, vector in rows], np.float32)
+    return await in_turn(lambda: _near([record for record, _ in rows], vectors, weights_for(model).unrelated))
 
 
 async def _vectors(
@@ -62,9 +64,11 @@ async def _vectors(
     pairs: Sequence[Partition],
     model: str,
     collection: Collection,
-    wanted: Mapping[str, EvidenceRecord],
-) -> list[tuple[EvidenceRecord, NDArray[np.float32]]]:
-    """Returns the wanted records that have a vector of the model, each with it, of unit length."""
+    wanted: Mapping[str, T],
+) -> list[tuple[T, NDArray[np.float32]]]:
+    """Returns the wanted records, by id, that have a vector of the model, each with it, of unit length."""
+    if not wanted:
+        return []
     terms = np.empty(0, np.uint32)
     query = SearchQuery(tenant, tuple(pairs), EVERYTHING, None, model, terms, vectors=True)
     columns = await store.search(collection, query)
@@ -72,22 +76,22 @@ async def _vectors(
         return []
     there = np.flatnonzero(columns.vectors.any(axis=1))
     there = there[np.argsort(-columns.time[there], kind="stable")]
-    found = []
+    rows: list[tuple[T, NDArray[np.float32]]] = []
     for start in range(0, len(there), FETCHED):
         part = there[start : start + FETCHED]
-        for at, one in zip(part, await store.fetch(collection, tenant, columns.rows[part]), strict=True):
-            record = None if one is None else wanted.get(one.doc[collection.id_field])
+        for at, fetched in zip(part, await store.fetch(collection, tenant, columns.rows[part]), strict=True):
+            record = None if fetched is None else wanted.get(fetched.doc[collection.id_field])
             if record is not None:
                 vector = columns.vectors[at].astype(np.float32)
-                found.append((record, vector / np.linalg.norm(vector)))
-        if len(found) == len(wanted):
+                rows.append((record, vector / np.linalg.norm(vector)))
+        if len(rows) == len(wanted):
             break
-    return found
+    return rows
 
 
-def _near(records: Sequence[EvidenceRecord], vectors: NDArray[np.float32], least: float) -> list[CandidatePair]:
+def _near(records: Sequence[TextEvidence], vectors: NDArray[np.float32], least: float) -> list[CandidatePair]:
     """Returns each record with those of the nearest ones whose cosine is `least` or more."""
-    made: dict[tuple[int, int], float] = {}
+    by_places: dict[tuple[int, int], float] = {}
     for start in range(0, len(records), FETCHED):
         cosines = vectors[start : start + FETCHED] @ vectors.T
         for row, line in enumerate(cosines, start=start):
@@ -95,17 +99,21 @@ def _near(records: Sequence[EvidenceRecord], vectors: NDArray[np.float32], least
             nearest = np.argpartition(-line, min(NEIGHBOURS, len(line) - 1))[:NEIGHBOURS]
             for other in nearest.tolist():
                 if line[other] >= least:
-                    made[min(row, other), max(row, other)] = float(line[other])
-    found = []
-    for (one, other), cosine in made.items():
-        if facts_of_one_group(records[one], records[other]) or _two_speakers(records[one], records[other]):
-            continue
-        first, second = sorted((records[one], records[other]), key=lambda record: (record.said_at, record.id))
-        found.append(CandidatePair(first, second, cosine))
-    return sorted(found, key=lambda pair: (-pair.cosine, pair.earlier.name, pair.later.name))
+                    by_places[min(row, other), max(row, other)] = float(line[other])
+    pairs = []
+    for (place, other), cosine in by_places.items():
+        earlier, later = sorted((records[place], records[other]), key=lambda record: (record.said_at, record.id))
+        if not facts_of_one_group(earlier, later) and not _of_two_speakers(earlier, later):
+            pairs.append(CandidatePair(earlier, later, cosine))
+    return sorted(pairs, key=lambda pair: (-pair.cosine, pair.earlier.name, pair.later.name))
 
 
-def _two_speakers(one: EvidenceRecord, other: EvidenceRecord) -> bool:
+def _of_two_speakers(earlier: TextEvidence, later: TextEvidence) -> bool:
     """Returns True if two people said them: what holds of one need not hold of the other."""
-    said = [(each.doc.get("source") or {}).get("speaker") for each in (one, other)]
-    return None not in said and said[0] != said[1]
+    speakers = _speaker(earlier), _speaker(later)
+    return None not in speakers and speakers[0] != speakers[1]
+
+
+def _speaker(record: TextEvidence) -> str | None:
+    source = record.memory.get("source") if isinstance(record, MemoryEvidence) else record.fact.get("source")
+    return source.get("speaker") if source else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from app.facts.keys import USER, field_of, key_of, predicate_key
-from app.findings.service import EvidenceRecord, facts_of_one_group
+from app.findings.service import EvidenceRecord, FactEvidence, ProfileEvidence, ValueEvidence, facts_of_one_group
 from app.learning.extraction import is_user
 
 MOST_OF_ONE = 50
@@ -40,28 +40,28 @@ class Contradiction:
 def facts_in_conflict(records: Sequence[EvidenceRecord], names: Sequence[str]) -> Iterator[tuple[Contradiction, str]]:
     """Yields the single-valued facts and values of the profile that cannot both hold, each pair with its predicate or
     its field of the profile. `names`: those of the user."""
-    stated: dict[tuple[str, str], list[EvidenceRecord]] = defaultdict(list)
-    for record in sorted(records, key=lambda one: (one.said_at, one.id)):
-        if (key := _key(record, names)) is not None:
+    stated: dict[tuple[str, str], list[ValueEvidence]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.said_at, record.id)):
+        if isinstance(record, FactEvidence | ProfileEvidence) and (key := _key(record, names)) is not None:
             stated[key].append(record)
     for (_, of), same in stated.items():
-        for one, other in combinations(same[-MOST_OF_ONE:], 2):
-            if not facts_of_one_group(one, other) and key_of(value_of(one)) != key_of(value_of(other)):
-                yield Contradiction(one, other), of
+        for earlier, later in combinations(same[-MOST_OF_ONE:], 2):
+            if not facts_of_one_group(earlier, later) and key_of(value_of(earlier)) != key_of(value_of(later)):
+                yield Contradiction(earlier, later), of
 
 
-def _key(record: EvidenceRecord, names: Sequence[str]) -> tuple[str, str] | None:
+def _key(record: ValueEvidence, names: Sequence[str]) -> tuple[str, str] | None:
     """Returns subject and predicate of a record that states a single value, or None."""
-    if record.kind == "profile":
-        return USER, record.id.rpartition("/")[2]
-    if record.kind != "fact" or record.doc["cardinality"] != "one":
+    if isinstance(record, ProfileEvidence):
+        return USER, record.field
+    fact = record.fact
+    if fact["cardinality"] != "one":
         return None
-    fact = record.doc
     if not is_user(fact["subject"], names):
         return fact["subject_key"], predicate_key(fact["predicate"])
     return USER, field_of({**fact, "subject": USER}) or predicate_key(fact["predicate"])
 
 
-def value_of(record: EvidenceRecord) -> str:
+def value_of(record: ValueEvidence) -> str:
     """Returns the value that a fact or a field of the profile states."""
-    return str(record.doc["object"] if record.kind == "fact" else record.doc["profile"][record.id.rpartition("/")[2]])
+    return record.fact["object"] if isinstance(record, FactEvidence) else record.value

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 
 from app.core.clock import rfc3339
 from app.core.language import STOP_WORDS, words
-from app.findings.service import EvidenceRecord
-from app.storage.schema import Doc, Eq, Filter, In, Range, both
+from app.findings.service import EvidenceRecord, MemoryEvidence
+from app.memories.models import MemoryRecord
+from app.storage.schema import Eq, Filter, In, Range, both
 
 LITTLE_TRUST = 0.8
 """The service's own conclusions with less trust need a confirmation: what an assistant said has 0.7."""
@@ -16,13 +17,13 @@ AGEING = ("fact", "preference")
 """Types that stop being true with time. What happened, and rules that somebody gave, stay as they are."""
 
 
-def unconfirmed(records: Sequence[EvidenceRecord], now: datetime, days: float) -> Iterator[EvidenceRecord]:
+def unconfirmed(records: Sequence[EvidenceRecord], now: datetime, days: float) -> Iterator[MemoryEvidence]:
     """Yields learned memories of little trust that for `days` days nobody said again, served, changed or called
     helpful. What is pinned or has a key was wanted by somebody."""
     since = rfc3339(now - timedelta(days=days))
-    recent = [one for one in records if one.said_at > since]
+    recent = [record for record in records if record.said_at > since]
     for record in records:
-        if record.kind == "memory" and _unconfirmed(record.doc, since) and not _repeated(record, recent):
+        if isinstance(record, MemoryEvidence) and _unconfirmed(record.memory, since) and not _repeated(record, recent):
             yield record
 
 
@@ -35,15 +36,16 @@ def crossed(earlier: datetime | None, now: datetime, days: float) -> Filter:
     return both(Eq("status", "active"), unused, *learned)
 
 
-def _unconfirmed(doc: Doc, since: str) -> bool:
-    learned = doc["source"]["origin"] in DERIVED and doc["memory_type"] in AGEING and doc["trust"] < LITTLE_TRUST
-    if not learned or doc["pinned"] or doc["key"] is not None or doc.get("helpful_count"):
+def _unconfirmed(memory: MemoryRecord, since: str) -> bool:
+    learned = memory["source"]["origin"] in DERIVED and memory["memory_type"] in AGEING
+    if not learned or memory["trust"] >= LITTLE_TRUST or memory["pinned"] or memory["key"] is not None:
         return False
-    changed = doc["updated_at"] if doc["version"] > 1 else ""
-    return max(str(doc["created_at"]), str(doc["last_accessed"] or ""), str(changed)) <= since
+    changed = memory["updated_at"] if memory["version"] > 1 else ""
+    is_recent = max(memory["created_at"], memory["last_accessed"] or "", changed) > since
+    return not is_recent and not memory.get("helpful_count")
 
 
 def _repeated(record: EvidenceRecord, recent: Sequence[EvidenceRecord]) -> bool:
     """Returns whether a later record of these days has all its words."""
     told = {*words(record.text)} - STOP_WORDS
-    return any(one.id != record.id and told <= {*words(one.text)} for one in recent)
+    return any(later.id != record.id and told <= {*words(later.text)} for later in recent)

@@ -4,19 +4,22 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from itertools import starmap
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from app.actions.roll_ups import cells
+from app.actions.schemas import ActionRecord, DayCell
 from app.core.clock import Clock, rfc3339, to_ms
+from app.core.schemas import JsonObject
 from app.jobs import skipping
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled
-from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
+from app.memories.agents import AGENTS, AgentRecord
+from app.memories.models import MEMORIES, MemoryRecord
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import DecayRule, Store
 from app.storage.repository import having, pages
-from app.storage.schema import EVERYTHING, And, Doc, Eq, Filter, In, Not, Or, both
+from app.storage.schema import EVERYTHING, And, Eq, Filter, In, Not, Or, both
 from app.storage.scope import SYSTEM, Scope
 
 BATCH = 500
@@ -35,6 +38,14 @@ class DecayGroup:
     where: Filter
 
 
+class Histograms(TypedDict):
+    """The number of memories, and of those in each bar of their stored and of their current importance."""
+
+    memories: int
+    before: list[int]
+    after: list[int]
+
+
 class DecayJob:
     """Stores decayed importance. Changes of less than `least` are not stored."""
 
@@ -47,7 +58,7 @@ class DecayJob:
         bound = Scope.of_bindings(run.tenant, run.payload).writable()
         within = both(having(run.payload, "agent_id", "user_id"), bound)
         if run.payload.get("dry_run"):
-            return Done(await self.dry_run(tenant, within=within))
+            return Done({**await self.dry_run(tenant, within=within)})
         await self._name_undecayable(tenant, within)
         return Done({"changed": await self.apply(tenant, within)})
 
@@ -78,37 +89,37 @@ class DecayJob:
 
     async def dry_run(
         self, tenant: str | None, step: Callable[[int], object] = lambda seen: None, within: Filter = EVERYTHING
-    ) -> Doc:
+    ) -> Histograms:
         """Returns histograms of the stored and of the current importance of memories that match `within`. Calls `step`
         with the number of memories read so far."""
         now_ms = to_ms(self._clock.now())
         before, after, seen = [0] * BARS, [0] * BARS, 0
         for share in await self._shares(tenant):
             where = both(share.where, within)
-            async for docs in pages(partial(self._store.find, MEMORIES, tenant, where), MEMORIES, BATCH):
-                for _, (stored, faded) in handled(MEMORIES, docs, partial(_bars, share.decay, now_ms)):
+            async for memories in pages(partial(self._store.find, MEMORIES, tenant, where), MEMORIES, BATCH):
+                for _, (stored, faded) in handled(MEMORIES, memories, partial(_bars, share.decay, now_ms)):
                     before[stored] += 1
                     after[faded] += 1
-                seen += len(docs)
+                seen += len(memories)
                 step(seen)
         return {"memories": seen, "before": before, "after": after}
 
     async def _shares(self, tenant: str | None) -> list[DecayGroup]:
         """Returns groups of memories with their decay. Every memory is in exactly one group."""
         own: dict[DecayCurve, dict[str, list[str]]] = {}
-        async for docs in pages(partial(self._store.find, AGENTS, tenant), AGENTS, BATCH):
-            for doc, decay in handled(AGENTS, docs, decay_of):
+        async for agents in pages(partial(self._store.find, AGENTS, tenant), AGENTS, BATCH):
+            for agent, decay in handled(AGENTS, agents, decay_of):
                 if decay != DEFAULT_DECAY:
-                    own.setdefault(decay, {}).setdefault(doc["tenant_id"], []).append(doc["agent_id"])
-        named = {decay: _any_of([_agents_of(*one) for one in tenants.items()]) for decay, tenants in own.items()}
+                    own.setdefault(decay, {}).setdefault(agent["tenant_id"], []).append(agent["agent_id"])
+        named = {decay: _any_of(list(starmap(_agents_of, tenants.items()))) for decay, tenants in own.items()}
         rest = DecayGroup(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
         return [rest, *(DecayGroup(decay, where) for decay, where in named.items())]
 
 
-def _bars(decay: DecayCurve, now_ms: int, doc: Doc) -> tuple[int, int]:
+def _bars(decay: DecayCurve, now_ms: int, memory: MemoryRecord) -> tuple[int, int]:
     """Returns the bars of a memory's stored and current importance."""
-    faded = importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], decay)
-    return bar_of(doc["importance"]), bar_of(faded)
+    faded = importance(memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], decay)
+    return bar_of(memory["importance"]), bar_of(faded)
 
 
 def _agents_of(tenant: str, agents: list[str]) -> Filter:
@@ -123,7 +134,7 @@ def _any_of(parts: list[Filter]) -> Filter:
     return Or((_any_of(parts[:half]), _any_of(parts[half:])))
 
 
-def decay_of(agent: Doc) -> DecayCurve:
+def decay_of(agent: AgentRecord) -> DecayCurve:
     """Returns the decay of an agent's settings."""
     return DecayCurve(**agent["settings"]["decay"])
 
@@ -138,8 +149,15 @@ def bar_of(value: float) -> int:
     return min(int(value * BARS), BARS - 1)
 
 
-Day = tuple[str, str, str | None, str]
-"""The tenant, agent, user and date (UTC) of a group of actions."""
+class Day(NamedTuple):
+    """What the actions of a group have in common. `date`: in UTC, such as `2026-05-01`."""
+
+    tenant: str
+    agent: str | None
+    user: str | None
+    date: str
+
+
 MAX_IDS = 10_000
 MOST = 1_000
 """The limit of actions that one commit rolls up."""
@@ -150,84 +168,104 @@ CORRECTION_CHARS = 500
 MAX_CORRECTIONS, SHOWN_CORRECTIONS = 50, 10
 """The limits of corrections that a day's summary keeps and that its content tells: the last ones."""
 
-DescribeDay: TypeAlias = Callable[[Sequence[Doc], str | None], Awaitable[Doc | None]]
-"""Returns a text about a day's actions that continues an earlier one, with its `model` and `prompt_version`, or None if
-there is none. Must not raise: the counts are stored without it."""
+
+class DayDescription(TypedDict):
+    """A language model's text about a day's actions."""
+
+    text: str
+    model: str
+    prompt_version: str
 
 
-def by_day(actions: Iterable[Doc]) -> dict[Day, list[Doc]]:
+DescribeDay: TypeAlias = Callable[[Sequence[ActionRecord], str | None], Awaitable[DayDescription | None]]
+"""Returns a text about a day's actions that continues an earlier one, or None if there is none. Must not raise: the
+counts are stored without it."""
+
+
+def by_day(actions: Iterable[ActionRecord]) -> dict[Day, list[ActionRecord]]:
     """Groups actions by owner and day."""
-    days: dict[Day, list[Doc]] = {}
+    days: dict[Day, list[ActionRecord]] = {}
     for action in actions:
-        key = (action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
-        days.setdefault(key, []).append(action)
+        day = Day(action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
+        days.setdefault(day, []).append(action)
     return days
 
 
-def count(actions: Sequence[Doc], earlier: Doc | None = None) -> Doc:
+def count(actions: Sequence[ActionRecord], earlier: JsonObject | None = None) -> JsonObject:
     """Returns counts by outcome and by type, with tools, ratings and corrections if there are any, added to those of an
-    earlier roll-up of the same day."""
-    old = earlier or {"outcomes": {}, "types": {}}
-    outcomes, types = Counter[str](old["outcomes"]), Counter[str](old["types"])
+    earlier roll-up of the same day. They are the metadata of the day's summary: what else a caller has added stays."""
+    old = earlier or {}
+    outcomes, types = Counter[str](_numbers(old, "outcomes")), Counter[str](_numbers(old, "types"))
     tools, ratings, corrections = Counter[str](_numbers(old, "tools")), Counter[str](_ratings(old)), _corrections(old)
     for action in actions:
         outcomes[action["outcome"] or "unknown"] += 1
         types[action["action_type"]] += 1
         if tool := (action.get("action") or {}).get("tool"):
             tools[tool] += 1
-        rating, correction = ((action.get("feedback") or {}).get(name) for name in ("user_rating", "correction"))
+        feedback = action.get("feedback") or {}
+        rating, correction = feedback.get("user_rating"), feedback.get("correction")
         if rating is not None:
             ratings[str(rating)] += 1
         if correction:
-            named = {name: action[name] for name in ("action_id", "action_type")}
-            corrections.append({**named, "correction": correction[:CORRECTION_CHARS]})
-    counts = {**old, "outcomes": dict(sorted(outcomes.items())), "types": dict(sorted(types.items()))}
-    return counts | {
-        name: value
-        for name, value in (
-            ("tools", dict(sorted(tools.items()))),
-            ("ratings", dict(sorted(ratings.items()))),
-            ("corrections", corrections[-MAX_CORRECTIONS:]),
-        )
-        if value
-    }
+            corrections.append(
+                {
+                    "action_id": action["action_id"],
+                    "action_type": action["action_type"],
+                    "correction": correction[:CORRECTION_CHARS],
+                }
+            )
+    counts: JsonObject = {**old, "outcomes": {**_sorted(outcomes)}, "types": {**_sorted(types)}}
+    if tools:
+        counts["tools"] = {**_sorted(tools)}
+    if ratings:
+        counts["ratings"] = {**_sorted(ratings)}
+    if corrections:
+        counts["corrections"] = [*corrections[-MAX_CORRECTIONS:]]
+    return counts
 
 
-def counted(action: Doc) -> tuple[Day, Doc, list[Doc]]:
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def counted(action: ActionRecord) -> tuple[Day, JsonObject, list[DayCell]]:
     """Returns the day and the counts of one action, as `by_day`, `count` and the figures of its day make them."""
     ((day, _),) = by_day([action]).items()
     return day, count([action]), cells([action], [])
 
 
-def _numbers(counts: Doc, of: str) -> dict[str, int]:
+def _numbers(counts: JsonObject, of: str) -> dict[str, int]:
     """Returns the numbers by name of an earlier roll-up's `tools` or `ratings`. A caller may have changed them."""
     stored = counts.get(of)
     given = stored.items() if isinstance(stored, dict) else ()
     return {name: number for name, number in given if type(number) is int}
 
 
-def _ratings(counts: Doc) -> dict[str, int]:
+def _ratings(counts: JsonObject) -> dict[str, int]:
     return {name: number for name, number in _numbers(counts, "ratings").items() if name in RATINGS}
 
 
-def _corrections(counts: Doc) -> list[Doc]:
+def _corrections(counts: JsonObject) -> list[JsonObject]:
     corrections = counts.get("corrections")
     given = corrections if isinstance(corrections, list) else []
     names = ("action_id", "action_type", "correction")
-    return [one for one in given if isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)]
+    return [
+        entry for entry in given if isinstance(entry, dict) and all(isinstance(entry.get(name), str) for name in names)
+    ]
 
 
-def text_of(counts: Doc) -> str | None:
+def text_of(counts: JsonObject) -> str | None:
     """Returns the language model's text about the day, or None."""
     text = counts.get(TEXT)
     return text if isinstance(text, str) else None
 
 
-def sentence(day: str, counts: Doc) -> str:
+def sentence(day: str, counts: JsonObject) -> str:
     """Returns the content of a day's summary: its counts, tools, ratings and last corrections, and the model's text if
     there is one."""
-    total = sum(counts["outcomes"].values())
-    parts = [f"On {day}: {total} actions ({_listed(counts['outcomes'])}); {_listed(counts['types'])}."]
+    outcomes = _numbers(counts, "outcomes")
+    total = sum(outcomes.values())
+    parts = [f"On {day}: {total} actions ({_listed(outcomes)}); {_listed(_numbers(counts, 'types'))}."]
     if tools := _numbers(counts, "tools"):
         parts.append(f"Tools: {_listed(tools)}.")
     if ratings := _ratings(counts):
@@ -235,10 +273,11 @@ def sentence(day: str, counts: Doc) -> str:
         mean = sum(int(rating) * number for rating, number in ratings.items()) / max(rated, 1)
         parts.append(f"Rated {mean:.1f} of 5 ({rated} ratings).")
     if corrections := _corrections(counts)[-SHOWN_CORRECTIONS:]:
-        said = "; ".join(f"{one['action_type']}: {one['correction']}" for one in corrections)
-        parts.append(f"Corrected: {said}.")
+        told = "; ".join(f"{entry['action_type']}: {entry['correction']}" for entry in corrections)
+        parts.append(f"Corrected: {told}.")
     return " ".join([*parts, *([text] if (text := text_of(counts)) else [])])
 
 
-def _listed(counts: dict[str, Any]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in sorted(counts.items(), key=lambda one: (-one[1], one[0])))
+def _listed(counts: dict[str, int]) -> str:
+    largest_first = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{number} {name}" for name, number in largest_first)

@@ -1,22 +1,22 @@
 """Erases what was derived from a user's records without belonging to the user: lessons, shared records, undo data,
 jobs."""
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from app.facts.schemas import FACT_GROUPS, FACTS
-from app.jobs.models import ERASE_USER, OPERATIONS
+from app.jobs.models import ERASE_USER, OPERATIONS, JobRecord, OperationRecord
 from app.jobs.skipping import skipping
-from app.memories.agents import AGENTS
-from app.memories.models import HISTORY, MEMORIES
-from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
+from app.memories.agents import AGENTS, AgentRecord
+from app.memories.models import HISTORY, MEMORIES, HistoryRecord, MemorySource
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.merge import LESSONS
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
-from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Eq, Filter
+from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Eq, Filter, R, value_at
 
 BATCH = 200
 SHARED: tuple[tuple[Collection, Collection | None], ...] = (
@@ -33,10 +33,10 @@ def mentions(tree: Any, wanted: Set[str]) -> bool:
         return tree in wanted
     if isinstance(tree, dict):
         return any(key in wanted or mentions(value, wanted) for key, value in tree.items())
-    return isinstance(tree, list) and any(mentions(one, wanted) for one in tree)
+    return isinstance(tree, list) and any(mentions(part, wanted) for part in tree)
 
 
-def comes_of(source: Doc | None, gone: Set[str]) -> bool:
+def comes_of(source: MemorySource | None, gone: Set[str]) -> bool:
     """Returns True if all sources of a record are among the erased records."""
     if not source:
         return False
@@ -44,6 +44,10 @@ def comes_of(source: Doc | None, gone: Set[str]) -> bool:
         return source["session_id"] in gone
     named = [*(source.get("memory_ids") or ()), *(source.get("action_ids") or ())]
     return bool(named) and set(named) <= gone
+
+
+ErasedPart: TypeAlias = tuple[int, list[Change]]
+"""How many records or parts of one are erased, and the changes that do it; without changes nothing is."""
 
 
 class CommitNumbered(Protocol):
@@ -68,7 +72,7 @@ class DerivedRecords:
         await self._each(PROCEDURES, Absent("user_id"), self._unnoted, "outcome_notes")
         await self._each(PROCEDURE_HISTORY, Absent("user_id"), self._unnoted_before, "outcome_notes_of_history")
 
-    def concerns(self, job: Doc) -> bool:
+    def concerns(self, job: JobRecord) -> bool:
         """Returns True if a job is about the user. A job of a key that is bound to several users is not, and neither is
         the erasure itself."""
         if job["kind"] == ERASE_USER:
@@ -83,64 +87,67 @@ class DerivedRecords:
             or (job["status"] == "failed" and self._user in bound)
         )
 
-    async def _each(self, collection: Collection, where: Filter, plan: Any, name: str) -> None:
-        found = partial(self._store.find, collection, self._tenant, where)
-        async for docs in pages(found, collection, BATCH):
-            for doc in docs:
-                await self._one(collection, doc, plan, name)
+    async def _each(self, collection: Collection[R], where: Filter, plan: Callable[[R], ErasedPart], name: str) -> None:
+        """Commits what `plan` makes of each record that matches."""
+        find = partial(self._store.find, collection, self._tenant, where)
+        async for records in pages(find, collection, BATCH):
+            for record in records:
+                await self._clear_of(collection, record, plan, name)
 
-    async def _one(self, collection: Collection, doc: Doc | None, plan: Any, name: str) -> None:
-        while doc is not None:
+    async def _clear_of(self, collection: Collection[R], read: R, plan: Callable[[R], ErasedPart], name: str) -> None:
+        """Commits what `plan` makes of a record, and reads and plans it again as long as others change it."""
+        record: R | None = read
+        while record is not None:
             number, changes = 0, list[Change]()
-            with skipping(collection, doc[collection.id_field]):
-                number, changes = plan(doc)
+            with skipping(collection, record[collection.id_field]):
+                number, changes = plan(record)
             if not changes:
                 return
             try:
                 await self._commit(changes, number, name=name)
             except CommitConflict:
-                doc = await self._store.get(collection, self._tenant, doc[collection.id_field])
+                record = await self._store.get(collection, self._tenant, record[collection.id_field])
                 continue
             return
 
-    def _unlearned(self, agent: Doc) -> tuple[int, list[Change]]:
-        experience, went = dict(agent["experience"]), 0
+    def _unlearned(self, agent: AgentRecord) -> ErasedPart:
+        experience, number = agent["experience"].copy(), 0
         for name in LESSONS:
-            kept = [one for one in experience[name] if not comes_of(one["source"], self._gone)]
-            went += len(experience[name]) - len(kept)
-            experience[name] = kept
-        if not went:
+            left = [lesson for lesson in experience[name] if not comes_of(lesson["source"], self._gone)]
+            number += len(experience[name]) - len(left)
+            experience[name] = left
+        if not number:
             return 0, []
-        fields, expect = {"experience": experience}, {"version": agent["version"]}
-        return went, [
-            Update(AGENTS, self._tenant, agent["agent_id"], set=fields, inc={"version": 1}, expect=expect),
-        ]
+        fields: AgentRecord = {"experience": experience}
+        expect = {"version": agent["version"]}
+        return number, [Update(AGENTS, self._tenant, agent["agent_id"], set=fields, inc={"version": 1}, expect=expect)]
 
-    def _emptied(self, operation: Doc) -> tuple[int, list[Change]]:
+    def _emptied(self, operation: OperationRecord) -> ErasedPart:
         """Removes result and undo data of an operation that mentions the user. An operation for several users can then
         no longer be undone."""
         if not mentions([operation["result"], operation["undo"]], {self._user, *self._gone}):
             return 0, []
         same = {"status": operation["status"], "undo": operation["undo"], "result": operation["result"]}
-        fields = {"undo": None, "result": None}
+        fields: OperationRecord = {"undo": None, "result": None}
         return 1, [Update(OPERATIONS, self._tenant, operation["operation_id"], set=fields, expect=same)]
 
-    def _unnoted(self, doc: Doc) -> tuple[int, list[Change]]:
+    def _unnoted(self, procedure: ProcedureRecord) -> ErasedPart:
         """Removes what the user's actions and tasks noted in a procedure that serves others, too."""
-        fields = without_notes_of(doc, self._gone)
+        fields = without_notes_of(procedure, self._gone)
         if not fields:
             return 0, []
-        expect = {name: doc[name] for name in COUNTED}
-        return 1, [Update(PROCEDURES, self._tenant, doc["procedure_id"], set=fields, expect=expect)]
+        expect = {name: value_at(procedure, name) for name in COUNTED}
+        return 1, [Update(PROCEDURES, self._tenant, procedure["procedure_id"], set=fields, expect=expect)]
 
-    def _unnoted_before(self, past: Doc) -> tuple[int, list[Change]]:
-        fields = without_notes_of(past["record"], self._gone)
+    def _unnoted_before(self, version: HistoryRecord[ProcedureRecord]) -> ErasedPart:
+        fields = without_notes_of(version["record"], self._gone)
         if not fields:
             return 0, []
-        record = {**past["record"], **fields}
-        return 1, [Update(PROCEDURE_HISTORY, self._tenant, past["history_id"], set={"record": record})]
+        changed: HistoryRecord[ProcedureRecord] = {"record": version["record"] | fields}
+        return 1, [Update(PROCEDURE_HISTORY, self._tenant, version["history_id"], set=changed)]
 
-    def _removed(self, doc: Doc, collection: Collection, history: Collection | None) -> tuple[int, list[Change]]:
+    def _removed(self, doc: Doc, collection: Collection, history: Collection | None) -> ErasedPart:
+        """Removes a document of one of the collections `SHARED`."""
         if not comes_of(doc.get("source"), self._gone):
             return 0, []
         doc_id, expect = doc[collection.id_field], {"version": doc["version"]}

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,8 +12,9 @@ import numpy as np
 from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
-from app.audit.trail import AUDIT, ERASED, Actor, owned
+from app.audit.trail import AUDIT, ERASED, Actor, AuditRecord, TombstoneRecord, owned
 from app.core.clock import Clock, new_id, rfc3339
+from app.core.schemas import Json
 from app.errors import Conflict, Forbidden, StorageFull
 from app.jobs import queue
 from app.jobs.models import ERASE_USER, JOBS, OPERATIONS
@@ -25,7 +26,7 @@ from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.protocol import Store, fewer_at_once
 from app.storage.repository import pages
-from app.storage.schema import EVERYTHING, BaseRecord, Collection, Doc, Eq, Filter, Has, In
+from app.storage.schema import EVERYTHING, BaseRecord, Collection, Doc, Eq, Filter, Has, In, R
 from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope
 from app.storage.search import SearchQuery
 from app.tasks import schemas as tasks
@@ -65,7 +66,7 @@ class Erased:
     """The answer: the receipt if the erasure is verified, otherwise the operation."""
 
     verified: bool
-    body: Doc
+    body: Json
 
 
 class Erasure:
@@ -86,8 +87,9 @@ class Erasure:
         if operation is None or operation["status"] == "failed":
             reason = "its operation is gone" if operation is None else operation["error"]
             raise Conflict(f"The erasure has failed: {reason} Ask for it again.", retry_after=1)
-        if operation["status"] in ("succeeded", "partial"):
-            return Erased(True, {"user_id": user_id, **operation["result"]})
+        receipt = operation["result"]
+        if operation["status"] in ("succeeded", "partial") and receipt is not None:
+            return Erased(True, {"user_id": user_id, **receipt})
         return Erased(False, queue.render(operation, self._clock.now()))
 
     def _require(self, user_id: str) -> None:
@@ -95,16 +97,15 @@ class Erasure:
             raise Forbidden("This key is bound to agents: it cannot erase what others know of a user.")
         self._scope.require_write(None, user_id)
 
-    async def _begun(self, user_id: str, actor: Actor) -> Doc:
+    async def _begun(self, user_id: str, actor: Actor) -> TombstoneRecord:
         """Returns `operation_id` and `job_id` of the erasure under way, which this or an earlier request started."""
         erased_id = await self._tombstones.hashed(user_id)
         for _ in range(ATTEMPTS):
-            found = await self._tombstones.find(user_id)
-            joined = found is not None and under_way(found) and await self._goes_on(found)
-            if found is not None and joined:
-                work, changes = found, [self._tombstones.join(found)]
+            tombstone = await self._tombstones.find(user_id)
+            if tombstone is not None and under_way(tombstone) and await self._goes_on(tombstone):
+                work, changes = tombstone, [self._tombstones.join(tombstone)]
             else:
-                work, changes = await self._new(user_id, erased_id, found, actor)
+                work, changes = await self._new(user_id, erased_id, tombstone, actor)
             begun = trail.entry(actor, self._now(), None, [], {"users": {"erase_begun": 1}}, erased_id)
             try:
                 await self._store.commit([*changes, begun])
@@ -113,25 +114,29 @@ class Erasure:
             return work
         raise Conflict("Others ask for this user's erasure all the time; please try again.", retry_after=1)
 
-    async def _goes_on(self, tombstone: Doc) -> bool:
+    async def _goes_on(self, tombstone: TombstoneRecord) -> bool:
         """Returns True if a job still works on the erasure. An erasure that failed for good is started again."""
         job = await self._store.get(JOBS, SYSTEM, tombstone["job_id"])
         return job is not None and job["status"] != "failed"
 
-    async def _new(self, user_id: str, erased_id: str, found: Doc | None, actor: Actor) -> tuple[Doc, list[Change]]:
+    async def _new(
+        self, user_id: str, erased_id: str, earlier: TombstoneRecord | None, actor: Actor
+    ) -> tuple[TombstoneRecord, list[Change]]:
         """Returns the ids and changes of a new erasure. Its operation is stored under the hash: it reveals nothing of
         the user to other keys, and outlives the job. The job names the user until the erasure is verified."""
         now = self._clock.now()
         operation, noted = queue.begin(self._scope, ERASE_USER, now, user_id=erased_id)
         payload = {"user_id": user_id, "tombstone": erased_id, "key_id": actor.key_id, "action": actor.action}
         queued = Job(ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
-        work = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
-        mark = self._tombstones.begin(found, erased_id, rfc3339(now), work)
-        return work, [mark, noted, queued, *await self._failed_before(found)]
+        work: TombstoneRecord = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
+        mark = self._tombstones.begin(earlier, erased_id, rfc3339(now), work)
+        return work, [mark, noted, queued, *await self._failed_before(earlier)]
 
-    async def _failed_before(self, found: Doc | None) -> list[Change]:
+    async def _failed_before(self, earlier: TombstoneRecord | None) -> list[Change]:
         """Returns the change that deletes a failed job of an earlier erasure, since it names the user."""
-        job = None if found is None or not found.get("job_id") else await self._store.get(JOBS, SYSTEM, found["job_id"])
+        if earlier is None or not earlier.get("job_id"):
+            return []
+        job = await self._store.get(JOBS, SYSTEM, earlier["job_id"])
         if job is None or job["status"] != "failed":
             return []
         return [Delete(JOBS, SYSTEM, job["job_id"], {"status": "failed"})]
@@ -163,7 +168,7 @@ class ErasureJobs:
             await _Erasing(run, tombstones, self._owned, self._model).until_verified()
         await self._store.scrub()
         operation = await self._store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
-        return Done({} if operation is None else operation["result"])
+        return Done({} if operation is None else operation["result"] or {})
 
 
 class _Erasing:
@@ -227,21 +232,21 @@ class _Erasing:
 
     async def _anonymise(self) -> None:
         """Replaces the user's id in the audit trail by its hash, and ids that callers chose by theirs."""
-        async for docs in self._batches(AUDIT, Eq("user_id", self._user)):
-            named = {doc["audit_id"]: [one for one in _records(doc) if isinstance(one, str)] for doc in docs}
-            chosen = [one for records in named.values() for one in records if not OURS.fullmatch(one)]
-            hidden = {one: await self._tombstones.hashed(one) for one in dict.fromkeys(chosen)}
+        async for entries in self._batches(AUDIT, Eq("user_id", self._user)):
+            named = {entry["audit_id"]: _ids_named(entry) for entry in entries}
+            chosen = [record_id for ids in named.values() for record_id in ids if not OURS.fullmatch(record_id)]
+            hidden = {record_id: await self._tombstones.hashed(record_id) for record_id in dict.fromkeys(chosen)}
             changes: list[Change] = []
-            for doc in docs:
-                records = [hidden.get(one, one) for one in named[doc["audit_id"]]]
-                fields: Doc = {"user_id": None, "user_hash": self._hash, "records": records}
-                changes.append(Update(AUDIT, self._tenant, doc["audit_id"], set=fields))
+            for audit_id, ids in named.items():
+                records = [hidden.get(record_id, record_id) for record_id in ids]
+                fields: AuditRecord = {"user_id": None, "user_hash": self._hash, "records": records}
+                changes.append(Update(AUDIT, self._tenant, audit_id, set=fields))
             await self._commit(changes, len(changes), name="audit_anonymised", of=AUDIT, ids=list(hidden))
 
-    async def _batches(self, collection: Collection, where: Filter) -> AsyncIterator[list[Doc]]:
+    async def _batches(self, collection: Collection[R], where: Filter) -> AsyncIterator[list[R]]:
         """Yields batches until there are none. Each batch is deleted or no longer matches before the next query."""
-        while docs := await self._store.find(collection, self._tenant, where, order="asc", limit=self._at_once):
-            yield docs
+        while records := await self._store.find(collection, self._tenant, where, order="asc", limit=self._at_once):
+            yield records
 
     # --- Notes of what was erased -------------------------------------------------------------------------------------
 
@@ -258,7 +263,7 @@ class _Erasing:
         if not number and not ids:
             await self._run.commit(changes)
             return
-        notes: list[Doc] = [
+        notes: list[ErasureNote] = [
             {
                 "tenant_id": self._tenant,
                 "note_id": new_id("note"),
@@ -274,7 +279,7 @@ class _Erasing:
         for note in notes:
             self._learn(note)
 
-    def _learn(self, note: Doc) -> None:
+    def _learn(self, note: ErasureNote) -> None:
         self._counts.update(note["counts"])
         if note["of"] != AUDIT.name:
             self._gone.update(note["ids"])
@@ -293,8 +298,8 @@ class _Erasing:
         operation_id = str(self._run.lease.job.operation_id)
         if tombstone is None or tombstone["operation_id"] != operation_id:
             raise Conflict("Another erasure of this user was begun since.")
-        found = await self._found()
-        if any(found.values()) or await self._store.count(AUDIT, self._tenant, Eq("user_id", self._user)):
+        records, searchable = await self._left()
+        if records or searchable or await self._store.count(AUDIT, self._tenant, Eq("user_id", self._user)):
             return False
         if await self._store.change_log.names(self._tenant, self._user):
             return False
@@ -303,7 +308,7 @@ class _Erasing:
             "tombstone": self._hash,
             "erased_at": rfc3339(now),
             "erased": dict(sorted((+self._counts).items())),
-            "verification": {"records_found": found["records"], "search_found": found["search"]},
+            "verification": {"records_found": records, "search_found": searchable},
         }
         actor = Actor(self._tenant, self._run.payload["key_id"], self._run.payload["action"])
         changes: list[Change] = [
@@ -319,12 +324,12 @@ class _Erasing:
             return False
         return True
 
-    async def _found(self) -> dict[str, int]:
+    async def _left(self) -> tuple[int, int]:
         """Returns the number of remaining documents of the user, and of documents that a search of the user's scope
         reads."""
-        found = {"records": 0, "search": 0}
+        records = searchable = 0
         for collection in self._owned:
-            found["records"] += await self._store.count(collection, self._tenant, Eq("user_id", self._user))
+            records += await self._store.count(collection, self._tenant, Eq("user_id", self._user))
             if collection.searched:
                 query = SearchQuery(
                     self._tenant,
@@ -334,14 +339,15 @@ class _Erasing:
                     self._model,
                     np.empty(0, np.uint32),
                 )
-                found["search"] += len((await self._store.search(collection, query)).rows)
-        return found
+                searchable += len((await self._store.search(collection, query)).rows)
+        return records, searchable
 
 
-def _records(entry: Doc) -> list[Any]:
-    """Returns the ids that an audit entry names. What is no list goes with the user's id: it may name the user."""
+def _ids_named(entry: Mapping[str, Any]) -> list[str]:
+    """Returns the ids that an audit entry names. What else a damaged one has goes with the user's id: it may name the
+    user."""
     records = entry.get("records")
-    return records if isinstance(records, list) else []
+    return [record_id for record_id in records if isinstance(record_id, str)] if isinstance(records, list) else []
 
 
 def _rolled_up(collection: Collection, docs: Sequence[Doc]) -> list[str]:

@@ -5,33 +5,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Generic, NamedTuple
 
 from app.actions.roll_ups import cells, cells_of_counts, counts_of, roll_ups
-from app.actions.schemas import ACTION_DAYS, ACTIONS
+from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord
 from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339
+from app.core.schemas import JsonObject
 from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import handled, skipping
 from app.memories.embedding import Embeddings
-from app.memories.models import FEEDBACK, MEMORIES
+from app.memories.models import FEEDBACK, MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.retention import decay_job
 from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import SESSIONS
+from app.sessions.schemas import SESSIONS, SessionRecord
 from app.settings import RetentionSettings
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import anything, having, pages
-from app.storage.schema import Absent, Collection, Doc, Eq, Filter, In, Not, Range, both
+from app.storage.schema import Absent, Collection, Eq, Filter, In, Not, R, Range, both
 from app.storage.scope import SYSTEM, Scope
-from app.tasks.schemas import TASKS
+from app.tasks.schemas import TASKS, TaskRecord
 from app.tasks.service import TaskRepository
 from app.writes.executor import IDEMPOTENCY
 
@@ -41,6 +42,14 @@ OPERATION_DAYS = 30
 """How long finished operations and failed jobs can be asked for."""
 """The number of commits that run concurrently."""
 RETENTION = "retention"
+
+
+class Outlived(NamedTuple, Generic[R]):
+    """Records that a sweep deletes. `removal` returns the changes that delete one."""
+
+    collection: Collection[R]
+    where: Filter
+    removal: Callable[[R], list[Change]]
 
 
 class ForgettingJobs:
@@ -68,8 +77,8 @@ class ForgettingJobs:
         policy, owner = policy_of(request["policy"]), having(request, "agent_id", "user_id")
         by = str(run.lease.job.operation_id)
         done = 0
-        async for docs in forgetting.batches(policy, owner):
-            done += await self._each(run, MEMORIES, docs, lambda doc: forgetting.archive([doc], by))
+        async for memories in forgetting.batches(policy, owner):
+            done += await self._each(run, MEMORIES, memories, lambda memory: forgetting.archive(memory, by))
             await run.progress(done, None)
         archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
         # counted from the request, so that nothing is purged while an undo is possible
@@ -81,23 +90,23 @@ class ForgettingJobs:
         """Restores what an operation archived, where that is still possible."""
         forgetting = self._forgetting(Scope(run.tenant))
 
-        async def back(doc: Doc) -> list[Change]:
-            return forgetting.bring_back(doc)
+        async def back(memory: MemoryRecord) -> list[Change]:
+            return forgetting.bring_back(memory)
 
         return await undo_each(run, MEMORIES, forgetting.archived(run.payload["undo"]["by"]), back)
 
     async def _each(
-        self, run: Run, collection: Collection, docs: Sequence[Doc], plan: Callable[[Doc], list[Change]]
+        self, run: Run, collection: Collection[R], records: Sequence[R], plan: Callable[[R], list[Change]]
     ) -> int:
-        """Commits the changes that `plan` makes of each document by themselves, so that a conflict in one does not
-        affect the others. Returns the number committed. Documents that it cannot handle are skipped."""
-        planned, made = handled(collection, docs, plan), 0
+        """Commits the changes that `plan` makes of each record by themselves, so that a conflict in one does not affect
+        the others. Returns the number committed. Records that it cannot handle are skipped."""
+        planned, made = handled(collection, records, plan), 0
         for at in range(0, len(planned), AT_ONCE):
             some = planned[at : at + AT_ONCE]
-            made += sum(await asyncio.gather(*(self._one(run, changes) for _, changes in some)))
+            made += sum(await asyncio.gather(*(self._committed(run, changes) for _, changes in some)))
         return made
 
-    async def _one(self, run: Run, changes: list[Change]) -> bool:
+    async def _committed(self, run: Run, changes: list[Change]) -> bool:
         with suppress(CommitConflict):
             await run.commit(changes)
             return True
@@ -108,66 +117,67 @@ class ForgettingJobs:
     async def expire(self, run: Run) -> Done:
         """Deletes expired records, which reads have hidden since they expired, archived memories after their grace
         time, and old entries of the change log."""
-        swept = {name: await self._sweep(run, *expired) for name, expired in self._expired().items()}
+        swept = {name: await self._sweep(run, outlived) for name, outlived in self._expired().items()}
         if _tenant(run) is None:
             swept["changes"] = await self._store.change_log.prune()
         return Done(swept)
 
     async def has_expired(self) -> bool:
         """Returns True if `expire` would find work. Only reads."""
-        return await self._store.change_log.has_expired() or await anything(self._store, self._expired().values())
+        expired = [(outlived.collection, outlived.where) for outlived in self._expired().values()]
+        return await self._store.change_log.has_expired() or await anything(self._store, expired)
 
-    def _expired(self) -> dict[str, tuple[Collection, Filter]]:
+    def _expired(self) -> dict[str, Outlived]:
         past = Range("expires_at", le=rfc3339(self._clock.now()))
         grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
         gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
         return {
-            "memories": (MEMORIES, past),
-            "archived": (MEMORIES, gone),
-            "sessions": (SESSIONS, past),
-            "tasks": (TASKS, past),
-            "idempotency_keys": (IDEMPOTENCY, past),
-            "feedback_notes": (FEEDBACK, past),
+            "memories": Outlived(MEMORIES, past, self._without_memory),
+            "archived": Outlived(MEMORIES, gone, self._without_memory),
+            "sessions": Outlived(SESSIONS, past, self._without_session),
+            "tasks": Outlived(TASKS, past, self._without_task),
+            "idempotency_keys": Outlived(IDEMPOTENCY, past, partial(_without, IDEMPOTENCY)),
+            "feedback_notes": Outlived(FEEDBACK, past, partial(_without, FEEDBACK)),
         }
 
-    async def _sweep(self, run: Run, collection: Collection, where: Filter) -> int:
-        tenant = _tenant(run)
+    async def _sweep(self, run: Run, outlived: Outlived) -> int:
+        tenant, collection = _tenant(run), outlived.collection
         if run.payload.get("dry_run"):
-            return await self._store.count(collection, tenant, where)
+            return await self._store.count(collection, tenant, outlived.where)
         swept = 0
-        async for docs in pages(partial(self._store.find, collection, tenant, where), collection, BATCH):
-            swept += await self._each(run, collection, docs, partial(self._removal, collection))
+        async for records in pages(partial(self._store.find, collection, tenant, outlived.where), collection, BATCH):
+            swept += await self._each(run, collection, records, outlived.removal)
         return swept
 
-    def _removal(self, collection: Collection, doc: Doc) -> list[Change]:
-        scope = Scope(doc["tenant_id"])
-        if collection is MEMORIES:
-            return MemoryRepository(self._store, scope).remove([doc])
-        if collection is SESSIONS:
-            return SessionRepository(self._store, scope).remove(doc)
-        if collection is TASKS:
-            return TaskRepository(self._store, scope).remove(doc)
-        expect: Doc = {name: doc[name] for name in ("expires_at", "updated_at", "status") if name in doc}
-        return [Delete(collection, doc["tenant_id"], doc[collection.id_field], expect)]
+    def _without_memory(self, memory: MemoryRecord) -> list[Change]:
+        return MemoryRepository(self._store, Scope(memory["tenant_id"])).remove([memory])
+
+    def _without_session(self, session: SessionRecord) -> list[Change]:
+        return SessionRepository(self._store, Scope(session["tenant_id"])).remove(session)
+
+    def _without_task(self, task: TaskRecord) -> list[Change]:
+        return TaskRepository(self._store, Scope(task["tenant_id"])).remove(task)
 
     async def retain(self, run: Run) -> Done:
         """Rolls up old actions to one memory for each day, archives messages that nobody has read for `message_days`,
         and deletes old operations, failed jobs and audit entries."""
         result = {"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)}
-        return Done(result | {name: await self._sweep(run, *old) for name, old in self._outlived().items()})
+        return Done(result | {name: await self._sweep(run, old) for name, old in self._outlived().items()})
 
     async def has_outlived(self) -> bool:
         """Returns True if `retain` would find work. Only reads."""
-        unused, old = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
-        return await anything(self._store, [old, unused, *self._outlived().values()])
+        outlived = [(old.collection, old.where) for old in self._outlived().values()]
+        unused, actions = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
+        return await anything(self._store, [actions, unused, *outlived])
 
-    def _outlived(self) -> dict[str, tuple[Collection, Filter]]:
+    def _outlived(self) -> dict[str, Outlived]:
         days = self._retention
         ended = both(In("status", queue.ENDED), self._older("updated_at", max(OPERATION_DAYS, days.archive_days + 1)))
+        failed = both(Eq("status", "failed"), self._older("run_at", OPERATION_DAYS))
         return {
-            "operations": (OPERATIONS, ended),
-            "failed_jobs": (JOBS, both(Eq("status", "failed"), self._older("run_at", OPERATION_DAYS))),
-            "audit": (AUDIT, self._older("created_at", days.audit_days)),
+            "operations": Outlived(OPERATIONS, ended, partial(_without, OPERATIONS)),
+            "failed_jobs": Outlived(JOBS, failed, partial(_without, JOBS)),
+            "audit": Outlived(AUDIT, self._older("created_at", days.audit_days), partial(_without, AUDIT)),
         }
 
     def _old_actions(self) -> Range:
@@ -194,25 +204,24 @@ class ForgettingJobs:
             return await self._store.count(ACTIONS, tenant, old)
         done, tell = 0, None if self._teller is None else self._teller()
         # by keyset, since what was skipped stays
-        async for docs in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, decay_job.MOST):
-            countable = [doc for doc, _ in handled(ACTIONS, docs, decay_job.counted)]
+        async for page in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, decay_job.MOST):
+            countable = [action for action, _ in handled(ACTIONS, page, decay_job.counted)]
             for day, actions in decay_job.by_day(countable).items():
                 done += await self._roll_up_day(run, day, actions, tell)
         return done
 
     async def _roll_up_day(
-        self, run: Run, day: decay_job.Day, actions: list[Doc], tell: decay_job.DescribeDay | None
+        self, run: Run, day: decay_job.Day, actions: list[ActionRecord], tell: decay_job.DescribeDay | None
     ) -> int:
         """Summarizes the actions of a day and deletes them in the same commit. Late actions are added to the day's
         summary. Returns how many: none if an earlier summary of the day cannot be handled, which is then skipped with
         its day."""
         tenant, agent, user, date = day
         memories = MemoryRepository(self._store, Scope(tenant))
-        found = await memories.find(
-            both(of_pair(agent, user), Eq("key", f"{DAY_KEY}{date}"), Eq("status", "active")), limit=1
-        )
-        with skipping(MEMORIES, found[0]["memory_id"]) if found else skipping(ACTIONS, actions[0]["action_id"]):
-            await self._add_to_day(run, memories, day, actions, found, tell)
+        holders = await memories.with_key(agent, user, f"{DAY_KEY}{date}")
+        holder = holders[0] if holders else None
+        with skipping(MEMORIES, holder["memory_id"]) if holder else skipping(ACTIONS, actions[0]["action_id"]):
+            await self._add_to_day(run, memories, day, actions, holder, tell)
             return len(actions)
         return 0
 
@@ -221,39 +230,41 @@ class ForgettingJobs:
         run: Run,
         memories: MemoryRepository,
         day: decay_job.Day,
-        actions: list[Doc],
-        found: list[Doc],
+        actions: list[ActionRecord],
+        holder: MemoryRecord | None,
         tell: decay_job.DescribeDay | None,
     ) -> None:
+        """Adds actions to the summary of their day. `holder`: the memory that has the key of the day's summary."""
         tenant, _, _, date = day
-        earlier = counts_of(found[0]) if found else None
+        earlier = counts_of(holder) if holder is not None else None
         counts = decay_job.count(actions, earlier)
         ids = [action["action_id"] for action in actions]
-        source: Doc = {}
+        source: MemorySource = {}
         if tell is not None and (description := await tell(actions, decay_job.text_of(counts))):
             counts |= {decay_job.TEXT: description["text"]}
-            source = {name: description[name] for name in ("model", "prompt_version")}
+            source = {"model": description["model"], "prompt_version": description["prompt_version"]}
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
-        if earlier is not None:
-            summary = await self._added(memories, found[0], decay_job.sentence(date, counts), counts, ids, source)
+        if holder is not None and earlier is not None:
+            summary = await self._added(memories, holder, decay_job.sentence(date, counts), counts, ids, source)
         else:
-            key = None if found else f"{DAY_KEY}{date}"  # a caller's own memory may have the key; it is not changed
+            # a caller's own memory may have the key; it is not changed
+            key = None if holder is not None else f"{DAY_KEY}{date}"
             summary = await self._summed_up(memories, day, key, counts, ids, source)
         figures = await self._figures(day, actions, earlier)
         await run.commit([*summary, figures, *deletes])
 
-    async def _figures(self, day: decay_job.Day, actions: list[Doc], earlier: Doc | None) -> Change:
+    async def _figures(self, day: decay_job.Day, actions: list[ActionRecord], earlier: JsonObject | None) -> Change:
         """Returns the change that adds actions to the figures of their day. Of a day that an earlier version began,
         only the counts in its summary are known."""
         tenant, agent, user, date = day
         now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
-        found = await self._store.find(ACTION_DAYS, tenant, both(of_pair(agent, user), Eq("day", begun)), limit=1)
-        if found:
-            (old,) = found
-            said = {"cells": cells(actions, old["cells"]), "updated_at": now}
-            return Update(ACTION_DAYS, tenant, old["day_id"], said, {"version": 1}, {"version": old["version"]})
+        days = await self._store.find(ACTION_DAYS, tenant, both(of_pair(agent, user), Eq("day", begun)), limit=1)
+        if days:
+            (old,) = days
+            fields: ActionDayRecord = {"cells": cells(actions, old["cells"]), "updated_at": now}
+            return Update(ACTION_DAYS, tenant, old["day_id"], fields, {"version": 1}, {"version": old["version"]})
         before = [] if earlier is None else cells_of_counts(earlier, by_type=True)
-        doc: Doc = {
+        figures: ActionDayRecord = {
             "tenant_id": tenant,
             "day_id": new_id("day"),
             "agent_id": agent,
@@ -264,13 +275,20 @@ class ForgettingJobs:
             "created_at": now,
             "updated_at": now,
         }
-        return Insert(ACTION_DAYS, doc)
+        return Insert(ACTION_DAYS, figures)
 
     async def _added(
-        self, memories: MemoryRepository, old: Doc, content: str, counts: Doc, ids: list[str], origin: Doc
+        self,
+        memories: MemoryRepository,
+        old: MemoryRecord,
+        content: str,
+        counts: JsonObject,
+        ids: list[str],
+        origin: MemorySource,
     ) -> list[Change]:
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        source = old["source"] | origin | {"action_ids": [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]}
+        action_ids = [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]
+        source: MemorySource = {**old["source"], **origin, "action_ids": action_ids}
         changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
         _, changes = await memories.rewritten(old, changed, now, embeddings)
         return [*changes, *roll_ups(old, ids, now)]
@@ -280,13 +298,13 @@ class ForgettingJobs:
         memories: MemoryRepository,
         day: decay_job.Day,
         key: str | None,
-        counts: Doc,
+        counts: JsonObject,
         ids: list[str],
-        origin: Doc,
+        origin: MemorySource,
     ) -> list[Change]:
         tenant, agent, user, date = day
         embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        fields: dict[str, Any] = {
+        fields: MemoryRecord = {
             "agent_id": agent,
             "user_id": user,
             "key": key,
@@ -296,24 +314,30 @@ class ForgettingJobs:
             "metadata": counts,
             "event_at": f"{date}T00:00:00.000Z",
         }
-        source = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
-        doc, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
-        return [*changes, *roll_ups(doc | {"tenant_id": tenant}, ids, now)]
+        source: MemorySource = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
+        summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
+        return [*changes, *roll_ups(summary | {"tenant_id": tenant}, ids, now)]
 
     async def _archive_unused(self, run: Run) -> int:
         tenant, unused = _tenant(run), self._unused()
         if run.payload.get("dry_run"):
             return await self._store.count(MEMORIES, tenant, unused)
         done = 0
-        async for docs in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
-            done += await self._each(run, MEMORIES, docs, self._archive)
+        async for memories in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
+            done += await self._each(run, MEMORIES, memories, self._archive)
         return done
 
-    def _archive(self, doc: Doc) -> list[Change]:
-        return self._forgetting(Scope(doc["tenant_id"])).archive([doc], RETENTION)
+    def _archive(self, memory: MemoryRecord) -> list[Change]:
+        return self._forgetting(Scope(memory["tenant_id"])).archive(memory, RETENTION)
 
     def _forgetting(self, scope: Scope) -> Forgetting:
         return Forgetting(MemoryRepository(self._store, scope), self._clock)
+
+
+def _without(collection: Collection[R], record: R) -> list[Change]:
+    """Returns the change that deletes a record that no others belong to, unless it is changed meanwhile."""
+    expect = {name: record[name] for name in ("expires_at", "updated_at", "status") if name in record}
+    return [Delete(collection, record["tenant_id"], record[collection.id_field], expect)]
 
 
 def _tenant(run: Run) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import orjson
 from pydantic import Field
@@ -20,16 +20,16 @@ from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
-from app.core.schemas import Count, Flag, Identifier, Owned, Schema, Share, example
+from app.core.schemas import Count, Flag, Identifier, Json, JsonObject, Owned, Schema, Share, example
 from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs import queue
-from app.jobs.models import FORGET, SkippedRecords
+from app.jobs.models import FORGET, Payload, SkippedRecords
 from app.jobs.skipping import collecting, skipping
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, MemoryType
+from app.memories.models import MEMORIES, MemoryRecord, MemoryType
 from app.memories.narrowing import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
@@ -63,7 +63,7 @@ class RetentionPolicy:
     tags: tuple[str, ...] | None = None
     tags_match: TagsMatch = "any"
     exclude_tags: tuple[str, ...] | None = None
-    metadata: Doc | None = None
+    metadata: JsonObject | None = None
 
     def candidates(self, now: str, before: str) -> Filter:
         """Filters what the store can decide: active, not pinned, not expired, created before `before`, of the types,
@@ -85,15 +85,45 @@ class RetentionPolicy:
         )
 
 
-def score(memory: Doc, now_ms: int) -> tuple[float, list[dict[str, Any]]]:
+ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"])
+
+
+class ScoreReason(TypedDict):
+    """A part of a memory's retention score, as responses show it."""
+
+    reason: ForgetReason
+    points: float
+    detail: str
+
+
+class ForgettableMemory(TypedDict):
+    """A memory that would be forgotten, as responses show it."""
+
+    memory_id: str
+    content: str
+    memory_type: MemoryType
+    importance: float
+    score: float
+    reasons: list[ScoreReason]
+
+
+class ForgetPreview(TypedDict):
+    """What would be forgotten, as responses show it."""
+
+    dry_run: Literal[True]
+    total: int
+    items: list[ForgettableMemory]
+
+
+def score(memory: MemoryRecord, now_ms: int) -> tuple[float, list[ScoreReason]]:
     """Returns a memory's retention score and the reasons that it is the sum of."""
     age = (now_ms - to_ms(memory["created_at"])) / DAY_MS
-    reasons: list[dict[str, Any]] = [
-        {"reason": "recency", "points": max(0.0, RECENCY_POINTS - age), "detail": f"{age:.0f} days old"}
-    ]
     kind, accesses = memory["memory_type"], memory["access_count"]
-    reasons.append({"reason": "type", "points": TYPE_POINTS * (kind in KEPT_TYPES), "detail": kind})
-    reasons.append({"reason": "access", "points": ACCESS_POINTS * (accesses > OFTEN), "detail": f"{accesses} times"})
+    reasons: list[ScoreReason] = [
+        {"reason": "recency", "points": max(0.0, RECENCY_POINTS - age), "detail": f"{age:.0f} days old"},
+        {"reason": "type", "points": TYPE_POINTS * (kind in KEPT_TYPES), "detail": kind},
+        {"reason": "access", "points": ACCESS_POINTS * (accesses > OFTEN), "detail": f"{accesses} times"},
+    ]
     return sum(reason["points"] for reason in reasons), reasons
 
 
@@ -113,9 +143,6 @@ class ForgetRequest(Owned):
 
     policy: PolicyIn
     dry_run: Flag = Field(True, description="Only say what would go.")
-
-
-ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"])
 
 
 class Reason(Schema):
@@ -197,6 +224,15 @@ KEPT: Mapping[str, frozenset[str]] = {
 """Stored fields that an import cannot derive from what is shown of a record, such as the start of its decay."""
 
 
+class ExportedRecord(TypedDict):
+    """The line of a record. `kept`: the fields of `KEPT` that it has."""
+
+    type: Literal["record"]
+    collection: str
+    record: Mapping[str, Any]
+    kept: NotRequired[Mapping[str, Any]]
+
+
 class UserExport:
     """Exports users within a caller's scope."""
 
@@ -227,7 +263,7 @@ class UserExport:
                 yield b"".join(map(_line, records))
         yield _line({"type": "end", "counts": dict(counts), "total": counts.total()})
 
-    async def _records(self, collection: Collection, docs: Sequence[Doc]) -> list[Doc]:
+    async def _records(self, collection: Collection, docs: Sequence[Doc]) -> list[ExportedRecord]:
         """Returns the lines of those of the documents that the key may read."""
         if collection.kind is not None:
             shown = await self._reader.of(collection.kind, docs)
@@ -236,10 +272,12 @@ class UserExport:
         return [_record(collection, doc, _without_internal(collection, doc)) for doc in readable]
 
 
-def _record(collection: Collection, doc: Doc, record: Doc) -> Doc:
-    line = {"type": "record", "collection": collection.name, "record": record}
+def _record(collection: Collection, doc: Doc, shown: Mapping[str, Any]) -> ExportedRecord:
+    line: ExportedRecord = {"type": "record", "collection": collection.name, "record": shown}
     kept = {name: doc[name] for name in sorted(KEPT.get(collection.name, ())) if doc.get(name) is not None}
-    return line | {"kept": kept} if kept else line
+    if kept:
+        line["kept"] = kept
+    return line
 
 
 def _without_internal(collection: Collection, doc: Doc) -> Doc:
@@ -250,14 +288,13 @@ def _without_internal(collection: Collection, doc: Doc) -> Doc:
     return public
 
 
-def _line(value: Doc) -> bytes:
+def _line(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value) + b"\n"
 
 
 BATCH = 200
 SHOWN = 100
 """The number of candidates that a dry run lists."""
-ARCHIVED_BY = "archived_by"
 
 
 class Forgetting:
@@ -275,91 +312,95 @@ class Forgetting:
     async def request(self, body: ForgetRequest) -> WriteResult:
         """Returns 202 with the operation that archives. The job has the bindings of the caller's key."""
         scope = self.scope
-        owner = {"agent_id": _only(body.agent_id, scope.agents), "user_id": _only(body.user_id, scope.users)}
-        scope.require_write(owner["agent_id"], owner["user_id"])
-        payload: Doc = {
+        agent_id, user_id = _only(body.agent_id, scope.agents), _only(body.user_id, scope.users)
+        scope.require_write(agent_id, user_id)
+        payload: Payload = {
             "policy": body.policy.model_dump(),
-            **owner,
+            "agent_id": agent_id,
+            "user_id": user_id,
             **scope.bindings(),
         }
-        answer, changes = queue.start(scope, FORGET, payload, self._clock.now(), **owner)
+        answer, changes = queue.start(scope, FORGET, payload, self._clock.now(), agent_id=agent_id, user_id=user_id)
         return WriteResult(answer, changes, 202)
 
-    async def plan(self, body: ForgetRequest, step: Callable[[Doc], None] = lambda item: None) -> Doc:
+    async def plan(
+        self, body: ForgetRequest, step: Callable[[ForgettableMemory], None] = lambda item: None
+    ) -> ForgetPreview:
         """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
         not listed. Damaged memories are left out and logged, as the run does."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), having(body.model_dump(), "agent_id", "user_id"))
-        found: list[Doc] = []
+        forgettable: list[ForgettableMemory] = []
         with collecting():
-            async for doc in chosen:
-                with skipping(MEMORIES, doc["memory_id"]):
-                    found.append(await self._forgettable(doc))
-                    step(found[-1])
-        found.sort(key=lambda one: (one["score"], one["memory_id"]))
-        return {"dry_run": True, "total": len(found), "items": [self._shown(item) for item in found[:SHOWN]]}
+            async for memory in chosen:
+                with skipping(MEMORIES, memory["memory_id"]):
+                    forgettable.append(await self._forgettable(memory))
+                    step(forgettable[-1])
+        forgettable.sort(key=lambda item: (item["score"], item["memory_id"]))
+        items = [_in_whole_numbers(item) for item in forgettable[:SHOWN]]
+        return {"dry_run": True, "total": len(forgettable), "items": items}
 
-    async def _forgettable(self, doc: Doc) -> Doc:
+    async def _forgettable(self, memory: MemoryRecord) -> ForgettableMemory:
         now_ms = to_ms(self._clock.now())
-        points, reasons = score(doc, now_ms)
+        points, reasons = score(memory, now_ms)
         return {
-            "memory_id": doc["memory_id"],
-            "content": doc["content"],
-            "memory_type": doc["memory_type"],
-            "importance": await self._decays.importance(doc, now_ms),
+            "memory_id": memory["memory_id"],
+            "content": memory["content"],
+            "memory_type": memory["memory_type"],
+            "importance": await self._decays.importance(memory, now_ms),
             "score": points,
             "reasons": reasons,
         }
 
-    @staticmethod
-    def _shown(item: Doc) -> Doc:
-        """Returns a candidate with whole numbers: nobody forgets by the ninth digit of an age."""
-        reasons = [{**reason, "points": round(reason["points"])} for reason in item["reasons"]]
-        return {**item, "score": round(item["score"]), "reasons": reasons}
-
-    async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[Doc]:
+    async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[MemoryRecord]:
         """Yields candidates in keyset batches, so that no job loads a whole collection."""
         now = self._clock.now()
         before = rfc3339(now - timedelta(days=policy.older_than_days))
         where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
         keep = by_metadata(policy.metadata).keep
-        async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
-            for doc in docs:
+        async for memories in pages(partial(self._memories.find, where), MEMORIES, BATCH):
+            for memory in memories:
                 chosen = False
-                with skipping(MEMORIES, doc["memory_id"]):
-                    importance = await self._decays.importance(doc, to_ms(now))
-                    chosen = (keep is None or keep(doc)) and policy.forgets(importance, score(doc, to_ms(now))[0])
+                with skipping(MEMORIES, memory["memory_id"]):
+                    importance = await self._decays.importance(memory, to_ms(now))
+                    points, _ = score(memory, to_ms(now))
+                    chosen = (keep is None or keep(memory)) and policy.forgets(importance, points)
                 if chosen:
-                    yield doc
+                    yield memory
 
-    async def batches(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[list[Doc]]:
+    async def batches(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[list[MemoryRecord]]:
         """Yields the memories that the policy selects, in batches."""
-        batch: list[Doc] = []
-        async for doc in self._chosen(policy, owner):
-            batch.append(doc)
+        batch: list[MemoryRecord] = []
+        async for memory in self._chosen(policy, owner):
+            batch.append(memory)
             if len(batch) == BATCH:
                 yield batch
                 batch = []
         if batch:
             yield batch
 
-    def archive(self, docs: list[Doc], by: str) -> list[Change]:
-        """Returns the changes that archive memories. `by` is the operation's id, by which an undo finds them."""
+    def archive(self, memory: MemoryRecord, by: str) -> list[Change]:
+        """Returns the changes that archive a memory. `by` is the operation's id, by which an undo finds it."""
         now = rfc3339(self._clock.now())
-        fields = {"status": "archived", ARCHIVED_BY: by, "archived_at": now}
-        return [change for doc in docs for change in self._memories.revise(doc, fields, now)]
+        return self._memories.revise(memory, {"status": "archived", "archived_by": by, "archived_at": now}, now)
 
-    async def archived(self, by: str) -> AsyncIterator[Doc]:
+    async def archived(self, by: str) -> AsyncIterator[MemoryRecord]:
         """Yields the memories that an operation archived and nobody has restored."""
-        where = both(Eq(ARCHIVED_BY, by), Eq("status", "archived"))
-        async for docs in pages(partial(self._memories.find, where), MEMORIES, BATCH):
-            for doc in docs:
-                yield doc
+        where = both(Eq("archived_by", by), Eq("status", "archived"))
+        async for memories in pages(partial(self._memories.find, where), MEMORIES, BATCH):
+            for memory in memories:
+                yield memory
 
-    def bring_back(self, doc: Doc) -> list[Change]:
+    def bring_back(self, memory: MemoryRecord) -> list[Change]:
         """Returns the changes that restore an archived memory. The commit fails on a unique key if another memory took
         its place."""
         now = rfc3339(self._clock.now())
-        return self._memories.revise(doc, {"status": "active", ARCHIVED_BY: None, "archived_at": None}, now)
+        return self._memories.revise(memory, {"status": "active", "archived_by": None, "archived_at": None}, now)
+
+
+def _in_whole_numbers(item: ForgettableMemory) -> ForgettableMemory:
+    """Returns a candidate with whole numbers: nobody forgets by the ninth digit of an age."""
+    reasons: list[ScoreReason] = [{**reason, "points": round(reason["points"])} for reason in item["reasons"]]
+    return {**item, "score": round(item["score"]), "reasons": reasons}
 
 
 def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
@@ -367,7 +408,7 @@ def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
     return next(iter(bound)) if named is None and bound is not None and len(bound) == 1 else named
 
 
-def policy_of(given: Doc) -> RetentionPolicy:
+def policy_of(given: Json) -> RetentionPolicy:
     """Returns the policy of a request or of a job's payload."""
     lists = {
         name: None if given.get(name) is None else tuple(given[name]) for name in ("types", "tags", "exclude_tags")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Generic, NamedTuple
 
 from pydantic import ValidationError
 
@@ -11,15 +11,15 @@ from app.core.schemas import identifier
 from app.errors import RecordDamaged
 from app.facts import schemas as facts
 from app.memories import schemas as memories
-from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
+from app.memories.agents import AGENTS, AgentRecord
+from app.memories.models import MEMORIES, MemoryRecord, ShownMemory
 from app.procedures import schemas as procedures
 from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions
 from app.storage.protocol import Finding, Store
 from app.storage.records import DAMAGED, damage, left_out
 from app.storage.repository import FORGIVEN, ItemType, pages, require_fit
-from app.storage.schema import Collection, Doc, value_at
+from app.storage.schema import Collection, R, value_at
 from app.storage.scope import Scope
 from app.tasks import schemas as tasks
 
@@ -28,16 +28,32 @@ LARGEST = 2**63 - 2
 PAGE = 500
 _OTHER_IDS = ("agent_id", "user_id", "session_id", "task_id")
 
-_SHAPES: Mapping[str, tuple[Callable[[Doc], Doc], ItemType]] = {
-    MEMORIES.name: (lambda doc: memories.render(doc, doc["importance"]), memories.Memory),
-    facts.FACTS.name: (facts.render, facts.Fact),
-    sessions.SESSIONS.name: (sessions.render, sessions.Session),
-    sessions.MESSAGES.name: (sessions.render_message, sessions.Message),
-    tasks.TASKS.name: (tasks.render, tasks.Task),
-    tasks.CHECKPOINTS.name: (tasks.render_checkpoint, tasks.Checkpoint),
-    actions.ACTIONS.name: (actions.render, actions.Action),
-    procedures.PROCEDURES.name: (procedures.render, procedures.Procedure),
-    AGENTS.name: (lambda doc: render_agent(doc, Scope(doc["tenant_id"])), Agent),
+
+class RecordShape(NamedTuple, Generic[R]):
+    """How a record of a kind is rendered for callers, and the model of what they see."""
+
+    render: Callable[[R], Mapping[str, Any]]
+    model: ItemType
+
+
+def _shown_memory(memory: MemoryRecord) -> ShownMemory:
+    return memories.render(memory, memory["importance"])
+
+
+def _shown_agent(agent: AgentRecord) -> Mapping[str, Any]:
+    return render_agent(agent, Scope(agent["tenant_id"]))
+
+
+_SHAPES: Mapping[str, RecordShape] = {
+    MEMORIES.name: RecordShape(_shown_memory, memories.Memory),
+    facts.FACTS.name: RecordShape(facts.render, facts.Fact),
+    sessions.SESSIONS.name: RecordShape(sessions.render, sessions.Session),
+    sessions.MESSAGES.name: RecordShape(sessions.render_message, sessions.Message),
+    tasks.TASKS.name: RecordShape(tasks.render, tasks.Task),
+    tasks.CHECKPOINTS.name: RecordShape(tasks.render_checkpoint, tasks.Checkpoint),
+    actions.ACTIONS.name: RecordShape(actions.render, actions.Action),
+    procedures.PROCEDURES.name: RecordShape(procedures.render, procedures.Procedure),
+    AGENTS.name: RecordShape(_shown_agent, Agent),
 }
 
 
@@ -55,9 +71,9 @@ def fault_in(collection: Collection, doc: Mapping[str, Any]) -> str | None:
         for name in (collection.id_field, *_OTHER_IDS):
             if doc.get(name) is not None and not _is_id(doc[name]):
                 return f"{name} is no id"
-        render, shape = _SHAPES[collection.name]
+        shape = _SHAPES[collection.name]
         try:
-            require_fit(render(doc), shape)
+            require_fit(shape.render(doc), shape.model)
         except DAMAGED as error:
             return _fault_of(error) or f"is no {collection.noun}: {type(error).__name__}"
     return None
@@ -89,9 +105,9 @@ def fault_behind(error: Exception, read: Iterable[tuple[Collection, Mapping[str,
 
 def _stored_fields(collection: Collection) -> set[str]:
     """Returns the names of fields that every document of a collection has."""
-    shape = _SHAPES[collection.name][1] if collection.name in _SHAPES else None
+    model = _SHAPES[collection.name].model if collection.name in _SHAPES else None
     return {
-        *getattr(shape, "model_fields", ()),
+        *getattr(model, "model_fields", ()),
         *collection.fields,
         *collection.needs,
         "created_at",
@@ -110,10 +126,12 @@ def _is_id(value: object) -> bool:
 async def unfit(store: Store, collections: Sequence[Collection]) -> list[Finding]:
     """Returns for each kind the finding of `recalld doctor` about records that cannot be read. Reads every record."""
     findings: list[Finding] = []
-    for collection in (one for one in collections if one.name in _SHAPES):
+    for collection in collections:
+        if collection.name not in _SHAPES:
+            continue
         faults: list[str] = []
         async for docs in pages(partial(store.find, collection, None), collection, PAGE):
-            looked_at = [(doc[collection.id_field], fault_in(collection, doc)) for doc in docs]
-            faults += [f"{doc_id} {fault}" for doc_id, fault in looked_at if fault is not None]
+            faulty = [(doc[collection.id_field], fault_in(collection, doc)) for doc in docs]
+            faults += [f"{doc_id} {fault}" for doc_id, fault in faulty if fault is not None]
         findings.append(Finding.of(f"{collection.name}: records", faults))
     return findings

@@ -125,7 +125,7 @@ class UserImport:
         restore_erased: bool = False,
     ) -> None:
         self._store, self._embedder, self._clock, self._tombstones = store, embedder, clock, tombstones
-        self._collections = {one.name: one for one in owned(collections)}
+        self._collections = {collection.name: collection for collection in owned(collections)}
         self._kinds = {kind.collection.name: kind for kind in kinds}
         self._report, self._tenant, self._restore = report, report.tenant, restore_erased
         self._refused = False
@@ -206,10 +206,10 @@ class UserImport:
         new = await self._new(collection, waiting)
         changes = await self._changes(collection, [doc for _, doc in new])
         try:
-            await self._store.commit([change for each in changes for change in each])
+            await self._store.commit([change for of_record in changes for change in of_record])
         except CommitConflict:
-            for (number, _), each in zip(new, changes, strict=True):
-                await self._alone(number, each)
+            for (number, _), of_record in zip(new, changes, strict=True):
+                await self._alone(number, of_record)
         else:
             self._report.new += len(new)
 

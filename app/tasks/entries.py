@@ -2,26 +2,29 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import orjson
 
 from app.core import prompt_text
-from app.storage.schema import Doc
+from app.core.schemas import JsonObject
+from app.tasks.schemas import StepStatus, TaskEvidence, TaskNote, TaskRecord, TaskStatus, TaskStep
 
-MOVES: Mapping[str, tuple[str, ...]] = {
+E = TypeVar("E")
+
+MOVES: Mapping[TaskStatus, tuple[TaskStatus, ...]] = {
     "pending": ("in_progress", "completed", "failed", "cancelled"),
     "in_progress": ("completed", "failed", "cancelled"),
     "failed": ("in_progress",),
     "completed": (),
     "cancelled": (),
 }
-ENDED = frozenset({"completed", "failed", "cancelled"})
+ENDED: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"})
 MAX_EVIDENCE = 500
 """The limit of evidence pieces of one task."""
 
 
-def may_move(old: str, new: str) -> bool:
+def may_move(old: TaskStatus, new: TaskStatus) -> bool:
     """Returns True if a task may change from one status to the other."""
     return old == new or new in MOVES[old]
 
@@ -33,39 +36,43 @@ def most_keys(value: Any) -> int:
     return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
 
 
-def bound(scratchpad: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
+def bound(scratchpad: Sequence[TaskNote], max_tokens: int) -> tuple[list[TaskNote], list[TaskNote]]:
     """Splits notes into those that fit into `max_tokens` and those that are dropped. Notes that could never fit are
     dropped first, then those of the lowest priority, then the oldest. Without priorities the oldest are dropped first.
     """
-    least_first = sorted(
-        range(len(scratchpad)),
-        key=lambda at: (scratchpad[at]["tokens"] <= max_tokens, scratchpad[at].get("priority", 0.0), at),
-    )
-    total = sum(one["tokens"] for one in scratchpad)
-    gone: list[int] = []
-    while total > max_tokens:
-        gone.append(least_first[len(gone)])
-        total -= scratchpad[gone[-1]]["tokens"]
-    leaving = set(gone)
-    return [one for at, one in enumerate(scratchpad) if at not in leaving], [scratchpad[at] for at in gone]
+    sizes = [note["tokens"] for note in scratchpad]
+    return _split(scratchpad, sizes, [note["priority"] for note in scratchpad], max_tokens)
 
 
-def bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
+def bound_evidence(evidence: Sequence[TaskEvidence], max_tokens: int) -> tuple[list[TaskEvidence], list[TaskEvidence]]:
     """Splits evidence into the pieces that fit into `max_tokens` and `MAX_EVIDENCE`, and those that are dropped: pieces
     that could never fit first, then the oldest."""
-    kept, gone = bound([_counted(piece) for piece in evidence], max_tokens)
-    over = max(0, len(kept) - MAX_EVIDENCE)
-    return kept[over:], [*gone, *kept[:over]]
+    counted = [_counted(piece) for piece in evidence]
+    fitting, dropped = _split(counted, [piece["tokens"] for piece in counted], [0.0] * len(counted), max_tokens)
+    over = max(0, len(fitting) - MAX_EVIDENCE)
+    return fitting[over:], [*dropped, *fitting[:over]]
 
 
-def _counted(piece: Doc) -> Doc:
+def _split(
+    parts: Sequence[E], sizes: Sequence[int], priorities: Sequence[float], max_tokens: int
+) -> tuple[list[E], list[E]]:
+    least_first = sorted(range(len(parts)), key=lambda at: (sizes[at] <= max_tokens, priorities[at], at))
+    total, dropped = sum(sizes), list[int]()
+    while total > max_tokens:
+        dropped.append(least_first[len(dropped)])
+        total -= sizes[dropped[-1]]
+    leaving = set(dropped)
+    return [part for at, part in enumerate(parts) if at not in leaving], [parts[at] for at in dropped]
+
+
+def _counted(piece: TaskEvidence) -> TaskEvidence:
     """Adds the token count, which new pieces and pieces of earlier versions lack."""
-    return (
-        piece if "tokens" in piece else piece | {"tokens": prompt_text.count(f"{piece['source']}: {piece['content']}")}
-    )
+    if "tokens" in piece:
+        return piece
+    return {**piece, "tokens": prompt_text.count(f"{piece['source']}: {piece['content']}")}
 
 
-def completed_steps(plan: Sequence[Mapping[str, Any]]) -> int:
+def completed_steps(plan: Sequence[TaskStep]) -> int:
     """Returns the number of completed steps of a plan."""
     return sum(step["status"] == "completed" for step in plan)
 
@@ -104,27 +111,34 @@ class Entry:
     """The token count from the time of storing; 0 if it was not counted."""
 
 
-def characters(task: Doc) -> int:
+def characters(task: TaskRecord) -> int:
     """Returns roughly how many characters `describe` reads."""
-    listed = (*task["scratchpad"], *task["evidence"])
     others = orjson.dumps([task["plan"], task["context"], task.get("open_questions", ())])
-    return len(others) + sum(len(one["content"]) for one in listed)
+    notes = sum(len(note["content"]) for note in task["scratchpad"])
+    return len(others) + notes + sum(len(piece["content"]) for piece in task["evidence"])
 
 
-def entries(task: Doc) -> list[Entry]:
+class NumberedStep(NamedTuple):
+    """A step of a plan with its place in it, from 0."""
+
+    place: int
+    step: TaskStep
+
+
+def entries(task: TaskRecord) -> list[Entry]:
     """Returns the entries of a task in order of use, the current step first."""
-    plan = list(enumerate(task["plan"]))
-    in_hand = _in_hand(plan)
+    plan = [NumberedStep(place, step) for place, step in enumerate(task["plan"])]
+    in_hand = _of_status(plan, "in_progress") or _of_status(plan, "pending")[:1]
     coming = _coming(plan, in_hand)
-    failed = list(_steps(reversed([one for one in plan if one[1]["status"] == "failed"]), "failed"))
-    completed = list(_steps(reversed([one for one in plan if one[1]["status"] == "completed"]), "result"))
-    results = [one for one in completed if plan[one.index or 0][1]["result"] is not None][:LAST_RESULTS]
-    shown = {one.index for one in results}
+    failed = list(_steps(reversed(_of_status(plan, "failed")), "failed"))
+    completed = list(_steps(reversed(_of_status(plan, "completed")), "result"))
+    results = [entry for entry in completed if plan[entry.index or 0].step["result"] is not None][:LAST_RESULTS]
+    shown = {entry.index for entry in results}
     return [
-        *(_step(index, step, "in_hand") for index, step in in_hand[:1]),
+        *(_step(place, step, "in_hand") for place, step in in_hand[:1]),
         Entry("goal", None, f"goal [{task['status']}]: {task['goal']}", "goal"),
         *_completed_line(plan),
-        *(_step(index, step, "in_hand") for index, step in in_hand[1:]),
+        *(_step(place, step, "in_hand") for place, step in in_hand[1:]),
         *failed[:FAILED_STEPS],
         *coming[:NEXT_STEPS],
         *_context(task["context"]),
@@ -134,32 +148,27 @@ def entries(task: Doc) -> list[Entry]:
         *coming[NEXT_STEPS:],
         *failed[FAILED_STEPS:],
         *_evidence(task),
-        *(one for one in completed if one.index not in shown),
+        *(entry for entry in completed if entry.index not in shown),
     ]
 
 
-Numbered = tuple[int, Mapping[str, Any]]
+def _of_status(plan: Sequence[NumberedStep], status: StepStatus) -> list[NumberedStep]:
+    return [numbered for numbered in plan if numbered.step["status"] == status]
 
 
-def _in_hand(plan: Sequence[Numbered]) -> list[Numbered]:
-    """Returns the steps in progress, or else the first pending one."""
-    running = [one for one in plan if one[1]["status"] == "in_progress"]
-    return running or [one for one in plan if one[1]["status"] == "pending"][:1]
-
-
-def _coming(plan: Sequence[Numbered], in_hand: Sequence[Numbered]) -> list[Entry]:
+def _coming(plan: Sequence[NumberedStep], in_hand: Sequence[NumberedStep]) -> list[Entry]:
     """Returns the pending steps: those after the current step, then those skipped over before it."""
-    at = in_hand[0][0] if in_hand else 0
-    pending = [one for one in plan if one[1]["status"] == "pending" and (not in_hand or one[0] != at)]
-    pending.sort(key=lambda one: one[0] < at)
-    return [_step(index, step, "next") for index, step in pending]
+    current = in_hand[0].place if in_hand else 0
+    pending = [numbered for numbered in _of_status(plan, "pending") if not in_hand or numbered.place != current]
+    pending.sort(key=lambda numbered: numbered.place < current)
+    return [_step(place, step, "next") for place, step in pending]
 
 
-def _steps(steps: Iterable[Numbered], group: EntryGroup) -> Iterator[Entry]:
+def _steps(steps: Iterable[NumberedStep], group: EntryGroup) -> Iterator[Entry]:
     """Yields steps with their results, which share a limit of `ALL_RESULTS` tokens."""
     left = ALL_RESULTS
-    for index, step in steps:
-        bare = _step(index, {**step, "result": None}, group)
+    for place, step in steps:
+        bare = _step(place, {**step, "result": None}, group)
         if step["result"] is None:
             yield bare
         elif left < LEAST_CUT:
@@ -170,20 +179,19 @@ def _steps(steps: Iterable[Numbered], group: EntryGroup) -> Iterator[Entry]:
             yield replace(bare, text=f"{bare.text} → {result}")
 
 
-def _step(index: int, step: Mapping[str, Any], group: EntryGroup) -> Entry:
+def _step(index: int, step: TaskStep, group: EntryGroup) -> Entry:
     params = " " + orjson.dumps(step["params"]).decode() if step["params"] else ""
     result = "" if step["result"] is None else f" → {cut_text(_plain(step['result']), LONG_VALUE)}"
     return Entry("step", index, f"step {step['step']} [{step['status']}]: {step['action']}{params}{result}", group)
 
 
-def _completed_line(plan: Sequence[Numbered]) -> Iterator[Entry]:
+def _completed_line(plan: Sequence[NumberedStep]) -> Iterator[Entry]:
     """Yields a summary such as `completed: 12 of 40 steps: 1–12; skipped: 14`, by the numbers that the caller gave."""
-    done, skipped = (
-        [step["step"] for _, step in plan if step["status"] == status] for status in ("completed", "skipped")
-    )
+    completed = [step["step"] for _, step in _of_status(plan, "completed")]
+    skipped = [step["step"] for _, step in _of_status(plan, "skipped")]
     parts = []
-    if done:
-        parts.append(f"completed: {len(done)} of {len(plan)} steps: {_ranges(done)}")
+    if completed:
+        parts.append(f"completed: {len(completed)} of {len(plan)} steps: {_ranges(completed)}")
     if skipped:
         parts.append(f"skipped: {_ranges(skipped)}")
     if parts:
@@ -192,17 +200,17 @@ def _completed_line(plan: Sequence[Numbered]) -> Iterator[Entry]:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Returns ranges such as `1–12, 14`, of which the last `RANGES` are shown."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for number in numbers:
-        if found and found[-1][1] == number - 1:
-            found[-1] = found[-1][0], number
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
         else:
-            found.append((number, number))
-    shown = [f"{start}" if start == end else f"{start}–{end}" for start, end in found[-RANGES:]]
-    return ", ".join(shown if len(found) <= RANGES else ["…", *shown])
+            ranges.append((number, number))
+    shown = [f"{start}" if start == end else f"{start}–{end}" for start, end in ranges[-RANGES:]]
+    return ", ".join(shown if len(ranges) <= RANGES else ["…", *shown])
 
 
-def _context(context: Mapping[str, Any]) -> Iterator[Entry]:
+def _context(context: JsonObject) -> Iterator[Entry]:
     for at, (key, value) in enumerate(context.items()):
         name = key if key.isidentifier() else orjson.dumps(key).decode()
         yield Entry("context", at, cut_text(f"context {name}: {_plain(value)}", LONG_VALUE), "context")
@@ -213,16 +221,16 @@ def _questions(questions: Sequence[str]) -> Iterator[Entry]:
         yield Entry("question", at, cut_text(f"open question: {question}", LONG_VALUE), "question")
 
 
-def _notes(scratchpad: Sequence[Doc]) -> Iterator[Entry]:
-    for at, note in sorted(enumerate(scratchpad), key=lambda one: (-one[1]["priority"], -one[0])):
-        yield Entry("note", at, f"note ({note['priority']:g}): {note['content']}", "note", note.get("tokens", 0))
+def _notes(scratchpad: Sequence[TaskNote]) -> Iterator[Entry]:
+    for at, note in sorted(enumerate(scratchpad), key=lambda placed: (-placed[1]["priority"], -placed[0])):
+        yield Entry("note", at, f"note ({note['priority']:g}): {note['content']}", "note", note["tokens"])
 
 
-def _evidence(task: Doc) -> Iterator[Entry]:
+def _evidence(task: TaskRecord) -> Iterator[Entry]:
     """Yields evidence, the newest first. Pieces over the limit, which earlier versions did not enforce,
     are not shown."""
-    kept, _ = bound_evidence(task["evidence"], task["max_tokens"])
-    for at, piece in reversed(list(enumerate(kept))):
+    evidence, _ = bound_evidence(task["evidence"], task["max_tokens"])
+    for at, piece in reversed(list(enumerate(evidence))):
         yield Entry("evidence", at, f"evidence ({piece['source']}): {piece['content']}", "evidence", piece["tokens"])
 
 

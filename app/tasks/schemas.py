@@ -13,6 +13,7 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
+    Json,
     JsonObject,
     NotNull,
     Object,
@@ -21,7 +22,7 @@ from app.core.schemas import (
     Timestamp,
     example,
 )
-from app.storage.schema import Collection, Doc, OwnedRecord, Unique
+from app.storage.schema import Collection, OwnedRecord, Unique
 
 CheckpointReason = TypeAliasType("CheckpointReason", Literal["asked", "steps", "before_restore", "restore"])
 NewTaskStatus = TypeAliasType("NewTaskStatus", Literal["pending", "in_progress"])
@@ -40,11 +41,11 @@ class TaskStep(TypedDict):
 
 
 class TaskNote(TypedDict):
-    """A note of the scratchpad. Notes of earlier versions have no priority."""
+    """A note of the scratchpad."""
 
     id: str
     content: str
-    priority: NotRequired[float]
+    priority: float
     tokens: int
 
 
@@ -318,14 +319,19 @@ class Restore(Schema):
     reopen: Flag = Field(False, description="Needed where the task is completed or cancelled.")
 
 
-def render(doc: Doc) -> Doc:
+def render(task: TaskRecord) -> Json:
     """Renders a task. Tasks of earlier versions have no open questions."""
-    return {"open_questions": [], **TASKS.public(doc)}
+    return {"open_questions": [], **TASKS.public(task)}
 
 
-_CHECKPOINT = ("task_id", "seq", "label", "reason", "restored_seq", "state", "created_at")
-
-
-def render_checkpoint(doc: Doc) -> Doc:
+def render_checkpoint(checkpoint: CheckpointRecord) -> Json:
     """Renders a checkpoint."""
-    return {name: doc[name] for name in _CHECKPOINT}
+    return {
+        "task_id": checkpoint["task_id"],
+        "seq": checkpoint["seq"],
+        "label": checkpoint["label"],
+        "reason": checkpoint["reason"],
+        "restored_seq": checkpoint["restored_seq"],
+        "state": checkpoint["state"],
+        "created_at": checkpoint["created_at"],
+    }

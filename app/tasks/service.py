@@ -10,7 +10,7 @@ from typing import Any
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import equal_json, merge_patch, require_size
+from app.core.schemas import Json, JsonObject, equal_json, merge_patch, require_size
 from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -18,8 +18,8 @@ from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, render_items, unexpired
-from app.storage.schema import Doc, Eq, Filter, both
+from app.storage.repository import Listing, RenderedPage, Repository, expired, render_items, unexpired
+from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.tasks import entries, working_memory
 from app.tasks.entries import characters
@@ -28,6 +28,7 @@ from app.tasks.schemas import (
     STATE,
     TASKS,
     Checkpoint,
+    CheckpointRecord,
     EvidenceIn,
     NoteIn,
     Restore,
@@ -35,7 +36,13 @@ from app.tasks.schemas import (
     StepPatch,
     Task,
     TaskCreate,
+    TaskEvidence,
+    TaskNote,
     TaskPatch,
+    TaskRecord,
+    TaskState,
+    TaskStatus,
+    TaskStep,
     counter,
     render,
     render_checkpoint,
@@ -43,57 +50,67 @@ from app.tasks.schemas import (
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 
-class TaskRepository(Repository):
+class TaskRepository(Repository[TaskRecord]):
     """The tasks and checkpoints that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, TASKS)
         self.checkpoints = Repository(store, scope, CHECKPOINTS)
 
-    def within(self, task: Doc) -> Filter:
+    def within(self, task: TaskRecord) -> Filter:
         """Filters the checkpoints of a task."""
         return Eq("task_id", task["task_id"])
 
-    async def checkpoint(self, task: Doc, seq: int) -> Doc:
+    async def checkpoint(self, task: TaskRecord, seq: int) -> CheckpointRecord:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         where = self.within(task) if seq == -1 else both(self.within(task), Eq("seq", seq))
-        found = await self.checkpoints.find(where, order="desc", limit=1)
-        if not found:
+        checkpoints = await self.checkpoints.find(where, order="desc", limit=1)
+        if not checkpoints:
             raise NotFound("The task has no checkpoint yet." if seq == -1 else f"The task has no checkpoint {seq}.")
-        return found[0]
+        return checkpoints[0]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def keep(self, task: Doc, now: str, *snapshots: Doc) -> list[Change]:
-        """Returns the changes that store checkpoints, numbered in order. Each of `snapshots` gives a reason and may
-        replace the state."""
-        name = counter(task["task_id"])
-        changes: list[Change] = [Allocate(name, self.scope.tenant, len(snapshots))]
-        for index, snapshot in enumerate(snapshots):
-            doc = {
+    def snapshots(self, task: TaskRecord, now: str, *wanted: CheckpointRecord) -> list[CheckpointRecord]:
+        """Returns new checkpoints, numbered in order. Each of `wanted` gives a reason and may replace the state."""
+        state: TaskState = {
+            "plan": task["plan"],
+            "context": task["context"],
+            "scratchpad": task["scratchpad"],
+            "evidence": task["evidence"],
+            "open_questions": task.get("open_questions", []),
+            "status": task["status"],
+        }
+        return [
+            {
                 "tenant_id": self.scope.tenant,
                 "checkpoint_id": new_id("ckpt"),
                 "task_id": task["task_id"],
                 "agent_id": task["agent_id"],
                 "user_id": task["user_id"],
-                "seq": Ref(name, index),
+                "seq": Ref.number(counter(task["task_id"]), index),
                 "label": None,
                 "restored_seq": None,
-                "state": {part: task.get(part, []) for part in STATE},
+                "state": state,
                 "created_at": now,
-                **snapshot,
+                **fields,
             }
-            changes.append(Insert(CHECKPOINTS, doc))
-        return changes
+            for index, fields in enumerate(wanted)
+        ]
 
-    def unchanged(self, task: Doc) -> Update:
+    def keep(self, *checkpoints: CheckpointRecord) -> list[Change]:
+        """Returns the changes that store new checkpoints of a task."""
+        numbers = Allocate(counter(checkpoints[0]["task_id"]), self.scope.tenant, len(checkpoints))
+        return [numbers, *(Insert(CHECKPOINTS, checkpoint) for checkpoint in checkpoints)]
+
+    def unchanged(self, task: TaskRecord) -> Update[TaskRecord]:
         """Returns an update without changes that expects the version that was read, so that a checkpoint stores the
         state at the time of the commit."""
         self.scope.require_write(task["agent_id"], task["user_id"])
         expect = {"version": task["version"]}
         return Update(TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
 
-    def remove(self, task: Doc) -> list[Change]:
+    def remove(self, task: TaskRecord) -> list[Change]:
         """Returns the changes that delete a task and its checkpoints."""
         return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
 
@@ -115,11 +132,20 @@ class TaskService:
         precondition.check(None)
         require_size(body.context, OBJECT_BYTES, "context", "/context")
         now = self._now()
-        fields = body.model_dump()
-        doc = {
-            **fields,
+        task: TaskRecord = {
             "task_id": body.task_id or new_id("task"),
+            "agent_id": body.agent_id,
+            "user_id": body.user_id,
+            "session_id": body.session_id,
+            "goal": body.goal,
+            "status": body.status,
             "plan": _plan(body.plan),
+            "context": body.context,
+            "open_questions": body.open_questions,
+            "max_tokens": body.max_tokens,
+            "checkpoint_every": body.checkpoint_every,
+            "metadata": body.metadata,
+            "expires_at": body.expires_at,
             "scratchpad": [],
             "evidence": [],
             "version": 1,
@@ -127,9 +153,9 @@ class TaskService:
             "updated_at": now,
         }
         # checked first, so that nobody learns which ids are taken
-        self._tasks.scope.require_write(doc["agent_id"], doc["user_id"])
-        room = await self._make_room(doc["task_id"], now)
-        return WriteResult(render(doc), [*room, self._tasks.insert(doc)], 201, {"ETag": etag(doc)})
+        self._tasks.scope.require_write(task["agent_id"], task["user_id"])
+        room = await self._make_room(task["task_id"], now)
+        return WriteResult(render(task), [*room, self._tasks.insert(task)], 201, {"ETag": etag(task)})
 
     async def _make_room(self, task_id: str, now: str) -> list[Change]:
         """Returns the changes that remove an expired task with this id. Raises AlreadyExists, without naming an owner,
@@ -141,49 +167,47 @@ class TaskService:
             raise AlreadyExists("That task_id is taken.")
         return self._tasks.remove(old)
 
-    async def get(self, task_id: str) -> Doc:
+    async def get(self, task_id: str) -> Json:
         """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> Doc:
+    async def page(self, filters: Mapping[str, Any], listing: Listing) -> RenderedPage[Json]:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
-        docs, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
-        return {"items": await render_items(TASKS, docs, render, Task), "next_cursor": cursor}
+        tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
+        return {"items": await render_items(TASKS, tasks, render, Task), "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
         task = await self._read(task_id, precondition)
-        fields = {
-            name: value
-            for name, value in body.model_dump(exclude_unset=True).items()
-            if not equal_json(task.get(name), value)
-        }
+        stated = body.model_dump(exclude_unset=True).items()
+        fields = TASKS.record({name: value for name, value in stated if not equal_json(task.get(name), value)})
         if "status" in fields:
-            fields = self._moved(task, fields["status"]) | fields
+            fields = {**self._moved(task, fields["status"]), **fields}
         if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
             fields["kept_after_end"] = False
         if "max_tokens" in fields:
-            fields |= await _bounded(task, fields["max_tokens"])
+            fields = {**fields, **await _bounded(task, fields["max_tokens"])}
         outcome = self._changed(task, fields)
-        operation_id, queued = self._learn_from(task | fields, fields.get("status"))
+        operation_id, queued = self._learn_from({**task, **fields}, fields.get("status"))
         return replace(
             outcome, body={**outcome.body, "operation_id": operation_id}, changes=[*outcome.changes, *queued]
         )
 
-    def _learn_from(self, task: Doc, status: str | None) -> tuple[str | None, list[Change]]:
+    def _learn_from(self, task: TaskRecord, status: TaskStatus | None) -> tuple[str | None, list[Change]]:
         """Returns the operation that learns from the task's session if the task completed or failed, and the changes
         that queue it."""
         if not self._learns or status not in ("completed", "failed") or task["session_id"] is None:
             return None, []
-        scope = self._tasks.scope
-        owner = {name: task[name] for name in ("agent_id", "user_id")}
-        payload = {"session_id": task["session_id"], "of": owner, **scope.bindings()}
-        named = {**owner, "session_id": task["session_id"]}
-        operation, queued = queue.start(scope, POST_CONVERSATION, payload, self._clock.now(), **named)
+        scope, session_id = self._tasks.scope, task["session_id"]
+        owner = {"agent_id": task["agent_id"], "user_id": task["user_id"]}
+        payload = {"session_id": session_id, "of": owner, **scope.bindings()}
+        operation, queued = queue.start(
+            scope, POST_CONVERSATION, payload, self._clock.now(), **owner, session_id=session_id
+        )
         return operation["operation_id"], queued
 
-    def _moved(self, task: Doc, status: str) -> Doc:
+    def _moved(self, task: TaskRecord, status: TaskStatus) -> TaskRecord:
         """Returns the fields that change with the status. Raises IllegalTransition if the status may not
         change like this."""
         if not entries.may_move(task["status"], status):
@@ -191,7 +215,7 @@ class TaskService:
             raise IllegalTransition(f"A task cannot go from {task['status']} to {status}. Allowed: {allowed}.")
         return self._term(task, status)
 
-    def _term(self, task: Doc, status: str) -> Doc:
+    def _term(self, task: TaskRecord, status: TaskStatus) -> TaskRecord:
         """Returns the expiry that a task gets with this status. An expiry that the caller set is not changed."""
         if status in entries.ENDED:
             own = task["expires_at"] is not None and not task.get("kept_after_end")
@@ -205,7 +229,7 @@ class TaskService:
 
     # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 
-    async def patch_context(self, task_id: str, patch: dict[str, Any], precondition: IfMatch) -> WriteResult:
+    async def patch_context(self, task_id: str, patch: JsonObject, precondition: IfMatch) -> WriteResult:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
@@ -224,38 +248,44 @@ class TaskService:
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
             raise NotFound(f"The plan has no step {index}.")
-        plan = [dict(step) for step in task["plan"]]
-        plan[index] |= body.model_dump(exclude_unset=True)
+        plan = list(task["plan"])
+        plan[index] = _with(plan[index], body)
         require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
         return self._planned(task, plan)
 
-    def _planned(self, task: Doc, plan: list[Doc]) -> WriteResult:
+    def _planned(self, task: TaskRecord, plan: list[TaskStep]) -> WriteResult:
         """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
         outcome = self._changed(task, {} if equal_json(plan, task["plan"]) else {"plan": plan})
         before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
         every = task["checkpoint_every"]
         if not every or after // every <= before // every:
             return outcome
-        kept = self._tasks.keep(task | {"plan": plan}, self._now(), {"reason": "steps"})
-        return replace(outcome, changes=[*outcome.changes, *kept])
+        checkpoints = self._tasks.snapshots({**task, "plan": plan}, self._now(), {"reason": "steps"})
+        return replace(outcome, changes=[*outcome.changes, *self._tasks.keep(*checkpoints)])
 
     async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult:
         """Adds a note to the scratchpad. The answer lists the notes that it displaced."""
         task = await self._read(task_id, precondition)
-        entry = {"id": new_id("note"), **body.model_dump(), "tokens": prompt_text.count(body.content)}
-        kept, evicted = entries.bound([*task["scratchpad"], entry], task["max_tokens"])
-        outcome = self._changed(task, {"scratchpad": kept})
-        answer = {"note": entry if entry in kept else None, "evicted": evicted, "scratchpad": kept}
+        note: TaskNote = {
+            "id": new_id("note"),
+            "content": body.content,
+            "priority": body.priority,
+            "tokens": prompt_text.count(body.content),
+        }
+        notes, evicted = entries.bound([*task["scratchpad"], note], task["max_tokens"])
+        outcome = self._changed(task, {"scratchpad": notes})
+        answer = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
         return WriteResult(answer, outcome.changes, 201, outcome.headers)
 
     async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: IfMatch) -> WriteResult:
         """Adds a piece of evidence. The answer lists the pieces that it displaced."""
         task = await self._read(task_id, precondition)
-        kept, evicted = await _bound_evidence([*task["evidence"], body.model_dump()], task["max_tokens"])
-        outcome = self._changed(task, {"evidence": kept})
+        piece: TaskEvidence = {"source": body.source, "content": body.content}
+        evidence, evicted = await _bound_evidence([*task["evidence"], piece], task["max_tokens"])
+        outcome = self._changed(task, {"evidence": evidence})
         return WriteResult({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
-    async def working_memory(self, task_id: str, max_tokens: int | None) -> Doc:
+    async def working_memory(self, task_id: str, max_tokens: int | None) -> Json:
         """Returns the task as prompt text within `max_tokens`."""
         task = await self._live(task_id)
         text, size = await off_loop(characters(task), working_memory.describe, task, max_tokens)
@@ -266,17 +296,18 @@ class TaskService:
     async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult:
         """Stores a checkpoint of the task."""
         task = await self._read(task_id, precondition)
-        changes = self._tasks.keep(task, self._now(), {"reason": "asked", "label": label})
-        result = next(change.doc for change in changes if hasattr(change, "doc"))
-        return WriteResult(render_checkpoint(result), [*changes, self._tasks.unchanged(task)], 201)
+        (checkpoint,) = self._tasks.snapshots(task, self._now(), {"reason": "asked", "label": label})
+        changes = [*self._tasks.keep(checkpoint), self._tasks.unchanged(task)]
+        return WriteResult(render_checkpoint(checkpoint), changes, 201)
 
-    async def checkpoints(self, task_id: str, listing: Listing) -> Doc:
+    async def checkpoints(self, task_id: str, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
-        docs, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
-        return {"items": await render_items(CHECKPOINTS, docs, render_checkpoint, Checkpoint), "next_cursor": cursor}
+        checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
+        items = await render_items(CHECKPOINTS, checkpoints, render_checkpoint, Checkpoint)
+        return {"items": items, "next_cursor": cursor}
 
-    async def get_checkpoint(self, task_id: str, seq: int) -> Doc:
+    async def get_checkpoint(self, task_id: str, seq: int) -> Json:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
@@ -284,45 +315,69 @@ class TaskService:
         """Restores the state of a checkpoint in one write. The state before it and the restore itself become
         checkpoints. Raises Conflict if the task is over and the caller does not reopen it."""
         task = await self._read(task_id, precondition)
-        found = await self._tasks.checkpoint(task, body.seq)
+        checkpoint = await self._tasks.checkpoint(task, body.seq)
         if not entries.MOVES[task["status"]] and not body.reopen:
             raise Conflict(f"This task is {task['status']}: restore it with `reopen: true` if it is to go on.")
-        back = {part: found["state"][part] for part in STATE if part in found["state"]}
-        back |= await _bounded(back, task["max_tokens"])  # the limit may have been lowered since
-        before = {"reason": "before_restore"}
-        after = {"reason": "restore", "restored_seq": found["seq"], "state": back}
-        outcome = self._changed(task, self._term(task, back["status"]) | back)
-        changes = [*outcome.changes, *self._tasks.keep(task, self._now(), before, after)]
-        return WriteResult(outcome.body, changes, headers=outcome.headers)
+        state = TASKS.record({part: value for part, value in checkpoint["state"].items() if part in STATE})
+        state = {**state, **await _bounded(state, task["max_tokens"])}  # the limit may have been lowered since
+        outcome = self._changed(task, {**self._term(task, state["status"]), **state})
+        checkpoints = self._tasks.snapshots(
+            task,
+            self._now(),
+            {"reason": "before_restore"},
+            {"reason": "restore", "restored_seq": checkpoint["seq"], "state": state},
+        )
+        return WriteResult(outcome.body, [*outcome.changes, *self._tasks.keep(*checkpoints)], headers=outcome.headers)
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _changed(self, task: Doc, fields: Doc) -> WriteResult:
+    def _changed(self, task: TaskRecord, fields: TaskRecord) -> WriteResult:
         return changed(self._tasks, task, fields, render, self._now())
 
-    async def _read(self, task_id: str, precondition: IfMatch) -> Doc:
+    async def _read(self, task_id: str, precondition: IfMatch) -> TaskRecord:
         task = await self._live(task_id)
         precondition.check(task)
         return task
 
-    async def _live(self, task_id: str) -> Doc:
+    async def _live(self, task_id: str) -> TaskRecord:
         return await self._tasks.get_unexpired(task_id, self._now())
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
 
 
-def _plan(steps: Sequence[StepIn]) -> list[Doc]:
-    return [{**step.model_dump(), "step": at if step.step is None else step.step} for at, step in enumerate(steps, 1)]
+def _plan(steps: Sequence[StepIn]) -> list[TaskStep]:
+    return [
+        {
+            "action": step.action,
+            "step": at if step.step is None else step.step,
+            "params": step.params,
+            "status": step.status,
+            "result": step.result,
+        }
+        for at, step in enumerate(steps, 1)
+    ]
 
 
-async def _bounded(task: Doc, max_tokens: int) -> Doc:
+def _with(step: TaskStep, patch: StepPatch) -> TaskStep:
+    """Returns the step with what the patch states."""
+    step = step.copy()
+    if patch.status is not None:
+        step["status"] = patch.status
+    if "result" in patch.model_fields_set:
+        step["result"] = patch.result
+    return step
+
+
+async def _bounded(task: TaskState, max_tokens: int) -> TaskRecord:
     """Returns scratchpad and evidence, each within `max_tokens`."""
     notes, _ = entries.bound(task["scratchpad"], max_tokens)
     evidence, _ = await _bound_evidence(task["evidence"], max_tokens)
     return {"scratchpad": notes, "evidence": evidence}
 
 
-async def _bound_evidence(evidence: Sequence[Doc], max_tokens: int) -> tuple[list[Doc], list[Doc]]:
-    uncounted = sum(len(one["source"]) + len(one["content"]) for one in evidence if "tokens" not in one)
+async def _bound_evidence(
+    evidence: Sequence[TaskEvidence], max_tokens: int
+) -> tuple[list[TaskEvidence], list[TaskEvidence]]:
+    uncounted = sum(len(piece["source"]) + len(piece["content"]) for piece in evidence if "tokens" not in piece)
     return await off_loop(uncounted, entries.bound_evidence, evidence, max_tokens)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from app.core import prompt_text
 from app.core.prompt_text import entry as prompt_entry
-from app.storage.schema import Doc
 from app.tasks.entries import CUT_MARK, LEAST_CUT, READING_ORDER, Entry, EntryGroup, cut_text, entries, mark_tokens
+from app.tasks.schemas import TaskRecord
 
 LEAST_PART = 40
 """The number of tokens that an entry or a group may always take in the first round, even with a small budget."""
@@ -30,31 +30,31 @@ class PromptLine:
     tokens: int
 
 
-def describe(task: Doc, max_tokens: int | None) -> tuple[str, int]:
+def describe(task: TaskRecord, max_tokens: int | None) -> tuple[str, int]:
     """Returns the task as prompt text and its tokens, at most `max_tokens`."""
-    found = entries(task)
-    chosen = [_line(one) for one in found] if max_tokens is None else select(found, max_tokens)
+    listed = entries(task)
+    chosen = [_line(entry) for entry in listed] if max_tokens is None else select(listed, max_tokens)
     rank = {group: at for at, group in enumerate(READING_ORDER)}
     chosen.sort(key=lambda line: rank[line.entry.group])
     return "".join(line.text for line in chosen), sum(line.tokens for line in chosen)
 
 
-def select(found: Sequence[Entry], budget: int) -> list[PromptLine]:
-    """Returns the lines that fit into `budget` tokens, in order of use, which is the order of `found`.
+def select(listed: Sequence[Entry], budget: int) -> list[PromptLine]:
+    """Returns the lines that fit into `budget` tokens, in order of use, which is the order of `listed`.
 
     A larger budget never shows less of the current step. If all entries fit, none is cut.
     """
-    if not _far_over(found, budget):
-        lines = [_line(one) for one in found]
+    if not _far_over(listed, budget):
+        lines = [_line(entry) for entry in listed]
         if sum(line.tokens for line in lines) <= budget:
             return lines
-    return _Selection(found, budget).run()
+    return _Selection(listed, budget).run()
 
 
-def _far_over(found: Sequence[Entry], budget: int) -> bool:
+def _far_over(listed: Sequence[Entry], budget: int) -> bool:
     """Returns True if the entries clearly exceed the budget, without counting their tokens."""
-    stored = sum(one.stored_tokens for one in found)
-    return stored > 2 * budget or sum(len(one.text) for one in found) > budget * prompt_text.LONGEST_TOKEN
+    stored = sum(entry.stored_tokens for entry in listed)
+    return stored > 2 * budget or sum(len(entry.text) for entry in listed) > budget * prompt_text.LONGEST_TOKEN
 
 
 def shorten(entry: Entry, budget: int) -> Entry:
@@ -77,8 +77,8 @@ def _part(budget: int) -> int:
 class _Selection:
     """One selection of lines within a budget."""
 
-    def __init__(self, found: Sequence[Entry], budget: int) -> None:
-        self._found, self._budget, self._left = found, budget, budget
+    def __init__(self, listed: Sequence[Entry], budget: int) -> None:
+        self._listed, self._budget, self._left = listed, budget, budget
         self._taken: dict[int, PromptLine] = {}
         self._lines: dict[int, PromptLine] = {}
 
@@ -92,31 +92,31 @@ class _Selection:
     @property
     def _first(self) -> range:
         """The indices of the current step, if there is one, and of the goal."""
-        return range(next(at for at, one in enumerate(self._found) if one.kind == "goal") + 1)
+        return range(next(at for at, entry in enumerate(self._listed) if entry.kind == "goal") + 1)
 
     def _take_first(self) -> None:
         """Takes the current step and the goal, cut if necessary. A quarter of the budget is reserved for the goal."""
         *in_hand, goal = self._first
-        kept = min(_line(self._found[goal]).tokens, self._budget // 4)
+        reserved = min(_line(self._listed[goal]).tokens, self._budget // 4)
         for at in in_hand:
-            self._take(at, _cut(self._found[at], self._left - kept))
-        self._take(goal, _cut(self._found[goal], self._left))
+            self._take(at, _cut(self._listed[at], self._left - reserved))
+        self._take(goal, _cut(self._listed[goal], self._left))
 
     def _fill(self, most: int) -> None:
         """Takes the entries that fit, with at most `most` tokens for each group."""
         spent: Counter[EntryGroup] = Counter()
-        for at, one in enumerate(self._found):
-            room = min(self._left, most - spent[one.group])
+        for at, entry in enumerate(self._listed):
+            room = min(self._left, most - spent[entry.group])
             if at in self._taken or at in self._first or room <= 0:
                 continue
             line = self._shortened(at)
             if line.tokens <= room:
-                spent[one.group] += line.tokens
+                spent[entry.group] += line.tokens
                 self._take(at, line)
 
     def _shortened(self, at: int) -> PromptLine:
         if at not in self._lines:
-            self._lines[at] = _line(shorten(self._found[at], self._budget))
+            self._lines[at] = _line(shorten(self._listed[at], self._budget))
         return self._lines[at]
 
     def _take(self, at: int, line: PromptLine | None) -> None:

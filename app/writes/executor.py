@@ -27,7 +27,7 @@ from app.metrics import RECORDS
 from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update, WithinQuota, resolve
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import BaseRecord, Collection, Doc
+from app.storage.schema import BaseRecord, Collection, R
 
 
 class IdempotencyClaim(BaseRecord, total=False):
@@ -68,19 +68,19 @@ class IfMatch:
 
     header: str | None
 
-    def check(self, doc: Mapping[str, Any] | None) -> None:
-        """Raises PreconditionFailed unless the header is absent or names the document's current version (`*`: any)."""
-        if self.header is None or (self.header.strip() == "*" and doc is not None):
+    def check(self, record: Mapping[str, Any] | None) -> None:
+        """Raises PreconditionFailed unless the header is absent or names the record's current version (`*`: any)."""
+        if self.header is None or (self.header.strip() == "*" and record is not None):
             return
         tags = _TAG.findall(self.header) or [("", self.header.strip())]
         versions = [version for weak, version in tags if not weak]  # weak tags never match here
-        if doc is None or str(doc["version"]) not in versions:
+        if record is None or str(record["version"]) not in versions:
             raise PreconditionFailed()
 
 
-def etag(doc: Mapping[str, Any]) -> str:
-    """Returns the ETag of a document: its version, in quotes."""
-    return f'"{doc["version"]}"'
+def etag(record: Mapping[str, Any]) -> str:
+    """Returns the ETag of a record of any collection, or of what is shown of one: its version, in quotes."""
+    return f'"{record["version"]}"'
 
 
 ATTEMPTS = 64
@@ -117,14 +117,16 @@ class StoredAnswer:
     body: Any
 
 
-def changed(repository: Repository, doc: Doc, fields: Doc, render: Callable[[Doc], Doc], now: str) -> WriteResult:
-    """Updates the document with `fields`, raises its version and returns the rendered record. Without fields nothing is
-    written. Raises Forbidden if the key may not write the record, even without fields."""
-    repository.require_write(doc)
+def changed(
+    repository: Repository[R], record: R, fields: R, render: Callable[[R], Mapping[str, Any]], now: str
+) -> WriteResult:
+    """Updates the record with `fields`, raises its version and returns it rendered. Without fields nothing is written.
+    Raises Forbidden if the key may not write the record, even without fields."""
+    repository.require_write(record)
     if not fields:
-        return WriteResult(render(doc), headers={"ETag": etag(doc)})
-    new = doc | fields | {"version": doc["version"] + 1, "updated_at": now}
-    return WriteResult(render(new), [repository.update(doc, fields, now=now)], headers={"ETag": etag(new)})
+        return WriteResult(render(record), headers={"ETag": etag(record)})
+    new = repository.updated(record, fields, now=now)
+    return WriteResult(render(new), [repository.update(record, fields, now=now)], headers={"ETag": etag(new)})
 
 
 WriteHandler = Callable[[], Awaitable[WriteResult]]
@@ -243,22 +245,26 @@ class _Claim:
         """Returns the stored answer, or None if the key is now claimed by this request.
         Raises IdempotencyMismatch or IdempotencyInProgress."""
         while True:
-            doc = await self._store.get(IDEMPOTENCY, self._request.tenant, self._request.claim_id)
-            if doc is None:
+            claim = await self._store.get(IDEMPOTENCY, self._request.tenant, self._request.claim_id)
+            if claim is None:
                 change: Change = Insert(IDEMPOTENCY, self._fresh())
-            elif self._over(doc):
+            elif self._over(claim):
                 change = Update(
-                    IDEMPOTENCY, doc["tenant_id"], doc["claim_id"], set=self._fresh(), expect={"token": doc["token"]}
+                    IDEMPOTENCY,
+                    claim["tenant_id"],
+                    claim["claim_id"],
+                    set=self._fresh(),
+                    expect={"token": claim["token"]},
                 )
             else:
-                return self._stored(doc)
+                return self._stored(claim)
             try:
                 await self._store.commit([change])
             except CommitConflict:
                 continue
             return None
 
-    def _fresh(self) -> Doc:
+    def _fresh(self) -> IdempotencyClaim:
         now = self._clock.now()
         return {
             "tenant_id": self._request.tenant,
@@ -275,34 +281,40 @@ class _Claim:
             "users": [],
         }
 
-    def _over(self, doc: Doc) -> bool:
+    def _over(self, claim: IdempotencyClaim) -> bool:
         """Returns True if the stored answer has expired, or if the lease of an unanswered claim has."""
-        until = doc["expires_at"] if doc["answered"] else doc["leased_until"]
+        until = claim["expires_at"] if claim["answered"] else claim["leased_until"]
         return parse_rfc3339(until) <= self._clock.now()
 
-    def _stored(self, doc: Doc) -> StoredAnswer:
-        if doc["fingerprint"] != self._request.fingerprint:
+    def _stored(self, claim: IdempotencyClaim) -> StoredAnswer:
+        if claim["fingerprint"] != self._request.fingerprint:
             raise IdempotencyMismatch("This Idempotency-Key was sent before with another method, path or body.")
-        if not doc["answered"]:
+        status, headers = claim["status"], claim["headers"]
+        if not claim["answered"] or status is None or headers is None:
             raise IdempotencyInProgress(retry_after=1)
-        return StoredAnswer(doc["status"], {**doc["headers"], "Idempotency-Replayed": "true"}, doc["body"])
+        return StoredAnswer(status, {**headers, "Idempotency-Replayed": "true"}, claim["body"])
 
     async def renew(self) -> None:
         """Renews the lease until cancelled, so that slow work (a language model's) does not lose its key."""
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
-            until = {"leased_until": rfc3339(self._clock.now() + self._lease)}
+            until = rfc3339(self._clock.now() + self._lease)
             with suppress(RecalldError):  # the commit detects a lost claim
-                await self._store.commit([self._ours(until)])
+                await self._store.commit([self._ours({"leased_until": until})])
 
     def store_answer(self, outcome: WriteResult) -> Change:
         """Returns the change that stores the answer in the claim."""
-        body = outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None}
-        answer = {"answered": True, "status": outcome.status, "headers": outcome.headers, "body": body}
-        answer["users"] = sorted({*self._request.users, *users_of(outcome)})
-        return self._ours(answer)
+        return self._ours(
+            {
+                "answered": True,
+                "status": outcome.status,
+                "headers": outcome.headers,
+                "body": outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None},
+                "users": sorted({*self._request.users, *users_of(outcome)}),
+            }
+        )
 
-    def _ours(self, fields: Doc) -> Update:
+    def _ours(self, fields: IdempotencyClaim) -> Update[IdempotencyClaim]:
         """Returns a change of the claim that applies only while this request owns the claim."""
         ours = {"token": self._token, "answered": False}
         return Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=fields, expect=ours)

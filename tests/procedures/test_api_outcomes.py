@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from app.procedures.schemas import MAX_NOTES
+from app.procedures.schemas import MAX_NOTES, OutcomeIn
 from app.procedures.service import outcome
 from app.procedures.track_record import KEPT_OUTCOMES
 from app.settings import Settings
@@ -66,8 +66,7 @@ def test_the_last_outcomes_are_kept_and_all_are_counted() -> None:
         "version": 3,
     }
     for at in range(KEPT_OUTCOMES + 5):
-        told = {"success": at % 2 == 0, "note": None, "action_id": None, "task_id": None}
-        doc |= outcome(doc, told, f"2026-06-01T00:00:{at:02}.000Z")[0]
+        doc |= outcome(doc, OutcomeIn(success=at % 2 == 0), f"2026-06-01T00:00:{at:02}.000Z")[0]
     assert (doc["success_count"], doc["failure_count"]) == (13, 12)
     assert [one["at"][17:19] for one in doc["recent_outcomes"]] == [f"{at:02}" for at in range(5, KEPT_OUTCOMES + 5)]
 

@@ -24,6 +24,9 @@ STEPS = st.fixed_dictionaries(
         "result": VALUES,
     }
 )
+NOTES = st.fixed_dictionaries({"priority": st.floats(-1, 1), "content": TEXTS}).map(
+    lambda note: {**note, "tokens": prompt_text.count(note["content"])}
+)
 TASKS = st.fixed_dictionaries(
     {
         "goal": TEXTS,
@@ -31,7 +34,7 @@ TASKS = st.fixed_dictionaries(
         "plan": st.lists(STEPS, max_size=12),
         "context": st.dictionaries(TEXTS, VALUES, max_size=4),
         "open_questions": st.lists(TEXTS, max_size=3),
-        "scratchpad": st.lists(st.fixed_dictionaries({"priority": st.floats(-1, 1), "content": TEXTS}), max_size=4),
+        "scratchpad": st.lists(NOTES, max_size=4),
         "evidence": st.lists(st.fixed_dictionaries({"source": TEXTS, "content": TEXTS}), max_size=4),
         "max_tokens": st.just(8000),
     }

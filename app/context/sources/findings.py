@@ -14,9 +14,18 @@ from app.core.clock import rfc3339
 from app.errors import RecalldError
 from app.facts.repository import of_pairs
 from app.findings.replacing import replaced
-from app.findings.schemas import FindingRecord, StoredEvidence, evidence_names, is_doubt
-from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, Name, mark_of, quoted, whole
-from app.memories.models import MEMORIES, STANDING, MemoryRecord
+from app.findings.schemas import FindingRecord, evidence_names, is_doubt
+from app.findings.service import (
+    EvidenceReader,
+    EvidenceRecord,
+    FindingRepository,
+    MemoryEvidence,
+    Name,
+    mark_of,
+    quoted,
+    whole,
+)
+from app.memories.models import MEMORIES, STANDING, EvidenceName, MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.storage.schema import In, Or, both
 from app.storage.text import text_ids
@@ -90,7 +99,7 @@ async def _read_findings(request: SourceRequest) -> _Findings:
     ]
     # of an open finding whose earlier memory is linked with the later statement, nothing is uncertain
     earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
-    memories = [records[name].doc for name in earlier if name[0] == "memory"]
+    memories = [record.memory for name in earlier if isinstance(record := records[name], MemoryEvidence)]
     linked = await replaced(store, request.scope, request.viewpoint, memories)
     linked_pairs = {(statement.memory_id, statement.later.name) for statement in linked}
     uncertain = [finding for finding in opened if _pair_of(finding) not in linked_pairs]
@@ -139,7 +148,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         [named["id"] for finding in replacements for named in finding["evidence"]]
     )
 
-    def as_judged(named: StoredEvidence) -> MemoryRecord | None:
+    def as_judged(named: EvidenceName) -> MemoryRecord | None:
         """Returns the memory that a finding names, if its text is still the one that was judged."""
         memory = memories.get(named["id"])
         return memory if memory is not None and mark_of(memory["content"]) == named["mark"] else None
@@ -176,7 +185,8 @@ def _item(finding: FindingRecord, records: Sequence[EvidenceRecord]) -> Candidat
 def _keys(record: EvidenceRecord) -> tuple[str, ...]:
     """Returns the keys by which a memory or fact that is shown here is not shown again. Rules and long texts keep their
     own place."""
-    if record.kind == "memory" and len(record.text) <= SHOWN_CHARACTERS and record.doc.get("standing") != STANDING:
+    is_short = len(record.text) <= SHOWN_CHARACTERS
+    if isinstance(record, MemoryEvidence) and is_short and record.memory.get("standing") != STANDING:
         return (same_memory(record.id),)
     return (same_text(record.text),) if record.kind == "fact" else ()
 

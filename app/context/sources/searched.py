@@ -1,11 +1,11 @@
 """Context sources that are searched by the query: memories, facts, procedures, episodes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
-from app.actions.schemas import ACTIONS, ActionFeedback
+from app.actions.schemas import ACTIONS, ActionFeedback, ActionRecord
 from app.api.lookup import retriever_of
 from app.context.candidates import Candidate, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
@@ -33,7 +33,7 @@ from app.facts.schemas import FACTS
 from app.findings.replacing import later_first, replaced
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
-from app.memories.narrowing import Keep, SplitFilter
+from app.memories.narrowing import SplitFilter
 from app.memories.records import speaker_of, standing
 from app.memories.search_filters import search_filter
 from app.memories.search_schemas import SearchRequest
@@ -44,20 +44,20 @@ from app.procedures.trials import as_served, served, trial_sentence
 from app.profiles.schemas import status_of
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
-from app.storage.schema import Collection, Filter, Range, both
+from app.storage.schema import Collection, Filter, R, Range, both
 from app.storage.text import content_hash, terms
 
 
 async def search(
     request: SourceRequest,
-    collection: Collection,
+    collection: Collection[R],
     where: Filter,
     k: int,
     decays: Decays | None = None,
     *,
-    keep: Keep | None = None,
+    keep: Callable[[R], bool] | None = None,
     partners: bool = False,
-) -> RetrievalResult:
+) -> RetrievalResult[R]:
     """Searches a collection for the request's query, within what the agent may see of the user.
 
     The query's vector may take half of the source's time, and the second stage a quarter, so that a slow model reduces
@@ -83,7 +83,7 @@ async def search(
     return await retriever_of(resources, request.scope, collection).find(query)
 
 
-def evidence_of(retrieved: RetrievalResult) -> tuple[QueryEvidence, ...]:
+def evidence_of(retrieved: RetrievalResult[R]) -> tuple[QueryEvidence, ...]:
     """Returns what a searched collection has of the query, if it has documents."""
     return () if retrieved.evidence is None else (retrieved.evidence,)
 
@@ -100,7 +100,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     decays = Decays(request.resources.store, request.scope.tenant)
     where, keep = visible(request)
     retrieved = await search(request, MEMORIES, where, request.limit + SPARE_MEMORIES, decays, keep=keep, partners=True)
-    hits: Sequence[Hit] = retrieved.hits
+    hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
     memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
     statements = await replaced(request.resources.store, request.scope, request.viewpoint, memories)
     if statements and request.interval is None:  # who names a time is answered by what held then
@@ -109,7 +109,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
     query_hash = content_hash(request.body.query)
-    shown, hidden = list[Hit](), list[str]()
+    shown, hidden = list[Hit[MemoryRecord]](), list[str]()
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
             continue
@@ -145,7 +145,7 @@ def newest_of_equal(items: Sequence[Candidate]) -> list[Candidate]:
     return ordered
 
 
-async def _passages(hits: Sequence[Hit], weights: Mapping[int, float], budget: int) -> dict[str, str]:
+async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, float], budget: int) -> dict[str, str]:
     """Returns what is shown of the content of each hit and partner, by id. Beside the event loop, if it is much.
 
     As many long texts are searched for their best passage as have room in the budget, best first. The others show their
@@ -199,7 +199,7 @@ def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> 
     return in_session and memory["content_hash"] == query_hash
 
 
-def _memory_items(hit: Hit, passages: Mapping[str, str]) -> list[Candidate]:
+def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str]) -> list[Candidate]:
     """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
 
     def item_of(memory: MemoryRecord, score: float, partner: Candidate | None = None) -> Candidate:
@@ -395,7 +395,7 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
     return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
 
 
-def _episode_item(hit: Hit) -> Candidate:
+def _episode_item(hit: Hit[ActionRecord]) -> Candidate:
     action, feedback = hit.doc, hit.doc["feedback"]
     same = frozenset({same_text(action["content"])})
     known = ", ".join([*([action["outcome"]] if action["outcome"] else []), *_judged(feedback)])
