@@ -207,7 +207,7 @@ class Judge:
                     continue
                 finding = of_judged_pair(look, pair, Judged(kind, reason, spans, by)).finding
                 new.append(NewFinding(finding))
-                stored = [findings.insert(finding), judged]
+                stored: list[Change] = [findings.insert(finding), judged]
                 if not await _linked(run, look, finding, stored):
                     changes += stored
             else:
