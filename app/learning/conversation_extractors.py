@@ -86,7 +86,8 @@ class Conversation:
         """Returns owner, session and message numbers, as fields of a derivation."""
         assert self.session is not None
         return {
-            **self.owner,
+            "agent_id": self.agent_id,
+            "user_id": self.user_id,
             "session_id": self.session["session_id"],
             "from_seq": self.lines[0].seq,
             "to_seq": self.lines[-1].seq,

@@ -162,7 +162,7 @@ class Batch:
 
     def described(self) -> DerivationRecord:
         """Returns owner and episodes, as fields of a derivation."""
-        return {**self.owner, "action_ids": self.action_ids}
+        return {"agent_id": self.agent_id, "user_id": self.user_id, "action_ids": self.action_ids}
 
     def unchanged(self) -> list[Change]:
         """Returns no changes: what was logged does not change."""

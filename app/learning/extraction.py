@@ -138,7 +138,7 @@ class Rules:
     def _of_profile(self, fact: LearnedFact) -> bool:
         """Returns whether a fact is the value of a field of the profile."""
         user = self.profiled and self.owner["user_id"] is not None and is_user(fact.subject, self.names)
-        return user and field_of({"subject": USER, "predicate": fact.predicate, **self.owner}) is not None
+        return user and field_of(_of_user(fact, self.owner)) is not None
 
     def _retired(
         self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str]
@@ -273,11 +273,21 @@ def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:
     if not user or owner["user_id"] is None:
         return stated
     stated["subject"] = USER
-    of_profile: FactRecord = {"subject": USER, "predicate": fact.predicate, "object": fact.object, **owner}
+    of_profile = _of_user(fact, owner)
     if field_of(of_profile) is None:
         return stated
     settled(of_profile)
     return stated | {"cardinality": "one"}
+
+
+def _of_user(fact: FactReply, owner: OwnedRecord) -> FactRecord:
+    return {
+        "subject": USER,
+        "predicate": fact.predicate,
+        "object": fact.object,
+        "agent_id": owner["agent_id"],
+        "user_id": owner["user_id"],
+    }
 
 
 def is_user(subject: str, names: Sequence[str]) -> bool:

@@ -200,7 +200,8 @@ class ConversationJobs:
         session, seq = talk.session, talk.lines[-1].seq
         assert session is not None
         same = {"created_at": session.get("created_at"), "revised": session.get("revised")}
-        change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
+        learned: SessionRecord = {"learned_seq": seq}
+        change = Update(SESSIONS, run.tenant, session["session_id"], set=learned, expect=same)
         try:
             await run.commit([change])
         except CommitConflict:

@@ -45,8 +45,8 @@ def profile_at(record: UserRecord, profile: UserProfile, known_at: str) -> UserP
 def _changes(record: UserRecord) -> list[ProfileChange]:
     """Returns the changes of a record that can be read, as all can that this module wrote."""
     stored = record.get("earlier")
-    return [
-        change
-        for change in (stored if isinstance(stored, list) else ())
-        if isinstance(change, dict) and isinstance(change.get("until"), str) and isinstance(change.get("fields"), dict)
-    ]
+    return [change for change in stored if _is_readable(change)] if isinstance(stored, list) else []
+
+
+def _is_readable(change: object) -> bool:
+    return isinstance(change, dict) and isinstance(change.get("until"), str) and isinstance(change.get("fields"), dict)

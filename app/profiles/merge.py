@@ -122,7 +122,8 @@ def _with_copies(own: Sequence[LessonRecord], others: Sequence[LessonRecord], fr
     known = {normalise_content(lesson["text"]) for lesson in own}
     new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
     chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
-    return [*own, *({**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen)]
+    copies: list[LessonRecord] = [{**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen]
+    return [*own, *copies]
 
 
 def paragraphs(text: str) -> list[str]:

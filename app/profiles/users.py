@@ -12,7 +12,16 @@ from app.core.limits import OBJECT_BYTES
 from app.core.schemas import equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
-from app.facts.keys import EMPTY_PROFILE, USERS, ProfileField, UserInteraction, UserProfile, UserRecord, new_user
+from app.facts.keys import (
+    EMPTY_PROFILE,
+    USERS,
+    ProfileField,
+    UserInteraction,
+    UserProfile,
+    UserRecord,
+    new_user,
+    profile_of,
+)
 from app.facts.repository import View
 from app.facts.service import FactService
 from app.jobs.models import OPERATIONS
@@ -148,8 +157,9 @@ class UserService:
         self._users.require_write(record)
         stored: UserProfile = {**(EMPTY_PROFILE if user is None or user.stored is None else user.stored)}
         wanted = self._bounded(merged(record["profile"]))
-        values, earlier = {name: wanted[name] for name in named}, {name: stored.get(name) for name in named}
-        changes, hold = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
+        values: dict[str, object] = {name: wanted[name] for name in named}
+        earlier: dict[str, object] = {name: stored.get(name) for name in named}
+        changes, stating = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
         cleared: UserProfile = {}
         for name in named:
             cleared[name] = None
@@ -161,7 +171,7 @@ class UserService:
             "custom": wanted["custom"],
             **cleared,
         }
-        profile: UserProfile = {**wanted, **cleared, **hold}
+        profile = profile_of({**wanted, **cleared}, stating)
         if user is None or user.stored is None:
             shown = render_profile({**record, "profile": profile, "updated_at": now})
             insert = self._users.insert({**record, "profile": own})
