@@ -306,12 +306,12 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
 async def embedder_for(store: Store, opened: Embedder, settings: Settings, openers: Openers) -> AsyncIterator[Embedder]:
     """Yields the embedder for the vectors that the store has: the opened one, which stays open, unless the setting is
     `auto` and the store is of an older release; then another one, which is closed in the end."""
-    kept = await kept_model(store, settings.embedding.model, EMBEDDABLE)
-    if kept in {settings.embedding.model, DEFAULT_MODEL}:
+    model = await kept_model(store, settings.embedding.model, EMBEDDABLE)
+    if model in {settings.embedding.model, DEFAULT_MODEL}:
         yield opened
         return
     await opened.close()
-    embedder = await openers.embedder(with_model(settings, kept))
+    embedder = await openers.embedder(with_model(settings, model))
     log.warning(
         "an embedding model of an older release is used",
         extra={"model": better_model(settings.embedding.model, embedder.name)},

@@ -76,14 +76,14 @@ def routes() -> list[BaseRoute]:
     A route with parameters does not match the literal path of another route: GET of `/v1/memories/search` is a 405, not
     a lookup of the memory `search`.
     """
-    found = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
-    literal = {route.path for route in found if not route.param_convertors}
-    for route in (one for one in found if one.param_convertors):
+    listed = [route for router in ROUTERS for route in router.routes if isinstance(route, Route)]
+    literal = {route.path for route in listed if not route.param_convertors}
+    for route in (route for route in listed if route.param_convertors):
         taken = [path for path in literal if route.path_regex.match(path)]
         if taken:
             others = "|".join(re.escape(path) for path in sorted(taken))
             route.path_regex = re.compile(f"(?!(?:{others})$){route.path_regex.pattern}")
-    return [*found]
+    return [*listed]
 
 
 def create_app(settings: Settings | None = None, openers: Openers | None = None) -> FastAPI:

@@ -85,43 +85,43 @@ class Connections:
         self.is_replaced = False
         """Whether another process takes over, so that idle connections may end as they would anyway."""
 
-    def admit(self, one: "GuardedProtocol") -> bool:
+    def admit(self, connection: "GuardedProtocol") -> bool:
         """Notes a new connection. Closes another one if there are too many; returns False if none can be closed."""
-        beside = self._by_address.get(one.address, OrderedDict())
+        beside = self._by_address.get(connection.address, OrderedDict())
         if len(beside) >= self.limits.by_address and not self._make_room(beside):
             return False
         if len(self._open) >= self.total and not self._make_room(self._open):
             return False
-        self._open[one] = None
-        self._by_address.setdefault(one.address, OrderedDict())[one] = None
+        self._open[connection] = None
+        self._by_address.setdefault(connection.address, OrderedDict())[connection] = None
         if self._sweep is None:
-            self._sweep = one.loop.call_later(SWEEP_SECONDS, self._close_late, one.loop)
+            self._sweep = connection.loop.call_later(SWEEP_SECONDS, self._close_late, connection.loop)
         return True
 
-    def leave(self, one: "GuardedProtocol") -> None:
+    def leave(self, connection: "GuardedProtocol") -> None:
         """Forgets a closed connection."""
-        if one in self._open:
-            del self._open[one]
-            del self._by_address[one.address][one]
-            if not self._by_address[one.address]:
-                del self._by_address[one.address]
+        if connection in self._open:
+            del self._open[connection]
+            del self._by_address[connection.address][connection]
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
 
-    def waits(self, one: "GuardedProtocol") -> None:
+    def waits(self, connection: "GuardedProtocol") -> None:
         """Notes that a connection begins to wait for a head."""
-        if one in self._open:
-            self._open.move_to_end(one)
-            self._by_address[one.address].move_to_end(one)
+        if connection in self._open:
+            self._open.move_to_end(connection)
+            self._by_address[connection.address].move_to_end(connection)
 
-    def relieve(self, one: "GuardedProtocol", now: float) -> None:
+    def relieve(self, connection: "GuardedProtocol", now: float) -> None:
         """Refuses a body if all bodies together hold too much memory: the one that stalled longest, else this one."""
-        if one.received <= SMALL_BODY or not self.is_out_of_memory:
+        if connection.received <= SMALL_BODY or not self.is_out_of_memory:
             return
         large = [other for other in self._open if other.in_body and other.received > SMALL_BODY]
-        slowest = min(large, key=lambda other: other.since, default=one)
+        slowest = min(large, key=lambda other: other.since, default=connection)
         if now - slowest.since >= STALLED_SECONDS:
             slowest.refuse(RequestTimeout("The body stalled while others waited for its memory."))
         else:
-            one.refuse(Busy("Too many large bodies are being received."))
+            connection.refuse(Busy("Too many large bodies are being received."))
 
     @property
     def is_out_of_memory(self) -> bool:
@@ -130,7 +130,7 @@ class Connections:
 
     def _make_room(self, among: Iterable["GuardedProtocol"]) -> bool:
         """Closes the first of these connections that waits for a head."""
-        oldest = next((one for one in among if one.is_waiting), None)
+        oldest = next((connection for connection in among if connection.is_waiting), None)
         if oldest is None:
             return False
         self.leave(oldest)
@@ -140,8 +140,8 @@ class Connections:
     def _close_late(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweep = loop.call_later(SWEEP_SECONDS, self._close_late, loop) if self._open else None
         now = loop.time()
-        for one in [*self._open]:
-            one.close_if_late(now)
+        for connection in [*self._open]:
+            connection.close_if_late(now)
 
 
 class Answering:

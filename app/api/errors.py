@@ -241,18 +241,18 @@ def _meant(name: str, models: Iterable[type[BaseModel]]) -> str:
 
 def models_at(annotation: Any, steps: Iterable[int | str]) -> list[type[BaseModel]]:
     """Returns the models that may stand where the steps lead in a value of that type."""
-    found = [annotation]
+    annotations = [annotation]
     for step in steps:
-        found = [inner for one in found for inner in _inside(one, step)]
-    return [model for one in found for model in _options(one) if _is_model(model)]
+        annotations = [inner for outer in annotations for inner in _inside(outer, step)]
+    return [option for reached in annotations for option in _options(reached) if _is_model(option)]
 
 
 def _inside(annotation: Any, step: int | str) -> Iterator[Any]:
-    for one in _options(annotation):
-        if _is_model(one):
-            yield from (f.annotation for name, f in one.model_fields.items() if step in (name, f.alias))
-        elif get_origin(one) in (list, dict):
-            yield get_args(one)[-1]
+    for option in _options(annotation):
+        if _is_model(option):
+            yield from (f.annotation for name, f in option.model_fields.items() if step in (name, f.alias))
+        elif get_origin(option) in (list, dict):
+            yield get_args(option)[-1]
 
 
 def _options(annotation: Any) -> Iterator[Any]:
@@ -262,14 +262,14 @@ def _options(annotation: Any) -> Iterator[Any]:
     elif get_origin(annotation) is Annotated:
         yield from _options(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, UnionType):
-        for one in get_args(annotation):
-            yield from _options(one)
+        for option in get_args(annotation):
+            yield from _options(option)
     else:
         yield annotation
 
 
-def _is_model(one: Any) -> bool:
-    return isinstance(one, type) and get_origin(one) is None and issubclass(one, BaseModel)
+def _is_model(option: Any) -> bool:
+    return isinstance(option, type) and get_origin(option) is None and issubclass(option, BaseModel)
 
 
 class SaysWhy:

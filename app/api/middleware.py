@@ -192,8 +192,8 @@ class _Request:
         """Sends a message, and adds to its headers `X-Request-ID` and what keeps the answer private."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            said = {name for name, _ in message["headers"]}
-            private = [header for header in _UNLESS_SAID if header[0] not in said]
+            names = {name for name, _ in message["headers"]}
+            private = [header for header in _UNLESS_SAID if header[0] not in names]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode()), *private]
         await self._send(message)
 

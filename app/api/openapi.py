@@ -94,8 +94,8 @@ def document(app: FastAPI) -> Json:
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = {**components["schemas"], **problem.pop("$defs", {}), "Problem": problem}
         unused = ("HTTPValidationError", "ValidationError", "JsonValue")
-        kept = {_named(name): schemas[name] for name in schemas if name not in unused}
-        components["schemas"] = {name: _component(name, kept[name]) for name in sorted(kept)}
+        used = {_named(name): schemas[name] for name in schemas if name not in unused}
+        components["schemas"] = {name: _component(name, used[name]) for name in sorted(used)}
         result["paths"] = _readable(result["paths"], names=True)
         components["headers"] = {
             name: {"description": text, "schema": {"type": "string"}} for name, text in HEADERS.items()
@@ -182,7 +182,7 @@ def _readable(node: Any, names: bool = False) -> Any:
     """Returns a part of the document without what generators of clients stumble over. `names`: the keys of this object
     are names of ours and not words of the specification."""
     if isinstance(node, list):
-        return [_readable(one) for one in node]
+        return [_readable(part) for part in node]
     if not isinstance(node, dict):
         return node
     if node.get("$ref") == _ANY_JSON:

@@ -80,7 +80,9 @@ def is_deeper(value: Any, levels: int) -> bool:
     """Returns whether a parsed value is nested deeper than so many levels."""
     level = [value]
     for _ in range(levels + 1):
-        containers = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        containers = [
+            part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)
+        ]
         level = [inner for container in containers for inner in container]
         if not containers:
             return False

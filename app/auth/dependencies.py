@@ -42,12 +42,12 @@ class KeysMade:
         """Returns True if keys were made for the store, or if the file exists but cannot be read.
         Reads the file only when it has changed."""
         try:
-            found = self.file.stat()
+            status = self.file.stat()
         except FileNotFoundError:
             return False
         except OSError:
             return True
-        seen = found.st_ino, found.st_mtime_ns, found.st_size
+        seen = status.st_ino, status.st_mtime_ns, status.st_size
         if seen != self._seen:
             stores = self._read()
             self._named, self._seen = stores is None or self._store in stores, seen
@@ -134,8 +134,8 @@ class KeylessAccess:
 def resources_of(request: Request) -> Resources:
     """Returns the resources of the app. Reads the scope, since `request.state` raises and catches an AttributeError for
     each lookup."""
-    found: Resources = request.scope["state"]["resources"]
-    return found
+    resources: Resources = request.scope["state"]["resources"]
+    return resources
 
 
 async def resources(request: Request) -> Resources:
@@ -231,8 +231,8 @@ async def _by_key(request: Request, resources: Resources) -> Principal | None:
     if given is None:
         return None
     if resources.tokens is not None and not given.startswith(PREFIX):
-        found: Principal = await resources.tokens.principal(given)
-        return found
+        principal: Principal = await resources.tokens.principal(given)
+        return principal
     principal = await Keys(resources.store, resources.clock).principal(given)
     if not resources.keyless.ended:
         await resources.keyless.end()

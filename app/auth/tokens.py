@@ -211,7 +211,7 @@ class TokenVerifier:
         options: Any = dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat"), False)
         options |= {"require": _REQUIRED, "enforce_minimum_key_length": True}
         try:
-            found = jwt.decode(
+            claims = jwt.decode(
                 token,
                 key,
                 algorithms=list(ALGORITHMS),
@@ -223,9 +223,9 @@ class TokenVerifier:
             raise refused(_REASONS.get(type(error).__name__, _MALFORMED)) from None
         except (ValueError, TypeError, RecursionError):
             raise refused(_MALFORMED) from None
-        if "cnf" in found:
+        if "cnf" in claims:
             raise refused("it is bound to a key of its client, of which no proof is asked here")
-        return found
+        return claims
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
         now = self._clock.now().timestamp()
@@ -298,11 +298,11 @@ def principal_of(claims: Mapping[str, Any], settings: OidcSettings) -> Principal
 
 def rights_of(scopes: str) -> dict[str, set[str]]:
     """Returns the rights that each scope of the setting stands for."""
-    found: dict[str, set[str]] = {}
+    rights: dict[str, set[str]] = {}
     for pair in scopes.split():
         scope, _, right = pair.rpartition("=")
-        found.setdefault(scope, set()).add(right)
-    return found
+        rights.setdefault(scope, set()).add(right)
+    return rights
 
 
 def caller_id(issuer: str, subject: str) -> str:
@@ -332,4 +332,4 @@ def _texts(claims: Mapping[str, Any], claim: str, *, split: bool = True) -> list
             value = value.get(step) if isinstance(value, Mapping) else None
     if isinstance(value, str):
         return value.split(" ") if split else [value]
-    return value if isinstance(value, list) and all(isinstance(one, str) for one in value) else []
+    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else []

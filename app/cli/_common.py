@@ -201,7 +201,7 @@ class TextFormatter(logging.Formatter):
 
 def _one_line(record: logging.LogRecord) -> str:
     """Returns the message without line breaks and other control characters."""
-    return "".join(one if one.isprintable() else " " for one in record.getMessage())
+    return "".join(char if char.isprintable() else " " for char in record.getMessage())
 
 
 class _StandardError(logging.StreamHandler[TextIO]):

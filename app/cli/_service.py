@@ -138,32 +138,37 @@ async def bring_in(
     agent, user = (_composed(name, given) for name, given in zip(("agent", "user"), whose, strict=True))
     owner = DefaultOwner(agent, user, rfc3339(SystemClock().now()))
     data = _read(file)
-    found = list(READERS[system](data, owner))
-    if not any(isinstance(record, ImportRecord) for record in found):
+    results = list(READERS[system](data, owner))
+    if not any(isinstance(record, ImportRecord) for record in results):
         _refuse_other_system(file, data, system, owner)
     if into is None:
-        shown = (await bring(found, _Nowhere())).shown()
+        shown = (await bring(results, _Nowhere())).shown()
         return {"dry_run": True, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": False}
     async with _reached(*into) as (api, tombstones):
         erased = Counter[str]()
         if tombstones is not None and not restore_erased:
-            found, erased = await _without_erased(found, tombstones)
+            results, erased = await _without_erased(results, tombstones)
         with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("importing", total=sum(not isinstance(one, SkippedEntry) for one in found))
-            report = await bring(found, _Reached(api), lambda number: progress.advance(bar, number))
-    told = {"mapped": owner.mapped, "erased": dict(erased), "erased_checked": tombstones is not None}
-    return {"dry_run": False, **report.shown(), **told}
+            bar = progress.add_task("importing", total=sum(not isinstance(result, SkippedEntry) for result in results))
+            report = await bring(results, _Reached(api), lambda number: progress.advance(bar, number))
+    return {
+        "dry_run": False,
+        **report.shown(),
+        "mapped": owner.mapped,
+        "erased": dict(erased),
+        "erased_checked": tombstones is not None,
+    }
 
 
 def _refuse_other_system(file: Path, data: Any, system: str, owner: DefaultOwner) -> None:
     """Raises ImportRefused if a file in which nothing was found is one of another system: the one whose reader finds
     most in it."""
     anybody = replace(owner, user_id=owner.user_id or "anybody", mapped={})
-    found = {
+    numbers = {
         name: sum(isinstance(record, ImportRecord) for record in read(data, anybody)) for name, read in READERS.items()
     }
-    likely, number = max(found.items(), key=lambda item: item[1])
-    if not found[system] and number:
+    likely, number = max(numbers.items(), key=lambda item: item[1])
+    if not numbers[system] and number:
         raise ImportRefused(
             f"{file} holds nothing of {system}, but it reads as a file of {likely} with {number} records: "
             f"import it with --from {likely}."
@@ -178,19 +183,19 @@ def _composed(name: str, given: str | None) -> str | None:
 
 
 async def _without_erased(
-    found: Sequence[ImportResult], tombstones: Tombstones
+    results: Sequence[ImportResult], tombstones: Tombstones
 ) -> tuple[list[ImportResult], Counter[str]]:
     """Returns the records of other users, and how many records of each erased user were removed."""
-    users = {user for one in found if (user := _user_of(one)) is not None}
+    users = {user for result in results if (user := _user_of(result)) is not None}
     gone = {user for user in users if await tombstones.find(user) is not None}
-    erased = Counter(user for one in found if (user := _user_of(one)) in gone and user is not None)
-    return [one for one in found if _user_of(one) not in gone], erased
+    erased = Counter(user for result in results if (user := _user_of(result)) in gone and user is not None)
+    return [result for result in results if _user_of(result) not in gone], erased
 
 
-def _user_of(one: ImportResult) -> str | None:
-    if isinstance(one, SkippedEntry):
+def _user_of(result: ImportResult) -> str | None:
+    if isinstance(result, SkippedEntry):
         return None
-    user: str | None = (one.session or one.body).get("user_id")
+    user: str | None = (result.session or result.body).get("user_id")
     return user
 
 

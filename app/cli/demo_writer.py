@@ -76,15 +76,15 @@ class ScriptedModel:
     async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:  # noqa: ARG002 (the protocol)
         """Returns the answer of the story in this shape, or one that says nothing."""
         await budget.claim(0)
-        said = {name: _nothing(field.annotation) for name, field in shape.model_fields.items()}
-        said |= {name: value for name, value in self.says.items() if name in said}
-        known = {one["content"]: one["memory_id"] for one in json.loads(data).get("known_memories", ())}
-        said["memories"] = [
-            one | {"superseded_ids": [known[text] for text in one["superseded_ids"] if text in known]}
-            for one in said.get("memories", ())
+        answer = {name: _nothing(field.annotation) for name, field in shape.model_fields.items()}
+        answer |= {name: value for name, value in self.says.items() if name in answer}
+        known = {memory["content"]: memory["memory_id"] for memory in json.loads(data).get("known_memories", ())}
+        answer["memories"] = [
+            memory | {"superseded_ids": [known[text] for text in memory["superseded_ids"] if text in known]}
+            for memory in answer.get("memories", ())
         ]
-        said = {name: value for name, value in said.items() if name in shape.model_fields}
-        return shape.model_validate(said)
+        answer = {name: value for name, value in answer.items() if name in shape.model_fields}
+        return shape.model_validate(answer)
 
     async def close(self) -> None:
         """Does nothing: there is no connection."""
@@ -135,15 +135,15 @@ async def write_story(settings: Settings) -> dict[str, int]:
 
 def in_order(story: Json) -> Iterator[tuple[float, str, Json]]:
     """Yields the parts of the story in order of time: day, kind and entry."""
-    parts = [(FIRST_DAY, "agent", one) for one in story["agents"]]
+    parts = [(FIRST_DAY, "agent", part) for part in story["agents"]]
     for plural, kind in (("memories", "memory"), ("facts", "fact"), ("talks", "talk"), ("searches", "search")):
-        parts += [(one.pop("day"), kind, one) for one in story[plural]]
-    parts += [(50.0 - 10 * number, "procedure", one) for number, one in enumerate(story["procedures"])]
-    parts += [(38.0 - 35 * number, "task", one) for number, one in enumerate(story["tasks"])]
+        parts += [(part.pop("day"), kind, part) for part in story[plural]]
+    parts += [(50.0 - 10 * number, "procedure", part) for number, part in enumerate(story["procedures"])]
+    parts += [(38.0 - 35 * number, "task", part) for number, part in enumerate(story["tasks"])]
     parts += [(day, "actions", {"types": story["action_types"], "day": day}) for day in range(ACTION_DAYS, 0, -1)]
     parts += [(float(day), "decay", {}) for day in range(49, 0, -7)]
     parts += [(2.0, "feedback", {"key": "opening-hours"}), (0.5, "profile", {})]
-    yield from sorted(parts, key=lambda part: -part[0])  # stable: equal days keep this order
+    yield from sorted(parts, key=lambda dated: -dated[0])  # stable: equal days keep this order
 
 
 class StoryWriter:
@@ -179,8 +179,8 @@ class StoryWriter:
     async def write_talk(self, talk: Json) -> None:
         """Holds a conversation and, if it ends, learns from it."""
         roles = ({"role": "user", "name": talk["name"]}, {"role": "assistant"})
-        said = [{**roles[number % 2], "content": line} for number, line in enumerate(talk["lines"])]
-        body = {"agent_id": talk["agent_id"], "user_id": talk["user_id"], "messages": said}
+        messages = [{**roles[number % 2], "content": line} for number, line in enumerate(talk["lines"])]
+        body = {"agent_id": talk["agent_id"], "user_id": talk["user_id"], "messages": messages}
         path = f"/v1/sessions/{segment(talk['session_id'])}"
         await self._call("POST", f"{path}/messages", body)
         if talk["ends"]:
@@ -217,8 +217,8 @@ class StoryWriter:
         await self._call("POST", f"{path}/scratchpad", note)
         await self._call("POST", f"{path}/scratchpad", {"content": "Use nitrile gloves", "priority": 3.0})
         await self._call("PATCH", f"{path}/plan/1", {"status": "completed", "result": "Three crosses"})
-        found = {"source": "gauge", "content": "Drive side after lacing: 900 to 960 N"}
-        await self._call("POST", f"{path}/evidence", found)
+        evidence = {"source": "gauge", "content": "Drive side after lacing: 900 to 960 N"}
+        await self._call("POST", f"{path}/evidence", evidence)
         await self._call("POST", f"{path}/checkpoints", {"label": "laced"})
         await self._call("PATCH", f"{path}/plan/2", {"status": "in_progress"})
         await self._call("PATCH", f"{path}/context", {"wheel": {"tension_n": 1060}})

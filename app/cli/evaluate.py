@@ -45,7 +45,7 @@ class Answered:
 
     def reciprocal_rank(self) -> float:
         """Returns 1 / rank of the first expected memory, or 0 if none was found."""
-        places = [at for at, found in enumerate(self.found, 1) if found in self.question.expected]
+        places = [at for at, memory_id in enumerate(self.found, 1) if memory_id in self.question.expected]
         return 1 / places[0] if places else 0.0
 
 
@@ -70,13 +70,15 @@ def evaluate(
     result = figures(answers, top_k)
     missed = [answer for answer in answers if answer.recall(top_k) < 1]
     if as_json_:
-        listed = [{**one.question.model_dump(), "found": one.found} for one in missed]
+        listed = [{**answer.question.model_dump(), "found": answer.found} for answer in missed]
         as_json({**result, "misses": listed})
         return
     table(("figure", "value"), [(name, f"{value:g}") for name, value in result.items()])
     if misses and missed:
         print()
-        table(("query", "expected"), [(one.question.query, ", ".join(one.question.expected)) for one in missed])
+        table(
+            ("query", "expected"), [(answer.question.query, ", ".join(answer.question.expected)) for answer in missed]
+        )
 
 
 def figures(answers: Sequence[Answered], top_k: int) -> dict[str, float]:
@@ -128,8 +130,8 @@ def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
         with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as error:
-        said = error.read().decode(errors="replace")
-        raise Unavailable(f"{question.query!r} was answered {error.code}: {_detail(said)}") from error
+        detail = _detail(error.read().decode(errors="replace"))
+        raise Unavailable(f"{question.query!r} was answered {error.code}: {detail}") from error
     except (OSError, ValueError) as error:
         raise Unavailable(f"{url} does not answer: {error}") from error
     taken = (time.perf_counter() - started) * 1000

@@ -94,7 +94,7 @@ def _show(report: dict[str, Any], *, dry_run: bool) -> None:
     if report["there"]:
         print("Already there:", ", ".join(f"{count} {names[kind]}" for kind, count in report["there"].items()))
     for title, skipped in (("left", report["left"]), ("no memory", report["not_memory"])):
-        rows = [(str(one["count"]), one["reason"], " ".join(one["such_as"])) for one in skipped]
+        rows = [(str(group["count"]), group["reason"], " ".join(group["such_as"])) for group in skipped]
         table_of((title, "because", "such as"), rows)
     table_of(("id of the source", "id here"), list(report["mapped"].items()))
     table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()])

@@ -169,12 +169,12 @@ def backup(
     size = on_store(lambda store: store.backup(file), existing=True)
     gone = [] if keep is None else prune(file, keep)
     if as_json_:
-        deleted = {} if keep is None else {"deleted": [str(one) for one in gone]}
+        deleted = {} if keep is None else {"deleted": [str(older) for older in gone]}
         as_json({"file": str(file), "bytes": size, **deleted})
     else:
         print(f"{file}: {size:,} bytes")
-        for one in gone:
-            print(f"{one}: deleted")
+        for older in gone:
+            print(f"{older}: deleted")
 
 
 def restore(
@@ -326,9 +326,9 @@ async def _checked(store: Store) -> list[Finding]:
 async def _model(store: Store, settings: Settings) -> Finding:
     """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
     another."""
-    kept = await kept_model(store, settings.embedding.model, EMBEDDABLE)
+    model = await kept_model(store, settings.embedding.model, EMBEDDABLE)
     try:
-        async with opened_embedder(with_model(settings, kept)) as embedder:
+        async with opened_embedder(with_model(settings, model)) as embedder:
             counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))

@@ -77,13 +77,13 @@ def search(
     """Find memories by meaning and words, the best first. Without --user and --agent it searches what is known of the
     user `me`."""
     body = {"query": query, "top_k": limit, **owners(agent, user)}
-    found = call_once(Target(url, key), "POST", "/v1/memories/search", body)
-    for warning in found["warnings"]:
+    answer = call_once(Target(url, key), "POST", "/v1/memories/search", body)
+    for warning in answer["warnings"]:
         print(f"recalld: {warning['detail']}", file=sys.stderr)
     if as_json_:
-        as_json(found)
+        as_json(answer)
         return
-    rows = [(f"{hit['score']:.2f}", *_row(hit["memory"])) for hit in found["items"]]
+    rows = [(f"{hit['score']:.2f}", *_row(hit["memory"])) for hit in answer["items"]]
     _table(("score", "memory", "type", "when", "content"), rows)
 
 
@@ -99,13 +99,13 @@ def list_(
 ) -> None:
     """List memories, the newest first: all of them, or those of --user, of --agent, or of both."""
     filters = given(user_id=user, agent_id=agent, memory_type=memory_type, tag=tag)
-    found = call(Target(url, key), pages("/v1/memories", filters, limit))
+    answer = call(Target(url, key), pages("/v1/memories", filters, limit))
     if as_json_:
-        as_json(found)
+        as_json(answer)
         return
-    rows = [(memory["memory_id"], owner_of(memory), *_row(memory)[1:]) for memory in found["items"]]
+    rows = [(memory["memory_id"], owner_of(memory), *_row(memory)[1:]) for memory in answer["items"]]
     _table(("memory", "agent/user", "type", "when", "content"), rows)
-    tell_of_more(found)
+    tell_of_more(answer)
 
 
 def show(
@@ -172,18 +172,18 @@ def sessions(
         path, filters = f"/v1/sessions/{segment(session)}/messages", dict[str, Any]()
     else:
         path, filters = "/v1/sessions", given(user_id=user, agent_id=agent)
-    found = call(Target(url, key), pages(path, filters, limit))
+    answer = call(Target(url, key), pages(path, filters, limit))
     if as_json_:
-        as_json(found)
+        as_json(answer)
         return
     if session is not None:
         columns: Sequence[str] = ("no.", "when", "role", "content")
-        rows = [_message(one) for one in found["items"]]
+        rows = [_message(message) for message in answer["items"]]
     else:
         columns = ("session", "agent/user", "begun", "messages", "status")
-        rows = [_conversation_row(one) for one in found["items"]]
+        rows = [_conversation_row(conversation) for conversation in answer["items"]]
     _table(columns, rows)
-    tell_of_more(found)
+    tell_of_more(answer)
 
 
 def _message(message: Json) -> tuple[str, ...]:

@@ -70,9 +70,9 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
         record = await store.get(kind.collection, tenant, doc_id)
         if record is None:
             continue
+        unknown: StoredEmbedding = {"model": "", "dim": 0, "status": "pending"}
         stored: StoredEmbedding | None = record.get("embedding")
-        embedding = stored or StoredEmbedding(model="", dim=0, status="pending")
-        embedding = StoredEmbedding(model=embedding["model"], dim=embedding["dim"], status="pending")
+        embedding: StoredEmbedding = {**(stored or unknown), "status": "pending"}
         entry = IndexEntry(kind.passage(record).indexed(), None, embedding["model"])
         update = Update(kind.collection, tenant, doc_id, set=kind.fields(embedding), entry=entry)
         await store.commit([update, pending_note(kind.collection, tenant, doc_id, now)])

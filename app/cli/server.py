@@ -203,24 +203,24 @@ def cannot_listen(host: str, port: int) -> StartRefused:
 
 def listening(host: str, port: int) -> list[socket.socket]:
     """Returns sockets that listen on every address of a host. Raises StartRefused."""
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(found):
-            one = socket.socket(family, socket.SOCK_STREAM)
-            made.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(addresses):
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(address)
-            one.setblocking(False)
-            one.listen(BACKLOG)
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind(address)
+            listener.setblocking(False)
+            listener.listen(BACKLOG)
     except OSError as error:
-        for one in made:
-            one.close()
+        for listener in sockets:
+            listener.close()
         log.error("cannot listen", extra={"address": f"{host}:{port}", "error": str(error)})  # noqa: TRY400 (no stack)
         raise cannot_listen(host, port) from error
-    return made
+    return sockets
 
 
 class Door:

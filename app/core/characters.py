@@ -74,10 +74,10 @@ class _Folded(dict[int, str]):
     """Maps each character to the ASCII text that it looks like, for `str.translate`."""
 
     def __missing__(self, code: int) -> str:
-        found = "".join(map(_folded, unicodedata.normalize("NFKD", _ASCII.get(chr(code), chr(code)))))
+        folded = "".join(map(_folded, unicodedata.normalize("NFKD", _ASCII.get(chr(code), chr(code)))))
         if code < _CACHED_BELOW:
-            self[code] = found
-        return found
+            self[code] = folded
+        return folded
 
 
 def _folded(char: str) -> str:
@@ -160,8 +160,8 @@ def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
 def says_nothing(text: str) -> bool:
     """Returns whether a message says nothing that is worth keeping: emoji and punctuation alone, such as "👍" or "…". A
     letter, a number, a sign of a currency or a question mark makes it say something. An empty text is no message."""
-    said = [char for char in text if not char.isspace()]
-    return bool(said) and not any(char in _ASKS or unicodedata.category(char) in _SAYING for char in said)
+    shown = [char for char in text if not char.isspace()]
+    return bool(shown) and not any(char in _ASKS or unicodedata.category(char) in _SAYING for char in shown)
 
 
 _ASKS = frozenset("?\u061f\uff1f")

@@ -100,8 +100,8 @@ def wording(text: str) -> tuple[str, ...]:
 def has_word_of(name: str, text: str) -> bool:
     """Returns whether a word of a name stands in a text as a word: "Jean" of "Jean-Luc", 王伟 in 提醒王伟先生. Case and
     accents do not count."""
-    said = Letters.of(text)
-    return any(said.place_of(Letters.of(run)) for run in _RUN.findall(name))
+    letters = Letters.of(text)
+    return any(letters.place_of(Letters.of(run)) for run in _RUN.findall(name))
 
 
 def whole(phrase: str) -> str:

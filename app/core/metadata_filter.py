@@ -100,10 +100,10 @@ def _of_object(entries: Mapping[str, Any], depth: int) -> AllOf:
 
 def _logical(name: str, value: Any, depth: int) -> Condition:
     filters = [value] if name == "NOT" and isinstance(value, dict) else value
-    if not isinstance(filters, list) or not filters or not all(isinstance(each, dict) and each for each in filters):
+    if not isinstance(filters, list) or not filters or not all(isinstance(part, dict) and part for part in filters):
         takes = "a filter or a list of filters" if name == "NOT" else "a list of filters"
         raise ValueError(f'has `{name}` with something else than {takes}, as in {{"{name}": [{{"topic": "billing"}}]}}')
-    parts = tuple(_of_object(each, depth + 1) for each in filters)
+    parts = tuple(_of_object(part, depth + 1) for part in filters)
     return AllOf(parts) if name == "AND" else AnyOf(parts) if name == "OR" else NoneOf(parts)
 
 
@@ -227,21 +227,21 @@ def _matches(condition: Condition, metadata: _Metadata) -> bool:
             return _holds(condition, metadata.at(path))
 
 
-def _holds(compare: Compare, found: _Value) -> bool:
-    operator, wanted, missing = compare.operator, compare.values[0], found.value is _MISSING
+def _holds(compare: Compare, stored: _Value) -> bool:
+    operator, wanted, missing = compare.operator, compare.values[0], stored.value is _MISSING
     if operator == "exists":
         return missing is not wanted
     if operator in ("ne", "nin"):
-        return missing or found.canonical not in compare.equal
+        return missing or stored.canonical not in compare.equal
     if missing:
         return False
     if operator in ("eq", "in"):
-        return found.canonical in compare.equal
+        return stored.canonical in compare.equal
     if operator in _ORDERS:
-        return _comparable(found.value, wanted) and _ORDERS[operator](found.value, wanted)
+        return _comparable(stored.value, wanted) and _ORDERS[operator](stored.value, wanted)
     if operator == "icontains":
-        return _contains(found.folded, wanted.casefold(), compare.equal)
-    return _contains(found, wanted, compare.equal)
+        return _contains(stored.folded, wanted.casefold(), compare.equal)
+    return _contains(stored, wanted, compare.equal)
 
 
 def _comparable(value: Any, wanted: Any) -> bool:
@@ -251,11 +251,11 @@ def _comparable(value: Any, wanted: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _contains(found: _Value, wanted: Any, equal: frozenset[bytes]) -> bool:
+def _contains(stored: _Value, wanted: Any, equal: frozenset[bytes]) -> bool:
     """Returns whether a text has the wanted one in it, or a list has an equal item."""
-    if isinstance(found.value, str):
-        return isinstance(wanted, str) and wanted in found.value
-    return not equal.isdisjoint(found.items)
+    if isinstance(stored.value, str):
+        return isinstance(wanted, str) and wanted in stored.value
+    return not equal.isdisjoint(stored.items)
 
 
 def canonical(value: Any) -> bytes:

@@ -39,10 +39,10 @@ def reason(error: openai.APIStatusError, key: str) -> str:
     Of the server's answer it contains only the error code, because the message may quote either.
     """
     codes = [str(part) for part in (error.code, error.type) if part]
-    said = next((part for part in codes if _CODE.fullmatch(part) and part != key), "")
+    code = next((part for part in codes if _CODE.fullmatch(part) and part != key), "")
     return (
         f"answered {error.status_code}"
-        + (f" ({said})" if said else "")
+        + (f" ({code})" if code else "")
         + (", which is not followed" if error.status_code < 400 else "")
     )
 

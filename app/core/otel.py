@@ -125,8 +125,8 @@ class OtelTracer:
     def close(self, seconds: float) -> None:
         """Sends what is left, for at most so many seconds. A thread that waits for a collector longer than that ends
         with the process."""
-        parts = [one for one in (self._provider, self._metrics) if one is not None]
-        threads = [threading.Thread(target=one.shutdown, daemon=True) for one in parts]
+        parts = [part for part in (self._provider, self._metrics) if part is not None]
+        threads = [threading.Thread(target=part.shutdown, daemon=True) for part in parts]
         for thread in threads:
             thread.start()
         until = time.monotonic() + seconds
@@ -190,8 +190,8 @@ class MetricsSender:
     def data(self) -> MetricsData:
         """Returns the metrics as they are now."""
         now = time.time_ns()
-        found = (self._metric(family, now) for family in prometheus_client.REGISTRY.collect())
-        scoped = ScopeMetrics(self._scope, [metric for metric in found if metric is not None], "")
+        metrics = (self._metric(family, now) for family in prometheus_client.REGISTRY.collect())
+        scoped = ScopeMetrics(self._scope, [metric for metric in metrics if metric is not None], "")
         return MetricsData([ResourceMetrics(self._resource, [scoped], "")])
 
     def _metric(self, family: Family, now: int) -> Metric | None:
@@ -213,8 +213,8 @@ class MetricsSender:
 
 
 def _numbers(family: Family, name: str, span: tuple[int, int]) -> list[NumberDataPoint]:
-    found = (sample for sample in family.samples if sample.name == name)
-    return [NumberDataPoint(dict(sample.labels), *span, sample.value) for sample in found]
+    samples = (sample for sample in family.samples if sample.name == name)
+    return [NumberDataPoint(dict(sample.labels), *span, sample.value) for sample in samples]
 
 
 def _interval_ms() -> float:
@@ -228,12 +228,12 @@ def _interval_ms() -> float:
 
 def _histograms(family: Family, span: tuple[int, int]) -> Iterable[HistogramDataPoint]:
     """Yields the points of a histogram: one for each set of labels, with the counts of each bucket alone."""
-    found: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+    by_labels: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
     for sample in family.samples:
         labels = tuple(sorted((name, value) for name, value in sample.labels.items() if name != "le"))
         if not sample.name.endswith("_created"):
-            found.setdefault(labels, {})[sample.labels.get("le", sample.name.rpartition("_")[2])] = sample.value
-    for labels, values in found.items():
+            by_labels.setdefault(labels, {})[sample.labels.get("le", sample.name.rpartition("_")[2])] = sample.value
+    for labels, values in by_labels.items():
         total, count = values.pop("sum", 0.0), int(values.pop("count", 0))
         upper = sorted((float(bound), int(below)) for bound, below in values.items())
         counts = [below - before for (_, below), (_, before) in zip(upper, [(0.0, 0), *upper], strict=False)]

@@ -264,14 +264,14 @@ def _is_suspect(text: str) -> bool:
 
 def _structure(text: str, hidden: Collection[int] = ()) -> dict[int, str]:
     """Returns the places of the characters that act as structure, with their entities. `hidden`: places to ignore."""
-    special = {found.start(): _entity(found.group()) for found in _CONTROL.finditer(text)}
+    special = {match.start(): _entity(match.group()) for match in _CONTROL.finditer(text)}
     seen = "".join(char for at, char in enumerate(text) if at not in hidden) if hidden else text
     if not _OPENER.search(seen) or not _STRUCTURE.search(fold(seen)):
         return special
     read = [(look, at) for at, char in enumerate(text) if at not in hidden for look in fold(char)]
-    for found in _STRUCTURE.finditer("".join(look for look, _ in read)):
-        place = read[found.start()][1]
-        special[place] = _ENTITIES[found.group()]
+    for match in _STRUCTURE.finditer("".join(look for look, _ in read)):
+        place = read[match.start()][1]
+        special[place] = _ENTITIES[match.group()]
     return special
 
 

@@ -130,8 +130,8 @@ def without_null(schema: dict[str, Any]) -> dict[str, Any]:
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     if len(options) != 1:
         return schema
-    kept = {name: value for name, value in schema.items() if name != "anyOf"}
-    return {**kept, **options[0]}
+    others = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**others, **options[0]}
 
 
 Timestamp = Annotated[str, AfterValidator(_in_utc), Field(json_schema_extra={"format": "date-time"})]

@@ -89,7 +89,9 @@ _FORMATS = (
 )
 
 
-_TRACE = re.compile("|".join(part.pattern for one in _FORMATS for part in (one.opening, one.closing, one.words)))
+_TRACE = re.compile(
+    "|".join(part.pattern for style in _FORMATS for part in (style.opening, style.closing, style.words))
+)
 """What each block has at least one of, once it is decoded."""
 _ESCAPED = re.compile(r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[\"'\\/nrt])|\"")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -136,9 +138,9 @@ def strip_served(text: str) -> str:
 
 def _stripped(text: str) -> str | None:
     """Returns the text without the blocks of one kind in one reading, the surest first. None: there are none."""
-    found = [(decoded, places) for decoded, places in readings(text) if _TRACE.search(decoded)]
+    traced = [(decoded, places) for decoded, places in readings(text) if _TRACE.search(decoded)]
     for kind in (_Blocks.tagged, _Blocks.untagged, _Blocks.without_start):
-        for decoded, at in found:
+        for decoded, at in traced:
             if spans := _spans(decoded, kind):
                 return _without(text, [(at[start], at[end]) for start, end in spans])
     return None
@@ -164,7 +166,7 @@ class _Lines:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def number(self, place: int) -> int:
         """Returns the line of a place."""
@@ -244,7 +246,7 @@ class _Blocks:
         return self._with_start(is_tagged=False)
 
     def _with_start(self, *, is_tagged: bool) -> Iterator[_Span]:
-        closings = [found.span() for found in self.format.closing.finditer(self.lines.text)]
+        closings = [match.span() for match in self.format.closing.finditer(self.lines.text)]
         if not closings and not any(part in self.lines.text for part in self.format.inside):
             return
         starts = sorted(self._starts(), key=lambda start: start.place)
@@ -253,7 +255,7 @@ class _Blocks:
             if (self.lines.text[start.place] == "<") != is_tagged:
                 continue
             inside = closings[bisect_left(closings, (start.content, 0)) : bisect_left(closings, (limit, 0))]
-            closing = next((one for one in inside if self._may_end(start, one[0])), None)
+            closing = next((span for span in inside if self._may_end(start, span[0])), None)
             end = self._cut(start) if closing is None else self._closed(start, *closing)
             if end is not None:
                 yield self.lines.with_marks(start.place, end)
@@ -324,8 +326,8 @@ class _Blocks:
         """Returns the end of a block with its closing tag. One that is not known by its start has only our lines."""
         if not start.known:
             numbers = range(self.lines.number(start.content) + 1, self.lines.number(closing))
-            found = [self.lines.content(number, self.lines.before(closing)) or "" for number in numbers]
-            if not all(map(self._fits, found)) or not any(map(self._is_sure, found)):
+            lines = [self.lines.content(number, self.lines.before(closing)) or "" for number in numbers]
+            if not all(map(self._fits, lines)) or not any(map(self._is_sure, lines)):
                 return None
         return end
 

@@ -1,10 +1,9 @@
 """HTTP endpoints for the page of an entity and for memories related to a memory, with the shapes of their responses."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
-from typing_extensions import TypeAliasType
 
 from app.actions.schemas import Action
 from app.api.errors import problems
@@ -12,7 +11,7 @@ from app.api.strict import Limit, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Count, Schema
-from app.entities.related import RelatedService
+from app.entities.related import RelatedReason, RelatedService
 from app.entities.service import EntityService
 from app.facts.alias_schemas import Bound, EntityAlias
 from app.facts.endpoints import EntityName, InSight
@@ -24,19 +23,6 @@ from app.memories.repository import MemoryRepository
 from app.memories.schemas import Memory
 from app.memories.search_schemas import SearchWarning
 from app.retrieval.retriever import Retriever
-
-RelatedReason = TypeAliasType(
-    "RelatedReason",
-    Literal[
-        "supersedes",
-        "superseded_by",
-        "contradicts",
-        "made_from",
-        "shared_entity",
-        "similar",
-        "same_session",
-    ],
-)
 
 
 class KnownFacts(Schema):

@@ -11,22 +11,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.actions.schemas import ACTIONS
+from app.actions.schemas import ACTIONS, ActionRecord
 from app.actions.schemas import render as render_action
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.language import whole
+from app.core.schemas import Json
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.facts.alias_service import shown
 from app.facts.aliases import AliasMap
 from app.facts.graph import GraphService, Sight
 from app.facts.keys import key_of
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View, any_of, of_pairs
 from app.facts.schemas import render
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, NO_SMALL_TALK
+from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, unexpired
-from app.storage.schema import Doc, Eq, Filter, Has, In, Or, Range, both
+from app.storage.schema import Eq, Filter, Has, In, Or, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.search import Ints, SearchQuery
 from app.storage.text import normalise_content, term_ids, terms
@@ -67,7 +69,7 @@ class Mentioning:
     """Memories that mention an entity, in order of time, each with the keys that it mentions. `more`: there may be
     others."""
 
-    found: Sequence[tuple[Doc, list[str]]]
+    memories: Sequence[tuple[MemoryRecord, list[str]]]
     more: bool
 
 
@@ -83,23 +85,23 @@ class MentionIndex:
         rows = await self._candidates(keys)
         if not latest:
             rows = rows[::-1]
-        found: list[tuple[Doc, list[str]]] = []
+        memories: list[tuple[MemoryRecord, list[str]]] = []
         for at in range(0, min(len(rows), MAX_READ), READ_AT_ONCE):
-            for one in await self._store.fetch(MEMORIES, self._scope.tenant, rows[at : at + READ_AT_ONCE]):
-                if one is None or not self._scope.sees(one.doc):
+            for fetched in await self._store.fetch(MEMORIES, self._scope.tenant, rows[at : at + READ_AT_ONCE]):
+                if fetched is None or not self._scope.sees(fetched.doc):
                     continue
-                text = normalise_content(one.doc["content"])
+                text = normalise_content(fetched.doc["content"])
                 named = _longest([key for key in keys if _stands_in(text, key)])
-                if named and len(found) == limit:
-                    return Mentioning(found, True)
+                if named and len(memories) == limit:
+                    return Mentioning(memories, True)
                 if named:
-                    found.append((one.doc, named))
-        return Mentioning(found, len(rows) > MAX_READ)
+                    memories.append((fetched.doc, named))
+        return Mentioning(memories, len(rows) > MAX_READ)
 
     async def _candidates(self, keys: Sequence[str]) -> Ints:
         """Returns the handles of memories that have every index term of a name, the latest first."""
         words = {key: list(dict.fromkeys(terms(key))) for key in keys}
-        every = list(dict.fromkeys(word for each in words.values() for word in each))
+        every = list(dict.fromkeys(word for of_name in words.values() for word in of_name))
         if not every or not self._pairs:
             return np.empty(0, np.int64)
         query = SearchQuery(self._scope.tenant, self._pairs, self._where, None, self._model, term_ids(every))
@@ -107,9 +109,9 @@ class MentionIndex:
         charge(SEARCH_UNITS + columns.count / SEARCHED_PER_UNIT)
         place = {word: at for at, word in enumerate(every)}
         named = np.zeros(len(columns.rows), np.bool_)
-        for each in words.values():
-            if each:
-                named |= (columns.term_counts[[place[word] for word in each]] > 0).all(axis=0)
+        for of_name in words.values():
+            if of_name:
+                named |= (columns.term_counts[[place[word] for word in of_name]] > 0).all(axis=0)
         chosen = np.flatnonzero(named & columns.matched)
         return columns.rows[chosen[np.argsort(-columns.time[chosen], kind="stable")]]
 
@@ -138,10 +140,10 @@ async def name_of(key: str, facts: FactRepository, pairs: Sequence[Partition], a
     key."""
     if name := aliases.name(key):
         return name
-    for side in ("subject", "object"):
+    for side in ("subject_key", "object_key"):
         for of_pair in of_pairs(pairs):
-            if found := await facts.find(both(of_pair, Eq(f"{side}_key", key)), limit=1):
-                return str(found[0][side])
+            if latest := await facts.find(both(of_pair, Eq(side, key)), limit=1):
+                return latest[0]["subject"] if side == "subject_key" else latest[0]["object"]
     return key
 
 
@@ -156,13 +158,13 @@ class _Facts:
     pairs: Sequence[Partition]
     keys: tuple[str, ...]
 
-    async def find(self, where: Filter, limit: int, order: Order = "desc") -> list[Doc]:
+    async def find(self, where: Filter, limit: int, order: Order = "desc") -> list[FactRecord]:
         """Returns up to `limit` facts that begin or end at the entity, in the order in which they were stored."""
         ends = (any_of("subject_key", self.keys), both(any_of("object_key", self.keys), Eq("object_type", "entity")))
         filters = [both(of_pair, end, where) for of_pair in of_pairs(self.pairs) for end in ends]
-        parts = await asyncio.gather(*(self.facts.find(one, order=order, limit=limit) for one in filters))
-        found = {fact["fact_id"]: fact for part in parts for fact in part}.values()
-        return sorted(found, key=lambda one: (one["created_at"], one["fact_id"]), reverse=order == "desc")[:limit]
+        parts = await asyncio.gather(*(self.facts.find(of_side, order=order, limit=limit) for of_side in filters))
+        facts = {fact["fact_id"]: fact for part in parts for fact in part}.values()
+        return sorted(facts, key=lambda fact: (fact["created_at"], fact["fact_id"]), reverse=order == "desc")[:limit]
 
 
 class EntityService:
@@ -173,7 +175,7 @@ class EntityService:
         self._decays = Decays(facts.store, facts.scope.tenant)
         self._graph = GraphService(facts, clock)
 
-    async def page(self, name: str, sight: Sight, limit: int) -> Doc:
+    async def page(self, name: str, sight: Sight, limit: int) -> Json:
         """Returns all that is known of an entity, up to `limit` items of each kind. Memories and actions are those of
         now, whatever the times of `sight`."""
         graph, now = await self._graph.graph(sight), rfc3339(self._clock.now())
@@ -197,46 +199,48 @@ class EntityService:
             index.of(names, 1, latest=False),
         )
         seen = [fact["known_from"] for fact in (*first, *current, *earlier)]
-        seen += [_happened(doc) for doc, _ in (*latest.found, *earliest.found)]
+        mentioned = (*latest.memories, *earliest.memories)
+        seen += [memory["event_at"] or memory["created_at"] for memory, _ in mentioned]
         seen += [action["timestamp"] for action in actions]
         return {
             "name": aliases.name(key) or _name_of(key, (*current, *earlier)) or name,
             "key": key,
-            "names": [aliases.spelled(one) for one in names] if aliases.name(key) else [name],
-            "aliases": [shown(doc) for doc in aliases.of(key)],
+            "names": [aliases.spelled(member) for member in names] if aliases.name(key) else [name],
+            "aliases": [shown(alias) for alias in aliases.of(key)],
             "facts": _known(current, limit),
             "earlier": _known(earlier, limit),
             "neighbors": {"count": len(walk.nodes), "truncated": walk.truncated},
             "memories": await self._mentions(latest, aliases),
-            "actions": {"items": [render_action(one) for one in actions[:limit]], "truncated": len(actions) > limit},
+            "actions": {"items": list(map(render_action, actions[:limit])), "truncated": len(actions) > limit},
             "first_seen": min(seen, default=None),
             "last_seen": max(seen, default=None),
         }
 
-    async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Doc:
+    async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Json:
         now_ms = to_ms(self._clock.now())
         items = [
-            {"memory": await self._decays.render_now(doc, now_ms), "names": [aliases.spelled(key) for key in keys]}
-            for doc, keys in mentioning.found
+            {"memory": await self._decays.render_now(memory, now_ms), "names": [aliases.spelled(key) for key in keys]}
+            for memory, keys in mentioning.memories
         ]
         return {"items": items, "truncated": mentioning.more}
 
-    async def _actions(self, pairs: Sequence[Partition], names: Sequence[str], limit: int) -> list[Doc]:
+    async def _actions(self, pairs: Sequence[Partition], names: Sequence[str], limit: int) -> list[ActionRecord]:
         actions = Repository(self._facts.store, self._facts.scope, ACTIONS)
         named = Or(tuple(Has("entity_keys", key) for key in names))
-        parts = await asyncio.gather(*(actions.find(both(one, named), limit=limit) for one in of_pairs(pairs)))
-        found = [action for part in parts for action in part]
-        return sorted(found, key=lambda one: (one["timestamp"], one["action_id"]), reverse=True)[:limit]
+        parts = await asyncio.gather(*(actions.find(both(of_pair, named), limit=limit) for of_pair in of_pairs(pairs)))
+        latest = [action for part in parts for action in part]
+        return sorted(latest, key=lambda action: (action["timestamp"], action["action_id"]), reverse=True)[:limit]
 
 
-def _known(facts: Sequence[Doc], limit: int) -> Doc:
+def _known(facts: Sequence[FactRecord], limit: int) -> Json:
     return {"items": [render(fact) for fact in facts[:limit]], "truncated": len(facts) > limit}
 
 
-def _name_of(key: str, facts: Iterable[Doc]) -> str | None:
+def _name_of(key: str, facts: Iterable[FactRecord]) -> str | None:
     """Returns the name of an entity as the first of these facts has it."""
-    return next((one[side] for one in facts for side in ("subject", "object") if one[f"{side}_key"] == key), None)
-
-
-def _happened(memory: Doc) -> str:
-    return str(memory["event_at"] or memory["created_at"])
+    for fact in facts:
+        if fact["subject_key"] == key:
+            return fact["subject"]
+        if fact["object_key"] == key:
+            return fact["object"]
+    return None

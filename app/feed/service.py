@@ -8,12 +8,11 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import orjson
 
 from app.core.clock import Clock
-from app.core.schemas import Json
 from app.errors import ChangesOff, RecalldError
 from app.storage.change_log import ChangeType, LogEntry, LogPage, Position
 from app.storage.protocol import Store, begin_request
@@ -71,7 +70,7 @@ class RecordChangeAnswer(TypedDict):
     user_id: str | None
     version: int | None
     at: str
-    record: NotRequired[Json | None]
+    record: NotRequired[Mapping[str, Any] | None]
 
 
 class ChangePageAnswer(TypedDict):
@@ -173,7 +172,9 @@ class ChangeFeed:
         records = await self._records(page.entries) if wanted.records else None
         return [self._change(entry, page.position.log, records) for entry in page.entries]
 
-    def _change(self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], Json] | None) -> RecordChangeAnswer:
+    def _change(
+        self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], Mapping[str, Any]] | None
+    ) -> RecordChangeAnswer:
         change: RecordChangeAnswer = {
             "cursor": self._cursor(Position(log, entry.seq)),
             "kind": entry.kind,
@@ -188,7 +189,7 @@ class ChangeFeed:
             change["record"] = None if entry.id is None else records.get((entry.kind, entry.id))
         return change
 
-    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Json]:
+    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Mapping[str, Any]]:
         """Returns the records of the entries as they are now, by kind and id, as far as the caller may read them."""
         wanted: defaultdict[str, list[str]] = defaultdict(list)
         for entry in entries:

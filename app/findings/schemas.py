@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Object, Schema, Share
-from app.memories.models import EvidenceName
+from app.memories.models import EvidenceName, MemoryType
 from app.storage.schema import Collection, OwnedRecord
 
 FindingKind = TypeAliasType(
@@ -41,7 +41,7 @@ class ProposalDetails(TypedDict, total=False):
     prompt_version: str
     valid_until: str
     content: str
-    memory_type: str
+    memory_type: MemoryType
     quotes: list[QuotedMemory]
     status: Literal["archived"]
 

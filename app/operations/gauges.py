@@ -74,8 +74,8 @@ class StoreGauges:
             log.warning("what is stored was not counted", extra={"error": getattr(error, "detail", "it took too long")})
         except Exception:
             log.exception("what is stored was not counted")
-        kept = max(KEEP_SECONDS, (time.perf_counter() - started) / MOST_SHARE)
-        self._fresh_until = self._clock.now() + timedelta(seconds=kept)
+        seconds = max(KEEP_SECONDS, (time.perf_counter() - started) / MOST_SHARE)
+        self._fresh_until = self._clock.now() + timedelta(seconds=seconds)
 
     async def _count(self) -> None:
         totals = await self._store.accounting.totals()

@@ -5,15 +5,15 @@ Counting reads every record's columns, so an answer is kept for `KEEP_SECONDS`.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 from pydantic import Field
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Count, Schema
+from app.core.schemas import Count, Json, Schema
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
@@ -25,9 +25,11 @@ from app.resources import AccessLog
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.protocol import Store, Tallied
 from app.storage.repository import Repository
-from app.storage.schema import EVERYTHING, Absent, Collection, Doc, Range
+from app.storage.schema import EVERYTHING, Absent, Collection, R, Range
 from app.storage.scope import Scope
 from app.tasks.schemas import TASKS
+
+T = TypeVar("T")
 
 KEEP_SECONDS = 10
 DAYS = 30
@@ -112,67 +114,73 @@ class StatsService:
     """Counts within a caller's scope. `kept` holds the counts of all scopes for as long as they may be shown."""
 
     def __init__(
-        self, store: Store, scope: Scope, clock: Clock, accesses: AccessLog, kept: dict[Scope, "asyncio.Task[Doc]"]
+        self, store: Store, scope: Scope, clock: Clock, accesses: AccessLog, kept: dict[Scope, "asyncio.Task[Json]"]
     ) -> None:
         self._store, self._scope, self._clock, self._accesses, self._kept = store, scope, clock, accesses, kept
 
-    async def stats(self, *, with_latency: bool) -> Doc:
+    async def stats(self, *, with_latency: bool) -> Json:
         """Returns the figures as `StoreStats`. Raises StoreUnavailable."""
         latency = request_latency() if with_latency else None
         return await self._counted() | {"recalled": await self._recalled(), "latency": latency}
 
-    async def _counted(self) -> Doc:
+    async def _counted(self) -> Json:
         """Returns the counts, made now or by an earlier call. Calls at the same time share one count."""
         key = Scope(self._scope.tenant, self._scope.agents, self._scope.users)
         task = self._kept.get(key)
         if task is None or (task.done() and self._outdated(task)):
             task = self._kept[key] = asyncio.create_task(self._count())
-            for old in [one for one, made in self._kept.items() if made.done() and self._outdated(made)]:
+            for old in [scope for scope, count in self._kept.items() if count.done() and self._outdated(count)]:
                 del self._kept[old]
         return await asyncio.shield(task)
 
-    def _outdated(self, task: "asyncio.Task[Doc]") -> bool:
+    def _outdated(self, task: "asyncio.Task[Json]") -> bool:
         if task.cancelled() or task.exception() is not None:
             return True
         return bool(task.result()["counted_at"] <= rfc3339(self._clock.now() - timedelta(seconds=KEEP_SECONDS)))
 
-    async def _count(self) -> Doc:
+    async def _count(self) -> Json:
         now = self._clock.now()
         memories, operations = self._of(MEMORIES), self._of(OPERATIONS)
         days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
         since = Range("created_at", ge=f"{days[0]}T00:00:00.000Z")
-        kept, ended, messages, counted, grown = await asyncio.gather(
+        by_type_and_status, by_status, messages, counted, grown = await asyncio.gather(
             memories.tally(("memory_type", "status"), EVERYTHING),
             operations.tally(("status",), EVERYTHING),
             self._of(MESSAGES).count(Absent("deleted_at")),
-            self._each(KINDS, lambda one: one.count(EVERYTHING)),
-            self._each(GROWING, lambda one: one.tally(("created_at",), since, first=10)),
+            self._each(KINDS, lambda records: records.count(EVERYTHING)),
+            self._each(GROWING, lambda records: records.tally(("created_at",), since, first=10)),
         )
         return {
-            "counts": {"memories": sum(kept.values()), "messages": messages, **counted},
-            "memories_by_type": by_value(kept, 0),
-            "memories_by_status": by_value(kept, 1),
-            "operations_by_status": by_value(ended, 0),
+            "counts": {"memories": sum(by_type_and_status.values()), "messages": messages, **counted},
+            "memories_by_type": by_value(by_type_and_status, 0),
+            "memories_by_status": by_value(by_type_and_status, 1),
+            "operations_by_status": by_value(by_status, 0),
             "growth": [{"day": day} | {kind: grown[kind].get((day,), 0) for kind in GROWING} for day in days],
             "counted_at": rfc3339(now),
         }
 
-    def _of(self, collection: Collection) -> Repository:
+    def _of(self, collection: Collection[R]) -> Repository[R]:
         return Repository(self._store, self._scope, collection)
 
-    async def _each(self, kinds: Mapping[str, Collection], ask: Callable[[Repository], Any]) -> dict[str, Any]:
-        found = await asyncio.gather(*(ask(self._of(collection)) for collection in kinds.values()))
-        return dict(zip(kinds, found, strict=True))
+    async def _each(self, kinds: Mapping[str, Collection], ask: Callable[[Repository], Awaitable[T]]) -> dict[str, T]:
+        answers = await asyncio.gather(*(ask(self._of(collection)) for collection in kinds.values()))
+        return dict(zip(kinds, answers, strict=True))
 
-    async def _recalled(self) -> list[Doc]:
+    async def _recalled(self) -> list[Json]:
         recent = self._accesses.recent(self._scope.tenant)
-        there = await self._of(MEMORIES).get_many([memory_id for memory_id, _ in recent])
+        memories = await self._of(MEMORIES).get_many([memory_id for memory_id, _ in recent])
+        recalled = [(memories[memory_id], at) for memory_id, at in recent if memory_id in memories]
         return [
-            {name: there[memory_id][name] for name in ("memory_id", "memory_type", "agent_id", "user_id")}
-            | {"content": there[memory_id]["content"][:200], "recalled_at": rfc3339(at)}
-            for memory_id, at in recent
-            if memory_id in there
-        ][:RECALLED]
+            {
+                "memory_id": memory["memory_id"],
+                "memory_type": memory["memory_type"],
+                "agent_id": memory["agent_id"],
+                "user_id": memory["user_id"],
+                "content": memory["content"][:200],
+                "recalled_at": rfc3339(at),
+            }
+            for memory, at in recalled[:RECALLED]
+        ]
 
 
 def by_value(tallied: Tallied, place: int) -> dict[str, int]:
@@ -185,7 +193,7 @@ def by_value(tallied: Tallied, place: int) -> dict[str, int]:
     return dict(sorted(numbers.items()))
 
 
-def request_latency() -> list[Doc]:
+def request_latency() -> list[Json]:
     """Returns the latency of the routes under `/v1` with the most requests, as `RouteLatency`."""
     buckets: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for metric in collected(REQUEST_SECONDS):
@@ -194,11 +202,11 @@ def request_latency() -> list[Doc]:
             if sample.name.endswith("_bucket") and route.startswith("/v1"):
                 bound = float(sample.labels["le"])
                 buckets.setdefault((sample.labels["method"], route), []).append((bound, sample.value))
-    rows = [_latency(method, route, sorted(found)) for (method, route), found in buckets.items()]
+    rows = [_latency(method, route, sorted(bounds)) for (method, route), bounds in buckets.items()]
     return sorted(rows, key=lambda row: -row["requests"])[:ROUTES]
 
 
-def _latency(method: str, route: str, buckets: list[tuple[float, float]]) -> Doc:
+def _latency(method: str, route: str, buckets: list[tuple[float, float]]) -> Json:
     p50, p95 = quantile(buckets, 0.5), quantile(buckets, 0.95)
     return {"method": method, "route": route, "requests": int(buckets[-1][1]), "p50_ms": p50, "p95_ms": p95}
 

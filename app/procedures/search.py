@@ -61,7 +61,7 @@ def ranked(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit
     for hit in hits:
         record = track_record_of(hit.doc, now)
         scored.append(ProcedureHit(hit, score(hit.score, record), record))
-    return [scored[at] for at in order([(procedure.hit.doc, procedure.score) for procedure in scored])]
+    return [scored[at] for at in order([(candidate.hit.doc, candidate.score) for candidate in scored])]
 
 
 def score(relevance: float, record: TrackRecord) -> float:

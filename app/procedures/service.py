@@ -341,27 +341,27 @@ class ProcedureService:
         return rfc3339(self._clock.now())
 
 
-def _item(found: ProcedureHit, *, explain: bool) -> Json:
-    procedure, record = found.hit.doc, found.track_record
+def _item(ranked: ProcedureHit, *, explain: bool) -> Json:
+    procedure, record = ranked.hit.doc, ranked.track_record
     item = {
         "procedure": render(as_served(procedure)),
         "variant": served(procedure.get("trial")),
-        "score": _short(found.score),
+        "score": _short(ranked.score),
         "recent": {"rate": _short(record.recent), "failed_in_a_row": record.failed_in_a_row},
         "track_record": record_sentence(procedure["success_count"], procedure["failure_count"], record),
         "warnings": warnings(record),
     }
-    if not explain or found.hit.explanation is None:
+    if not explain or ranked.hit.explanation is None:
         return item
     parts = {
-        "relevance": found.hit.score,
+        "relevance": ranked.hit.score,
         "works": record.works,
         "recent": record.recent,
         "freshness": record.freshness,
     }
     return {
         **item,
-        "scores": {**found.hit.explanation.scores, **{name: _short(value) for name, value in parts.items()}},
+        "scores": {**ranked.hit.explanation.scores, **{name: _short(value) for name, value in parts.items()}},
     }
 
 

@@ -7,14 +7,23 @@ language model: they compare what has structure. What texts say is for a judge (
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from app.core.clock import rfc3339
 from app.core.language import words
 from app.core.work import in_turn
 from app.facts.keys import USERS
+from app.facts.replaced import holds
 from app.facts.schemas import FACTS
-from app.findings.schemas import JUDGED, UNCONFIRMED, evidence_names
+from app.findings.schemas import (
+    JUDGED,
+    UNCONFIRMED,
+    FindingKind,
+    FindingRecord,
+    ProposalDetails,
+    StoredProposal,
+    evidence_names,
+)
 from app.findings.service import (
     EvidenceRecord,
     FindingRepository,
@@ -27,7 +36,7 @@ from app.findings.service import (
 )
 from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
-from app.memories.models import MEMORIES, SMALL_TALK
+from app.memories.models import MEMORIES, SMALL_TALK, MemoryRecord
 from app.memories.records import repeated_source
 from app.memories.repository import of_pair
 from app.memories.search_filters import true_at
@@ -36,7 +45,7 @@ from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict
 from app.reflection.unconfirmed import unconfirmed
 from app.storage.repository import Repository, expired, unexpired
-from app.storage.schema import Absent, Doc, Eq, Filter, In, Not, Or, both
+from app.storage.schema import Absent, Collection, Eq, Filter, In, Not, Or, both
 from app.storage.scope import Partition, Scope
 
 UNCONFIRMED_DAYS = 180
@@ -70,7 +79,7 @@ class Owner(NamedTuple):
 class NewFinding(NamedTuple):
     """A finding that is not stored yet."""
 
-    finding: Doc
+    finding: FindingRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +96,20 @@ class PartitionView:
 
     def proposed(
         self,
-        kind: str,
+        kind: FindingKind,
         reason: str,
         evidence: Sequence[EvidenceRecord],
-        proposal: Doc,
+        proposal: StoredProposal,
         sure: float,
         spans: Mapping[Name, tuple[int, int]] | None = None,
-    ) -> Doc:
+    ) -> FindingRecord:
         """Returns a finding of this partition."""
         owner, at = self.owner, rfc3339(self.now)
         return new_finding(owner.agent, owner.user, kind, reason, evidence, proposal, sure, at, spans)
 
     def owns(self, *records: EvidenceRecord) -> bool:
         """Returns whether a finding about these records belongs to this partition: one of them does."""
-        return any((one.agent_id, one.user_id) == (self.owner.agent, self.owner.user) for one in records)
+        return any((record.agent_id, record.user_id) == (self.owner.agent, self.owner.user) for record in records)
 
 
 Finder: TypeAlias = Callable[[PartitionView], Awaitable[list[NewFinding]]]
@@ -117,12 +126,15 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     facts = await Repository(store, scope, FACTS).find(
         both(of, Eq("standing", "held"), Absent("known_until"), *true_at(at)), limit=MOST_MEMORIES
     )
-    usable = {doc["memory_id"]: doc for doc, ok in handled(MEMORIES, memories, lambda doc: is_usable(doc, at)) if ok}
+    looked_at = handled(MEMORIES, memories, lambda memory: is_usable(memory, at))
+    usable = {memory["memory_id"]: memory for memory, may_be_used in looked_at if may_be_used}
     # a statement that was learned word for word is compared once, as the message that it is
-    said_first = handled(
-        MEMORIES, usable.values(), lambda doc: of_memory(doc) if repeated_source(doc, usable) is None else None
+    first_said = handled(
+        MEMORIES,
+        usable.values(),
+        lambda memory: of_memory(memory) if repeated_source(memory, usable) is None else None,
     )
-    records = [record for _, record in said_first if record is not None]
+    records: list[EvidenceRecord] = [record for _, record in first_said if record is not None]
     records += [record for _, record in handled(FACTS, facts, of_fact)]
     user = None if owner.user is None else await ProfileReader(store, scope, tools.clock).find(owner.user)
     if user is not None:  # what facts state is among the facts
@@ -139,13 +151,12 @@ def readable(now: str) -> tuple[Filter, ...]:
     return Eq("status", "active"), *types, unexpired(now)
 
 
-def is_usable(doc: Doc, now: str) -> bool:
+def is_usable(memory: MemoryRecord, now: str) -> bool:
     """Returns whether a memory is something that a user or a caller said, and true now."""
-    if doc["status"] != "active" or doc["memory_type"] in NOT_READ or doc["standing"] == SMALL_TALK:
+    if memory["status"] != "active" or memory["memory_type"] in NOT_READ or memory["standing"] == SMALL_TALK:
         return False
-    holds = (doc["valid_until"] is None or doc["valid_until"] > now) and (doc["valid_from"] or "") <= now
-    by_user = doc["memory_type"] != "message" or doc["source"]["role"] in (None, "user")
-    return holds and by_user and not expired(doc, now)
+    by_user = memory["memory_type"] != "message" or memory["source"]["role"] in (None, "user")
+    return holds(memory, now) and by_user and not expired(memory, now)
 
 
 # --- Finders ----------------------------------------------------------------------------------------------------------
@@ -154,25 +165,30 @@ def is_usable(doc: Doc, now: str) -> bool:
 async def of_facts(look: PartitionView) -> list[NewFinding]:
     """Finds facts and values of the profile that cannot both hold."""
     compared = await in_turn(lambda: list(facts_in_conflict(look.records, look.names)))
-    found = []
+    findings = []
     for conflict, of in compared:
         if look.owns(conflict.earlier, conflict.later):
-            said, proposal = [conflict.earlier, conflict.later], _replacing(conflict, {"aspect": of})
-            found.append(NewFinding(look.proposed("contradiction", REASON.format(of), said, proposal, OF_FACTS)))
-    return found
+            evidence, proposal = [conflict.earlier, conflict.later], _replacing(conflict, {"aspect": of})
+            finding = look.proposed("contradiction", REASON.format(of), evidence, proposal, OF_FACTS)
+            findings.append(NewFinding(finding))
+    return findings
 
 
 async def never_confirmed(look: PartitionView) -> list[NewFinding]:
     """Finds learned memories of little trust that nothing ever confirmed."""
     aged = await in_turn(lambda: list(unconfirmed(look.records, look.now, UNCONFIRMED_DAYS)))
     reason = f"It was learned with little trust, and nothing has confirmed it for {UNCONFIRMED_DAYS} days."
-    return [NewFinding(_ended(look, one, reason)) for one in aged if look.owns(one)]
+    return [NewFinding(_ended(look, record, reason)) for record in aged if look.owns(record)]
 
 
-def _ended(look: PartitionView, one: EvidenceRecord, reason: str) -> Doc:
-    named, details = {"kind": one.kind, "id": one.id}, {"valid_until": rfc3339(look.now)}
-    proposal = {"action": "end", "keep": None, "retire": [named], "details": details}
-    return look.proposed("stale", reason, [one], proposal, UNCONFIRMED)
+def _ended(look: PartitionView, record: EvidenceRecord, reason: str) -> FindingRecord:
+    proposal: StoredProposal = {
+        "action": "end",
+        "keep": None,
+        "retire": [{"kind": record.kind, "id": record.id}],
+        "details": {"valid_until": rfc3339(look.now)},
+    }
+    return look.proposed("stale", reason, [record], proposal, UNCONFIRMED)
 
 
 FINDERS: tuple[Finder, ...] = (of_facts, never_confirmed)
@@ -180,68 +196,77 @@ FINDERS: tuple[Finder, ...] = (of_facts, never_confirmed)
 
 async def without_unread(look: PartitionView) -> PartitionView:
     """Returns the view without the records that the finders cannot read even alone. The job skips these."""
-    kept: list[EvidenceRecord] = []
+    collections: Mapping[str, Collection] = {"memory": MEMORIES, "fact": FACTS}
+    records: list[EvidenceRecord] = []
     for record in look.records:
-        collection = {"memory": MEMORIES, "fact": FACTS}.get(record.kind, USERS)
-        with skipping(collection, record.id):
-            one = replace(look, records=[record])
-            await near_pairs(one, [new for finder in FINDERS for new in await finder(one)])
-            kept.append(record)
-    return replace(look, records=kept)
+        with skipping(collections.get(record.kind, USERS), record.id):
+            single = replace(look, records=[record])
+            await near_pairs(single, [new for finder in FINDERS for new in await finder(single)])
+            records.append(record)
+    return replace(look, records=records)
 
 
 async def near_pairs(look: PartitionView, found: Sequence[NewFinding]) -> list[CandidatePair]:
     """Returns the pairs by similarity that no finder has found, the nearest first."""
     tools, owner = look.tools, look.owner
     pairs = await candidates(tools.store, owner.tenant, owner.pairs, tools.embedder.name, look.records)
-    known = {frozenset(evidence_names(one.finding)) for one in found}
-    new = [
+    known = {frozenset(evidence_names(new.finding)) for new in found}
+    unknown_pairs = [
         pair
         for pair in pairs
         if frozenset((pair.earlier.name, pair.later.name)) not in known and look.owns(pair.earlier, pair.later)
     ]
-    return new[:MOST_PAIRS]
+    return unknown_pairs[:MOST_PAIRS]
 
 
 class Judged(NamedTuple):
     """What a model said of a pair: `stale` or `contradiction`, why, and where the sentences stand in each text that
     cannot both hold; no entry for a text that is meant as a whole."""
 
-    kind: str
+    kind: Literal["stale", "contradiction"]
     reason: str
     spans: Mapping[Name, tuple[int, int]]
-    by: Doc
+    by: ProposalDetails
     """The model and the version of its prompt."""
 
 
 def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> NewFinding:
     """Returns the finding about a pair that a model has judged."""
     proposal = _replacing(Contradiction(pair.earlier, pair.later), {"aspect": "statement", **judged.by})
-    said = [pair.earlier, pair.later]
-    return NewFinding(look.proposed(judged.kind, judged.reason, said, proposal, JUDGED, judged.spans))
+    evidence = [pair.earlier, pair.later]
+    return NewFinding(look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.spans))
 
 
-def _replacing(conflict: Contradiction, details: Doc) -> Doc:
+def _replacing(conflict: Contradiction, details: ProposalDetails) -> StoredProposal:
     """Returns the proposal that one record of a contradiction takes the place of the other."""
-    keep, retire = ({"kind": each.kind, "id": each.id} for each in (conflict.keep, conflict.retire))
-    return {"action": "supersede", "keep": keep, "retire": [retire], "details": details}
+    return {
+        "action": "supersede",
+        "keep": {"kind": conflict.keep.kind, "id": conflict.keep.id},
+        "retire": [{"kind": conflict.retire.kind, "id": conflict.retire.id}],
+        "details": details,
+    }
 
 
 async def unknown(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
     """Returns the findings that are not stored, the surest first. What is stored of the same evidence in another kind
     counts as the same."""
-    ids: dict[str, NewFinding] = {}
-    kinds = ("contradiction", "stale")
-    for one in found:
-        ids.setdefault(one.finding["finding_id"], one)
-    others = {
-        key: [_as(one.finding, kind) for kind in kinds] if len(one.finding["evidence"]) > 1 else [key]
-        for key, one in ids.items()
-    }
+    by_id: dict[str, NewFinding] = {}
+    for new in found:
+        by_id.setdefault(new.finding["finding_id"], new)
+    ids_of = {key: _ids_of(new.finding) for key, new in by_id.items()}
     findings = FindingRepository(look.tools.store, look.scope)
-    stored = await findings.get_many(list({each: None for ids_of in others.values() for each in ids_of}))
-    new = [one for key, one in ids.items() if not any(each in stored for each in others[key])]
-    return sorted(new, key=lambda one: -one.finding["confidence"])
+    stored = await findings.get_many([same for ids in ids_of.values() for same in ids])
+    unstored = [new for key, new in by_id.items() if stored.keys().isdisjoint(ids_of[key])]
+    return sorted(unstored, key=lambda new: -new.finding["confidence"])
+
+
+def _ids_of(finding: FindingRecord) -> list[str]:
+    """Returns the ids under which a finding of the same evidence may be stored: of two records those of both kinds."""
+    evidence = finding["evidence"]
+    if len(evidence) < 2:
+        return [finding["finding_id"]]
+    agent, user = finding["agent_id"], finding["user_id"]
+    return [finding_id(agent, user, kind, evidence) for kind in ("contradiction", "stale")]
 
 
 async def alone(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
@@ -250,18 +275,13 @@ async def alone(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFin
         return []
     where = both(of_pair(look.owner.agent, look.owner.user), In("status", ("open", "accepted")))
     stored = await FindingRepository(look.tools.store, look.scope).find(where, limit=MOST_MEMORIES)
-    paired = {name for doc in stored if len(doc["evidence"]) > 1 for name in evidence_names(doc)}
-    return [one for one in found if paired.isdisjoint(evidence_names(one.finding))]
+    paired = {name for finding in stored if len(finding["evidence"]) > 1 for name in evidence_names(finding)}
+    return [new for new in found if paired.isdisjoint(evidence_names(new.finding))]
 
 
-def _as(finding: Doc, kind: str) -> str:
-    """Returns the id that a finding would have if it were of a kind."""
-    return finding_id(finding["agent_id"], finding["user_id"], kind, finding["evidence"])
-
-
-def touches(one: NewFinding, look: PartitionView, focus: str | None) -> bool:
+def touches(new: NewFinding, look: PartitionView, focus: str | None) -> bool:
     """Returns whether the evidence of a finding has a word of the focus."""
-    wanted = set(evidence_names(one.finding))
+    wanted = set(evidence_names(new.finding))
     return any(speaks_of(record, focus) for record in look.records if record.name in wanted)
 
 

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import orjson
@@ -13,33 +13,36 @@ import orjson
 from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.language import STOP_WORDS, words
+from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.service import EvidenceRecord, FindingRepository, new_finding, of_memory
+from app.findings.schemas import FindingRecord, StoredProposal
+from app.findings.service import FindingRepository, MemoryEvidence, new_finding, of_memory
 from app.jobs.runner import Run
 from app.jobs.skipping import handled, skipping
 from app.learning import prompts
 from app.learning.checks import Quote, find, numbers_said
 from app.learning.dependencies import NO_LLM, Tools
-from app.learning.derivations import DERIVATIONS, derivation, id_of
+from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, id_of
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, NO_SMALL_TALK
+from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.memories.records import passage
 from app.memories.repository import of_pair
 from app.reflection.finders import is_usable, readable, speaks_of
 from app.retrieval.model_weights import weights_for
 from app.storage.changes import CommitConflict, IndexEntry
 from app.storage.repository import Repository
-from app.storage.schema import Doc, Eq, both
+from app.storage.schema import Eq, both
 from app.storage.scope import Partition, Scope
 from app.storage.search import SearchQuery
 from app.storage.text import TermIds
 
 log = logging.getLogger(__name__)
 
-KIND = PROMPT = "insight"
+PROMPT = "insight"
+KIND: Literal["insight"] = "insight"
 SAME_COSINE = 0.95
 """Memories that are more similar say the same: only one of them is shown to the model."""
 SEEDS = 30
@@ -61,24 +64,25 @@ _NO_TERMS: TermIds = np.empty(0, np.uint32)
 class Cluster(NamedTuple):
     """Related memories of one partition, oldest first."""
 
-    records: tuple[EvidenceRecord, ...]
+    records: tuple[MemoryEvidence, ...]
 
     @property
     def derivation_id(self) -> str:
         """An id that is the same for the same memories with the same texts, and the same prompt."""
-        return id_of(sorted([one.id, one.mark] for one in self.records), KIND, prompts.load(PROMPT).id)
+        return id_of(sorted([record.id, record.mark] for record in self.records), KIND, prompts.load(PROMPT).id)
 
     def lines(self) -> list[TranscriptLine]:
         """Returns the memories as the model is shown them, numbered from 1."""
-        texts = [strip_served(one.text).strip()[:MEMORY_CHARACTERS] for one in self.records]
-        shown = zip(self.records, texts, strict=True)
-        return [TranscriptLine(at, "user", None, one.said_at, text) for at, (one, text) in enumerate(shown, start=1)]
+        return [
+            TranscriptLine(at, "user", None, record.said_at, strip_served(record.text).strip()[:MEMORY_CHARACTERS])
+            for at, record in enumerate(self.records, start=1)
+        ]
 
 
 class Cited(NamedTuple):
     """A memory with the words of it that show an insight."""
 
-    record: EvidenceRecord
+    record: MemoryEvidence
     quote: Quote
 
 
@@ -88,20 +92,26 @@ class InsightReport:
 
     clusters: int = 0
     asked: int = 0
-    found: list[Doc] = field(default_factory=list)
+    found: list[FindingRecord] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     skipped: str | None = None
     failed: LLMUnavailable | LLMBudgetSpent | None = None
-    spent: Doc | None = None
+    spent: dict[str, int] | None = None
 
-    def shown(self) -> Doc:
+    def shown(self) -> Json:
         """Returns the report as the operation's result has it."""
         if self.skipped is not None:
             return {"status": "skipped", "reason": self.skipped, "clusters": self.clusters}
-        counts = {"clusters": self.clusters, "asked": self.asked, "found": len(self.found)}
-        counts |= {"left": self.clusters - self.asked}
         ended = {"status": "done"} if self.failed is None else {"status": "failed", "reason": self.failed.detail}
-        return {**ended, **counts, "dropped": dict(self.dropped), "llm": self.spent}
+        return {
+            **ended,
+            "clusters": self.clusters,
+            "asked": self.asked,
+            "found": len(self.found),
+            "left": self.clusters - self.asked,
+            "dropped": dict(self.dropped),
+            "llm": self.spent,
+        }
 
 
 class InsightFinder:
@@ -124,13 +134,13 @@ class InsightFinder:
         if self._llm is None:
             report.skipped = NO_LLM
             return report
-        found = [(of, one) for of in owners for one in await self.clusters(scope, of, focus)]
-        report.clusters = len(found)
+        clusters = [(of, cluster) for of in owners for cluster in await self.clusters(scope, of, focus)]
+        report.clusters = len(clusters)
         if dry_run:
             report.skipped = DRY_RUN
             return report
         budget = self._llm.budget(self._tools.allowance(run.tenant))
-        for of, cluster in found[: self._calls]:
+        for of, cluster in clusters[: self._calls]:
             try:
                 await self._ask(run, scope, of, cluster, budget, report)
             except (LLMUnavailable, LLMBudgetSpent) as error:
@@ -153,27 +163,28 @@ class InsightFinder:
         agent, now = _agent(of), rfc3339(self._tools.clock.now())
         memories = Repository(self._tools.store, scope, MEMORIES)
         where = both(of_pair(agent, of.user), *readable(now))
-        latest = handled(MEMORIES, await memories.find(where, limit=4 * SEEDS), lambda doc: _is_seed(doc, now))
-        seeds = [doc for doc, usable in latest if usable][:SEEDS]
+        latest = handled(MEMORIES, await memories.find(where, limit=4 * SEEDS), lambda memory: _is_seed(memory, now))
+        seeds = [memory for memory, may_be_shown in latest if may_be_shown][:SEEDS]
         if not seeds:
             return []
-        entries = await Embeddings(self._tools.embedder).entries([passage(doc) for doc in seeds])
-        around = [await self._around(scope, of, *each, now) for each in zip(seeds, entries, strict=True)]
-        earlier, used, found = await self._earlier(scope, of), set[str](), list[Cluster]()
-        for near in sorted(around, key=lambda one: -sum(cosine for _, cosine in one)):
-            records = [of_memory(doc) for doc, _ in near if doc["memory_id"] not in used][:MOST_MEMORIES]
-            new = sum(one.id not in earlier for one in records)
-            if len(records) < LEAST_MEMORIES or new < LEAST_NEW or not any(speaks_of(one, focus) for one in records):
+        entries = await Embeddings(self._tools.embedder).entries([passage(seed) for seed in seeds])
+        around = [await self._around(scope, of, seed, entry, now) for seed, entry in zip(seeds, entries, strict=True)]
+        earlier, used, clusters = await self._earlier(scope, of), set[str](), list[Cluster]()
+        for near in sorted(around, key=lambda near: -sum(cosine for _, cosine in near)):
+            records = [of_memory(memory) for memory, _ in near if memory["memory_id"] not in used][:MOST_MEMORIES]
+            new = sum(record.id not in earlier for record in records)
+            is_of_focus = any(speaks_of(record, focus) for record in records)
+            if len(records) < LEAST_MEMORIES or new < LEAST_NEW or not is_of_focus:
                 continue
-            used |= {one.id for one in records}
-            cluster = Cluster(tuple(sorted(records, key=lambda one: (one.said_at, one.id))))
+            used |= {record.id for record in records}
+            cluster = Cluster(tuple(sorted(records, key=lambda record: (record.said_at, record.id))))
             if await self._tools.store.get(DERIVATIONS, scope.tenant, cluster.derivation_id) is None:
-                found.append(cluster)
-        return found
+                clusters.append(cluster)
+        return clusters
 
     async def _around(
-        self, scope: Scope, of: Partition, seed: Doc, entry: IndexEntry, now: str
-    ) -> list[tuple[Doc, float]]:
+        self, scope: Scope, of: Partition, seed: MemoryRecord, entry: IndexEntry, now: str
+    ) -> list[tuple[MemoryRecord, float]]:
         """Returns a memory and those nearest to it, with their cosines. Of those that say the same one is there."""
         if entry.vector is None:
             return []
@@ -184,21 +195,22 @@ class InsightFinder:
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= related))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][: 4 * MOST_MEMORIES]
         fetched = await store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
-        found, said = [(seed, 1.0)], {seed["content_hash"]}
-        for one, cosine in zip(fetched, columns.cosine[near].tolist(), strict=True):
-            if one is None or cosine >= SAME_COSINE or one.doc.get("content_hash") in said:
+        memories, hashes = [(seed, 1.0)], {seed["content_hash"]}
+        for found, cosine in zip(fetched, columns.cosine[near].tolist(), strict=True):
+            if found is None or cosine >= SAME_COSINE or found.doc.get("content_hash") in hashes:
                 continue
-            with skipping(MEMORIES, one.doc.get("memory_id")):
-                if scope.sees(one.doc) and _is_seed(one.doc, now):
-                    found.append((one.doc, cosine))
-                    said.add(one.doc["content_hash"])
-        return found[: 2 * MOST_MEMORIES]
+            memory = found.doc
+            with skipping(MEMORIES, memory.get("memory_id")):
+                if scope.sees(memory) and _is_seed(memory, now):
+                    memories.append((memory, cosine))
+                    hashes.add(memory["content_hash"])
+        return memories[: 2 * MOST_MEMORIES]
 
     async def _earlier(self, scope: Scope, of: Partition) -> set[str]:
         """Returns the ids of the memories that insights of this partition cite, whatever became of them."""
         where = both(of_pair(_agent(of), of.user), Eq("kind", KIND))
-        docs = await FindingRepository(self._tools.store, scope).find(where, limit=MOST_EARLIER)
-        return {one["id"] for doc in docs for one in doc["evidence"]}
+        insights = await FindingRepository(self._tools.store, scope).find(where, limit=MOST_EARLIER)
+        return {evidence["id"] for insight in insights for evidence in insight["evidence"]}
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
@@ -220,16 +232,19 @@ class InsightFinder:
             text, cited = strip_served(answer.insight or "").strip(), cited_of(cluster, answer)
             reason = refused(text, cited) or ""
             if not reason:
-                learned = {"model": self._llm.model_for(FoundInsight), "prompt_version": prompt.id}
-                finding = _finding(of, text, cited, learned, rfc3339(self._tools.clock.now()))
+                model = self._llm.model_for(FoundInsight)
+                finding = _finding(of, text, cited, model, prompt.id, rfc3339(self._tools.clock.now()))
         if reason:
             report.dropped[reason] += 1
         report.found += await self._store(run, scope, of, cluster, finding)
 
-    async def _store(self, run: Run, scope: Scope, of: Partition, cluster: Cluster, finding: Doc | None) -> list[Doc]:
+    async def _store(
+        self, run: Run, scope: Scope, of: Partition, cluster: Cluster, finding: FindingRecord | None
+    ) -> list[FindingRecord]:
         """Returns the finding if it is new. One of the same sources that is there stays as it is."""
         store, findings = self._tools.store, FindingRepository(self._tools.store, scope)
-        owner, by = {"agent_id": _agent(of), "user_id": of.user}, run.lease.job.operation_id
+        owner: DerivationRecord = {"agent_id": _agent(of), "user_id": of.user}
+        by = run.lease.job.operation_id
         note = await derivation(store, run.tenant, [], cluster.derivation_id, owner, by, run.clock.now())
         new = [] if finding is None or await findings.find_one(finding["finding_id"]) else [finding]
         try:
@@ -241,15 +256,15 @@ class InsightFinder:
 
 def cited_of(cluster: Cluster, answer: FoundInsight) -> list[Cited]:
     """Returns the memories that an answer cites, each with the first quote of it that stands in it word for word."""
-    lines, found = cluster.lines(), dict[int, Cited]()
+    lines, cited = cluster.lines(), dict[int, Cited]()
     sources: Sequence[InsightSource | None] = answer.sources
-    for one in sources:
-        if one is None or not 1 <= one.number <= len(lines) or one.number in found:
+    for source in sources:
+        if source is None or not 1 <= source.number <= len(lines) or source.number in cited:
             continue
-        quote = find(one.quote, [lines[one.number - 1]])
+        quote = find(source.quote, [lines[source.number - 1]])
         if quote is not None:
-            found[one.number] = Cited(cluster.records[one.number - 1], quote)
-    return [found[number] for number in sorted(found)]
+            cited[source.number] = Cited(cluster.records[source.number - 1], quote)
+    return [cited[number] for number in sorted(cited)]
 
 
 def refused(text: str, cited: Sequence[Cited]) -> str | None:
@@ -259,7 +274,7 @@ def refused(text: str, cited: Sequence[Cited]) -> str | None:
         return "nothing_found"
     if len(cited) < CITED:
         return "too_few_sources"
-    sources = [one.quote.line for one in cited]
+    sources = [citation.quote.line for citation in cited]
     shown = numbers_said(text, sources)
     if shown.worded or not shown.stands:
         return "not_said"
@@ -267,19 +282,27 @@ def refused(text: str, cited: Sequence[Cited]) -> str | None:
     return "said_already" if any(told <= {*words(source.text)} for source in sources) else None
 
 
-def _finding(of: Partition, text: str, cited: Sequence[Cited], learned: Doc, now: str) -> Doc:
-    records = [one.record for one in cited]
-    quotes = [{"id": one.record.id, "quote": one.quote.text} for one in cited]
-    details = {"content": text, "memory_type": "learned", "quotes": quotes, **learned}
-    proposal: Doc = {"action": "store", "keep": None, "retire": [], "details": details}
-    reason = f"{len(records)} memories show it together."
+def _finding(of: Partition, text: str, cited: Sequence[Cited], model: str, prompt_id: str, now: str) -> FindingRecord:
+    proposal: StoredProposal = {
+        "action": "store",
+        "keep": None,
+        "retire": [],
+        "details": {
+            "content": text,
+            "memory_type": "learned",
+            "quotes": [{"id": citation.record.id, "quote": citation.quote.text} for citation in cited],
+            "model": model,
+            "prompt_version": prompt_id,
+        },
+    }
+    records, reason = [citation.record for citation in cited], f"{len(cited)} memories show it together."
     return new_finding(_agent(of), of.user, KIND, reason, records, proposal, SURE, now)
 
 
-def _is_seed(doc: Doc, now: str) -> bool:
+def _is_seed(memory: MemoryRecord, now: str) -> bool:
     """Returns whether a memory can be shown to the model. Raises where it cannot be read."""
-    passage(doc).indexed()
-    return bool(is_usable(doc, now) and of_memory(doc).text)
+    passage(memory).indexed()
+    return is_usable(memory, now) and bool(memory["content"])
 
 
 def _agent(of: Partition) -> str | None:

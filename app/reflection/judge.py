@@ -19,20 +19,22 @@ import orjson
 from app.core.clock import rfc3339
 from app.core.language import place_of, sentence_spans
 from app.core.prompt_text import count
+from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.findings.replacing import linking
+from app.findings.schemas import FindingRecord, ProposalDetails
 from app.findings.service import EvidenceRecord, FindingRepository, Name
 from app.jobs.runner import Run
 from app.learning import prompts
-from app.learning.derivations import commit_noted, id_of
+from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of
 from app.llm.base import LLM, Budget
 from app.memories.repository import MemoryRepository
 from app.reflection.candidates import CandidatePair
 from app.reflection.finders import Judged, NewFinding, Owner, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc, OwnedRecord
+from app.storage.schema import Collection, OwnedRecord
 from app.storage.scope import Scope
 
 Verdict = Literal["same", "contradicts", "replaces", "unrelated", "unfounded", "waiting"]
@@ -63,7 +65,7 @@ BATCH = 20
 """The limit of pairs in one call."""
 SHOWN_CHARS = 600
 REASON_CHARS = 200
-WAITING = "waiting"
+WAITING: Literal["waiting"] = "waiting"
 FAULTS_IN_A_ROW = 2
 """After so many answers that cannot be used the run asks no more."""
 LOOP = 4
@@ -73,14 +75,14 @@ PLAIN_REASON = "A language model judged that both cannot hold."
 _MARKS_OF_CODE = re.compile(r"[<>{}\[\]`|]|https?:", re.IGNORECASE)
 
 
-KINDS = {"replaces": "stale", "contradicts": "contradiction"}
+KINDS: Mapping[Verdict, Literal["stale", "contradiction"]] = {"replaces": "stale", "contradicts": "contradiction"}
 """The kinds of findings that verdicts become. `same` and `unrelated` become none."""
 
 
 class PairVerdict(NamedTuple):
     """What a model said of a pair: its verdict, why, and where the sentences stand that cannot both hold."""
 
-    said: str
+    verdict: Verdict
     reason: str = ""
     spans: Mapping[Name, tuple[int, int]] = {}
 
@@ -89,7 +91,6 @@ class PairVerdict(NamedTuple):
 class Judgement:
     """What became of the pairs of a run."""
 
-    found: list[NewFinding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """Numbers of pairs: asked, skipped, and of each verdict."""
     skipped_because: str | None = None
@@ -99,7 +100,7 @@ class Judgement:
         if self.skipped_because is None:
             self.skipped_because = why
 
-    def result(self) -> Doc:
+    def result(self) -> Json:
         """Returns the report of the run's result."""
         why = {} if self.skipped_because is None else {"reason": self.skipped_because}
         return {**dict(sorted(self.counts.items())), **why}
@@ -124,9 +125,9 @@ class Judge:
 
         Faults of the model raise nothing: what was not judged is counted as skipped, and is asked about by a later run.
         """
-        said, found, skipped = self.judgement, list[NewFinding](), 0
+        new, skipped = list[NewFinding](), 0
         for batch in self._batches(await unjudged(look, pairs)):
-            if said.skipped_because or len(found) >= room:
+            if self.judgement.skipped_because or len(new) >= room:
                 skipped += len(batch)
                 continue
             part = batch[: self._left]
@@ -134,12 +135,11 @@ class Judge:
             verdicts = await self._judged(part) if part else {}
             skipped += sum(pair not in verdicts for pair in batch)
             if len(part) < len(batch):
-                said.stop("this run may judge no more pairs")
-            found += await self._keep(run, look, verdicts, room - len(found))
-        said.counts["skipped"] += skipped
-        said.found += found
+                self.judgement.stop("this run may judge no more pairs")
+            new += await self._keep(run, look, verdicts, room - len(new))
+        self.judgement.counts["skipped"] += skipped
         await _note_waiting(run, look, skipped > 0)
-        return found
+        return new
 
     def _batches(self, pairs: Sequence[CandidatePair]) -> Iterator[list[CandidatePair]]:
         """Yields the pairs of each call, the nearest first."""
@@ -170,7 +170,6 @@ class Judge:
 
     async def _verdicts(self, batch: Sequence[CandidatePair]) -> dict[CandidatePair, PairVerdict]:
         """Returns what the model said of each pair that it answered. Notes why it asks no more."""
-        said = self.judgement
         data = {"pairs": [_shown(pair, number) for number, pair in enumerate(batch)]}
         try:
             reply = await self._llm.reply(
@@ -182,10 +181,10 @@ class Judge:
         except LLMReplyInvalid as error:
             self._faults += 1
             if self._faults >= FAULTS_IN_A_ROW:
-                said.stop(error.detail)
+                self.judgement.stop(error.detail)
             return {}
         except (LLMUnavailable, LLMBudgetSpent) as error:
-            said.stop(error.detail)
+            self.judgement.stop(error.detail)
             return {}
         self._faults = 0
         return dict(_read(batch, answers))
@@ -195,38 +194,42 @@ class Judge:
     ) -> list[NewFinding]:
         """Remembers the verdicts, stores the findings, and links the memories that were replaced. A finding that has no
         room is asked about again."""
-        changes, found = list[Change](), list[NewFinding]()
+        changes, new = list[Change](), list[NewFinding]()
         findings, now = FindingRepository(look.tools.store, look.scope), rfc3339(look.tools.clock.now())
-        by = {"model": self._llm.model_for(prompts.JudgedPairs), "prompt_version": self._prompt.id}
-        for pair, verdict in verdicts.items():
-            judged = Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict.said, now))
-            if (kind := KINDS.get(verdict.said)) is not None:
-                if len(found) >= room:
+        by: ProposalDetails = {
+            "model": self._llm.model_for(prompts.JudgedPairs),
+            "prompt_version": self._prompt.id,
+        }
+        for pair, (verdict, reason, spans) in verdicts.items():
+            judged = Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict, now))
+            if (kind := KINDS.get(verdict)) is not None:
+                if len(new) >= room:
                     continue
-                one = of_judged_pair(look, pair, Judged(kind, verdict.reason, verdict.spans, by))
-                found.append(one)
-                stored = [findings.insert(one.finding), judged]
-                if not await _linked(run, look, one.finding, stored):
+                finding = of_judged_pair(look, pair, Judged(kind, reason, spans, by)).finding
+                new.append(NewFinding(finding))
+                stored: list[Change] = [findings.insert(finding), judged]
+                if not await _linked(run, look, finding, stored):
                     changes += stored
             else:
                 changes.append(judged)
-            self.judgement.counts[verdict.said] += 1
+            self.judgement.counts[verdict] += 1
         try:
             await run.commit(changes)
         except CommitConflict:  # another worker has judged one of them
             for change in changes:
                 with suppress(CommitConflict):
                     await run.commit([change])
-        return found
+        return new
 
 
-async def _linked(run: Run, look: PartitionView, finding: Doc, stored: Sequence[Change]) -> bool:
+async def _linked(run: Run, look: PartitionView, finding: FindingRecord, stored: Sequence[Change]) -> bool:
     """Commits a finding with the link of the memory that it finds replaced, as a derivation that can be undone. Returns
     False if it links nothing; then nothing is committed."""
     memories = MemoryRepository(look.tools.store, look.scope)
-    now, owner = rfc3339(look.tools.clock.now()), {"agent_id": look.owner.agent, "user_id": look.owner.user}
+    now = rfc3339(look.tools.clock.now())
+    owner: DerivationRecord = {"agent_id": look.owner.agent, "user_id": look.owner.user}
 
-    async def plan() -> tuple[Doc, list[Change]]:
+    async def plan() -> tuple[DerivationResult, list[Change]]:
         return {"finding": finding["finding_id"]}, [*stored, *await linking(memories, finding, now)]
 
     if not await linking(memories, finding, now):
@@ -247,13 +250,19 @@ async def unjudged(look: PartitionView, pairs: Sequence[CandidatePair]) -> list[
     """Returns the pairs that were not judged before."""
     ids = [{judged_id(look.owner, pair), judged_id(look.owner, pair, EARLIER_PROMPT)} for pair in pairs]
     judged = Repository(look.tools.store, Scope(look.owner.tenant), JUDGED_PAIRS)
-    docs = await judged.get_many([one for of_pair in ids for one in of_pair])
-    return [pair for pair, of_pair in zip(pairs, ids, strict=True) if docs.keys().isdisjoint(of_pair)]
+    known = await judged.get_many([judged_id for of_pair in ids for judged_id in of_pair])
+    return [pair for pair, of_pair in zip(pairs, ids, strict=True) if known.keys().isdisjoint(of_pair)]
 
 
-def _record(owner: Owner, judged: str, verdict: str, now: str) -> Doc:
-    owners = {"tenant_id": owner.tenant, "agent_id": owner.agent, "user_id": owner.user}
-    return {"judged_id": judged, **owners, "verdict": verdict, "created_at": now}
+def _record(owner: Owner, judged_id: str, verdict: Verdict, now: str) -> JudgedPairRecord:
+    return {
+        "judged_id": judged_id,
+        "tenant_id": owner.tenant,
+        "agent_id": owner.agent,
+        "user_id": owner.user,
+        "verdict": verdict,
+        "created_at": now,
+    }
 
 
 async def _note_waiting(run: Run, look: PartitionView, waits: bool) -> None:
@@ -263,8 +272,8 @@ async def _note_waiting(run: Run, look: PartitionView, waits: bool) -> None:
     noted = await store.get(JUDGED_PAIRS, owner.tenant, f"wait_{key}")
     with suppress(CommitConflict):  # another worker has noted it
         if waits and noted is None:
-            doc = _record(owner, f"wait_{key}", WAITING, rfc3339(look.tools.clock.now()))
-            await run.commit([Insert(JUDGED_PAIRS, doc)])
+            waiting = _record(owner, f"wait_{key}", WAITING, rfc3339(look.tools.clock.now()))
+            await run.commit([Insert(JUDGED_PAIRS, waiting)])
         elif noted is not None and not waits:
             await run.commit([Delete(JUDGED_PAIRS, owner.tenant, f"wait_{key}")])
 
@@ -272,11 +281,11 @@ async def _note_waiting(run: Run, look: PartitionView, waits: bool) -> None:
 # --- What is asked, and what is believed ------------------------------------------------------------------------------
 
 
-def _shown(pair: CandidatePair, number: int) -> Doc:
+def _shown(pair: CandidatePair, number: int) -> Json:
     return {"id": number, "earlier": _side(pair.earlier), "later": _side(pair.later)}
 
 
-def _side(record: EvidenceRecord) -> Doc:
+def _side(record: EvidenceRecord) -> Json:
     return {"date": record.said_at[:10], "text": _text(record)}
 
 
@@ -286,14 +295,14 @@ def _text(record: EvidenceRecord) -> str:
 
 def _most_found(verdicts: Mapping[CandidatePair, PairVerdict], batch: Sequence[CandidatePair]) -> bool:
     """Returns whether most pairs of a call became findings, and they are many."""
-    found = sum(verdict.said in KINDS for verdict in verdicts.values())
-    return found >= LOOP and 2 * found > len(batch)
+    findings = sum(judged.verdict in KINDS for judged in verdicts.values())
+    return findings >= LOOP and 2 * findings > len(batch)
 
 
 def _loops(answers: Sequence[prompts.JudgedPair]) -> bool:
     """Returns whether a model repeats itself: many findings, all with the same words."""
-    said = [(one.earlier_words, one.later_words, one.reason) for one in answers if one.verdict in KINDS]
-    return len(said) >= LOOP and len(set(said)) == 1
+    words = [(answer.earlier_words, answer.later_words, answer.reason) for answer in answers if answer.verdict in KINDS]
+    return len(words) >= LOOP and len(set(words)) == 1
 
 
 def _read(
@@ -301,16 +310,16 @@ def _read(
 ) -> Iterator[tuple[CandidatePair, PairVerdict]]:
     """Yields what was said of each pair with exactly one answer. Ids that were not asked for are passed over."""
     for number, pair in enumerate(batch):
-        given = [one for one in answers if one.id == number]
-        if len({one.verdict for one in given}) != 1:
+        given = [answer for answer in answers if answer.id == number]
+        if len({answer.verdict for answer in given}) != 1:
             continue
-        one = given[0]
-        quotes = ((pair.earlier, one.earlier_words), (pair.later, one.later_words))
-        if one.verdict not in KINDS:
-            yield pair, PairVerdict(one.verdict)
+        answer = given[0]
+        quotes = ((pair.earlier, answer.earlier_words), (pair.later, answer.later_words))
+        if answer.verdict not in KINDS:
+            yield pair, PairVerdict(answer.verdict)
         elif all(place_of(words, _text(record)) is not None for record, words in quotes):
             spans = {record.name: span for record, words in quotes if (span := _sentences(words, record)) is not None}
-            yield pair, PairVerdict(one.verdict, safe_reason(one.reason), spans)
+            yield pair, PairVerdict(answer.verdict, safe_reason(answer.reason), spans)
         else:
             yield pair, PairVerdict("unfounded")
 
@@ -318,9 +327,9 @@ def _read(
 def _sentences(quote: str, record: EvidenceRecord) -> tuple[int, int] | None:
     """Returns where the sentences stand in a record's text that a quote is of; None if it is of all of them."""
     place = place_of(quote, record.text)
-    said = sentence_spans(record.text)
-    of_quote = [] if place is None else [span for span in said if span[0] < place[1] and place[0] < span[1]]
-    if not of_quote or of_quote == said:
+    spans = sentence_spans(record.text)
+    of_quote = [] if place is None else [span for span in spans if span[0] < place[1] and place[0] < span[1]]
+    if not of_quote or of_quote == spans:
         return None
     return of_quote[0][0], of_quote[-1][1]
 

@@ -1,11 +1,14 @@
 """The review of a procedure: one that fails becomes a finding, and a trial of revised steps is begun and decided."""
 
+from typing import Literal
+
 from app.core.clock import rfc3339
-from app.findings.schemas import evidence_names
+from app.core.schemas import Json
+from app.findings.schemas import StoredProposal, evidence_names
 from app.findings.service import (
     EvidenceReader,
-    EvidenceRecord,
     FindingRepository,
+    ProcedureEvidence,
     new_finding,
     of_action,
     of_procedure,
@@ -14,20 +17,20 @@ from app.findings.service import (
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import skipping
 from app.learning.dependencies import Tools
-from app.learning.derivations import commit_noted, commit_planned, id_of, undo_of
+from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, commit_planned, id_of, undo_of
 from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
 from app.llm.base import LLM
 from app.memories.repository import of_pair
 from app.procedures.review import Failing, failing
-from app.procedures.schemas import PROCEDURES
+from app.procedures.schemas import PROCEDURES, ProcedureRecord, Trial
 from app.procedures.service import ProcedureRepository
 from app.procedures.track_record import smoothed
 from app.procedures.trials import Verdict, verdict
 from app.storage.changes import Change
-from app.storage.schema import Doc, Eq, both
+from app.storage.schema import Eq, both
 from app.storage.scope import Scope
 
-KIND = "failing_procedure"
+KIND: Literal["failing_procedure"] = "failing_procedure"
 
 
 class ProcedureReviews:
@@ -40,111 +43,125 @@ class ProcedureReviews:
         """Runs the job. Raises what the model's client raises, after the finding was stored."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         procedures = ProcedureRepository(run.store, scope)
-        doc = await procedures.find_one(run.payload["procedure_id"])
-        if doc is None or doc["status"] != "active":
+        procedure = await procedures.find_one(run.payload["procedure_id"])
+        if procedure is None or procedure["status"] != "active":
             return Done({"skipped": "the procedure is gone or archived"})
-        result: Doc = {}
-        with skipping(PROCEDURES, doc["procedure_id"]):
-            if doc.get("trial"):
-                result = await self._decide(run, procedures, doc)
+        result: Json = {}
+        with skipping(PROCEDURES, procedure["procedure_id"]):
+            trial = procedure.get("trial")
+            if trial:
+                result = {**await self._decide(run, procedures, procedure, trial["trial_id"])}
             else:
-                result = await self._fail(run, scope, procedures, doc)
+                result = await self._fail(run, scope, procedures, procedure)
         return Done(result, await undo_of(run, self._undo_days))
 
     # --- Trials -------------------------------------------------------------------------------------------------------
 
-    async def _decide(self, run: Run, procedures: ProcedureRepository, doc: Doc) -> Doc:
+    async def _decide(
+        self, run: Run, procedures: ProcedureRepository, procedure: ProcedureRecord, trial_id: str
+    ) -> DerivationResult:
         """Adopts or drops the revised steps, if the trial is decided. Adoption keeps the old steps as history."""
-        trial_id = doc["trial"]["trial_id"]
 
-        async def plan() -> tuple[Doc, list[Change]]:
-            now = await procedures.find_one(doc["procedure_id"])
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            now = await procedures.find_one(procedure["procedure_id"])
             trial = None if now is None else now.get("trial")
             if now is None or trial is None or trial["trial_id"] != trial_id:
                 return {"skipped": "the trial was ended meanwhile"}, []
-            found = verdict(trial)
-            if found is None:
+            decision = verdict(trial)
+            if decision is None:
                 return {"skipped": "the trial goes on"}, []
-            counts = {name: trial[name] for name in ("current", "revised")}
-            result = {"procedure_id": doc["procedure_id"], "verdict": found, **counts}
-            return result, procedures.revise(now, _ended(now, trial, found), self._now())
+            result: DerivationResult = {
+                "procedure_id": procedure["procedure_id"],
+                "verdict": decision,
+                "current": trial["current"],
+                "revised": trial["revised"],
+            }
+            return result, procedures.revise(now, _ended(now, trial, decision), self._now())
 
-        owner = _owner(doc)
-        return await commit_noted(run, plan, id_of([trial_id, _outcomes(doc)], "verdict"), owner) or {}
+        outcomes = procedure["success_count"] + procedure["failure_count"]  # by these, reviews of one trial differ
+        return await commit_noted(run, plan, id_of([trial_id, outcomes], "verdict"), _owner(procedure)) or {}
 
-    async def _begin(self, run: Run, scope: Scope, procedures: ProcedureRepository, doc: Doc, llm: LLM) -> Doc:
+    async def _begin(
+        self, run: Run, scope: Scope, procedures: ProcedureRepository, procedure: ProcedureRecord, llm: LLM
+    ) -> Json:
         """Begins a trial of steps that the model proposes. Raises what the model's client raises."""
-        if len(doc.get("dropped_trials") or []) >= MOST_TRIALS:
+        if len(procedure.get("dropped_trials") or []) >= MOST_TRIALS:
             return {"skipped": f"{MOST_TRIALS} revisions were tried in vain"}
         budget = llm.budget(self._tools.allowance(run.tenant))
-        trial = await proposed(self._tools, scope, doc, llm, budget)
+        trial = await proposed(self._tools, scope, procedure, llm, budget)
         if trial is None:
             return {"skipped": "the model proposed nothing that the episodes show", "llm": budget.spent}
 
-        async def plan() -> tuple[Doc, list[Change]]:
-            now = await procedures.find_one(doc["procedure_id"])
-            if now is None or now["version"] != doc["version"] or now["status"] != "active":
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            now = await procedures.find_one(procedure["procedure_id"])
+            if now is None or now["version"] != procedure["version"] or now["status"] != "active":
                 return {"skipped": "the procedure was changed meanwhile"}, []
             return {"trial_id": trial["trial_id"]}, procedures.revise(now, {"trial": trial}, self._now())
 
-        result = await commit_noted(run, plan, id_of([trial["trial_id"]], "trial"), _owner(doc))
+        result = await commit_noted(run, plan, id_of([trial["trial_id"]], "trial"), _owner(procedure))
         return {**(result or {}), "llm": budget.spent}
 
     # --- Findings -----------------------------------------------------------------------------------------------------
 
-    async def _fail(self, run: Run, scope: Scope, procedures: ProcedureRepository, doc: Doc) -> Doc:
-        why = failing(doc)
+    async def _fail(self, run: Run, scope: Scope, procedures: ProcedureRepository, procedure: ProcedureRecord) -> Json:
+        why = failing(procedure)
         if why is None:
             return {"skipped": "the procedure does not fail any more"}
-        found = await commit_planned(run, lambda: self._finding(scope, doc, why))
+        finding_id = await commit_planned(run, lambda: self._finding(scope, procedure, why))
         if self._llm is None:
-            return found
-        return {**found, "trial": await self._begin(run, scope, procedures, doc, self._llm)}
+            return {"finding_id": finding_id}
+        return {"finding_id": finding_id, "trial": await self._begin(run, scope, procedures, procedure, self._llm)}
 
-    async def _finding(self, scope: Scope, doc: Doc, why: Failing) -> tuple[Doc, list[Change]]:
+    async def _finding(self, scope: Scope, procedure: ProcedureRecord, why: Failing) -> tuple[str, list[Change]]:
         """Returns the id of the finding, and its insert unless one of the same steps is open or was dismissed."""
         findings, now = FindingRepository(self._tools.store, scope), self._now()
-        procedure = of_procedure(doc)
-        known = await self._known(findings, procedure, now)
+        evidence = of_procedure(procedure)
+        known = await self._known(findings, evidence, now)
         if known is not None:
-            return {"finding_id": known}, []
-        episodes, failed = await episodes_of(self._tools, scope, doc), [one["action_id"] for one in why.outcomes]
-        evidence = [procedure, *(of_action(episodes[one]) for one in dict.fromkeys(failed) if one in episodes)]
-        retire = [{"kind": procedure.kind, "id": procedure.id}]
-        proposal = {"action": "revise", "keep": None, "retire": retire, "details": {"status": "archived"}}
-        confidence = 1 - smoothed(why.successes, why.failures)
-        agent, user = doc["agent_id"], doc["user_id"]
-        finding = new_finding(agent, user, KIND, why.reason, evidence, proposal, confidence, now)
-        if await findings.find_one(finding["finding_id"]) is not None:
-            return {"finding_id": finding["finding_id"]}, []
-        return {"finding_id": finding["finding_id"]}, [findings.insert(finding)]
+            return known, []
+        episodes = await episodes_of(self._tools, scope, procedure)
+        failed = dict.fromkeys(outcome["action_id"] for outcome in why.outcomes if outcome["action_id"] is not None)
+        actions = [of_action(episodes[action_id]) for action_id in failed if action_id in episodes]
+        proposal: StoredProposal = {
+            "action": "revise",
+            "keep": None,
+            "retire": [{"kind": evidence.kind, "id": evidence.id}],
+            "details": {"status": "archived"},
+        }
+        finding = new_finding(
+            procedure["agent_id"],
+            procedure["user_id"],
+            KIND,
+            why.reason,
+            [evidence, *actions],
+            proposal,
+            1 - smoothed(why.successes, why.failures),
+            now,
+        )
+        stored = await findings.find_one(finding["finding_id"])
+        return finding["finding_id"], [] if stored is not None else [findings.insert(finding)]
 
-    async def _known(self, findings: FindingRepository, procedure: EvidenceRecord, now: str) -> str | None:
+    async def _known(self, findings: FindingRepository, evidence: ProcedureEvidence, now: str) -> str | None:
         """Returns the id of a finding about the same steps that is dismissed, or open with its evidence whole."""
-        doc, reader = procedure.doc, EvidenceReader(self._tools.store, findings.scope, now)
-        where = both(of_pair(doc["agent_id"], doc["user_id"]), Eq("kind", KIND))
-        for one in await findings.find(where):
-            if procedure.named() not in one["evidence"]:
+        reader = EvidenceReader(self._tools.store, findings.scope, now)
+        where = both(of_pair(evidence.agent_id, evidence.user_id), Eq("kind", KIND))
+        for finding in await findings.find(where):
+            if evidence.named() not in finding["evidence"]:
                 continue
-            stands = one["status"] == "open" and whole(one, await reader.read(evidence_names(one)))
-            if stands or one["status"] == "dismissed":
-                return str(one["finding_id"])
+            stands = finding["status"] == "open" and whole(finding, await reader.read(evidence_names(finding)))
+            if stands or finding["status"] == "dismissed":
+                return finding["finding_id"]
         return None
 
     def _now(self) -> str:
         return rfc3339(self._tools.clock.now())
 
 
-def _ended(doc: Doc, trial: Doc, found: Verdict) -> Doc:
-    if found == "drop":
-        return {"trial": None, "dropped_trials": [*(doc.get("dropped_trials") or []), trial["steps"]]}
+def _ended(procedure: ProcedureRecord, trial: Trial, decision: Verdict) -> ProcedureRecord:
+    if decision == "drop":
+        return {"trial": None, "dropped_trials": [*(procedure.get("dropped_trials") or []), trial["steps"]]}
     return {"steps": trial["steps"], "trial": None, "dropped_trials": []}
 
 
-def _outcomes(doc: Doc) -> int:
-    """Returns the number of outcomes of a procedure, by which reviews of one trial differ."""
-    return int(doc["success_count"] + doc["failure_count"])
-
-
-def _owner(doc: Doc) -> Doc:
-    return {"agent_id": doc["agent_id"], "user_id": doc["user_id"]}
+def _owner(procedure: ProcedureRecord) -> DerivationRecord:
+    return {"agent_id": procedure["agent_id"], "user_id": procedure["user_id"]}

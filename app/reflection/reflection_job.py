@@ -17,14 +17,14 @@ from app.core.clock import parse_rfc3339, rfc3339
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
-from app.findings.schemas import FINDINGS, of_rule_about_texts
+from app.findings.schemas import FINDINGS, FindingRecord, of_rule_about_texts
 from app.findings.service import FindingRepository
 from app.jobs import queue
-from app.jobs.models import REFLECTION, SCHEDULES
+from app.jobs.models import REFLECTION, SCHEDULES, Payload, ScheduleRecord
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
-from app.learning.derivations import commit_noted, id_of, undo_of
+from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
@@ -49,7 +49,7 @@ from app.reflection.service import Applier
 from app.reflection.unconfirmed import crossed
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages
-from app.storage.schema import Doc, Eq, Filter, Range, both
+from app.storage.schema import Collection, Eq, Filter, Range, both
 from app.storage.scope import SYSTEM, Partition, Scope
 
 PAGE = 500
@@ -74,9 +74,9 @@ class _Report:
         """How many findings the run may still make."""
         return max(0, self.most - len(self.ids))
 
-    def add(self, found: Sequence[NewFinding]) -> None:
+    def add(self, new: Sequence[NewFinding]) -> None:
         """Counts findings."""
-        self.ids += [one.finding["finding_id"] for one in found]
+        self.ids += [found.finding["finding_id"] for found in new]
 
 
 class ReflectionJobs:
@@ -125,8 +125,8 @@ class ReflectionJobs:
         focus = run.payload.get("focus")
         look = await look_at(self._tools, scope, owner)
         new, pairs = await self.found(look, focus)
-        single = [one for one in new if len(one.finding["evidence"]) == 1]
-        await self._keep(run, look, [one for one in new if one not in single], report)
+        single = [found for found in new if len(found.finding["evidence"]) == 1]
+        await self._keep(run, look, [found for found in new if found not in single], report)
         if judge is not None and pairs:
             if report.dry_run:
                 judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
@@ -150,31 +150,33 @@ class ReflectionJobs:
 
     async def _compared(self, look: PartitionView, focus: str | None) -> tuple[list[NewFinding], list[CandidatePair]]:
         started = time.perf_counter()
-        found = [one for finder in FINDERS for one in await finder(look)]
+        found = [new for finder in FINDERS for new in await finder(look)]
         pairs = [] if self._llm is None else await near_pairs(look, found)
         # a first run over a large store goes on for minutes: it leaves half of the time to requests
         await asyncio.sleep(min(time.perf_counter() - started, MAX_PAUSE_SECONDS))
-        new = await unknown(look, [one for one in found if touches(one, look, focus)])
-        return new, [pair for pair in pairs if any(speaks_of(one, focus) for one in (pair.earlier, pair.later))]
+        touching = [new for new in found if touches(new, look, focus)]
+        of_focus = [pair for pair in pairs if speaks_of(pair.earlier, focus) or speaks_of(pair.later, focus)]
+        return await unknown(look, touching), of_focus
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
 
     async def _keep(self, run: Run, look: PartitionView, new: Sequence[NewFinding], report: _Report) -> None:
         """Stores findings as far as there is room. They wait for somebody."""
-        for one in new[: report.room]:
-            report.add([one])
+        findings = FindingRepository(self._tools.store, look.scope)
+        for found in new[: report.room]:
+            report.add([found])
             if not report.dry_run:
                 with suppress(CommitConflict):  # another worker has found it
-                    await run.commit([FindingRepository(self._tools.store, look.scope).insert(one.finding)])
+                    await run.commit([findings.insert(found.finding)])
 
-    async def _apply(self, run: Run, scope: Scope, finding: Doc) -> bool:
+    async def _apply(self, run: Run, scope: Scope, finding: FindingRecord) -> bool:
         """Applies an insight if the policy says so. Returns whether it was applied."""
         if self._policy != "auto":
             return False
         findings, applier = FindingRepository(self._tools.store, scope), Applier(self._tools, scope)
         finding_id = finding["finding_id"]
 
-        async def plan() -> tuple[Doc, list[Change]]:
+        async def plan() -> tuple[DerivationResult, list[Change]]:
             stored = await findings.get(finding_id)
             if stored["status"] != "open" or stored["operation_id"] is not None:
                 raise Refused()
@@ -182,7 +184,7 @@ class ReflectionJobs:
             settled = findings.settle(stored, "accepted", "policy", now, run.lease.job.operation_id)
             return {"finding": finding_id}, [*await applier.changes(stored), settled]
 
-        owner = {"agent_id": finding["agent_id"], "user_id": finding["user_id"]}
+        owner: DerivationRecord = {"agent_id": finding["agent_id"], "user_id": finding["user_id"]}
         try:
             return await commit_noted(run, plan, id_of([finding_id], "policy"), owner) is not None
         except (Refused, Forbidden):
@@ -192,11 +194,11 @@ class ReflectionJobs:
         """Settles open findings whose evidence was changed, deleted or settled elsewhere, and those that an earlier
         release made of texts by rules."""
         findings, now = FindingRepository(self._tools.store, scope), rfc3339(self._tools.clock.now())
-        docs, settled = await findings.open_of(both(wanted, scope.writable())), 0
-        for doc, shown in zip(docs, await findings.render(docs, now), strict=True):
-            if shown["status"] == "settled" or of_rule_about_texts(doc):
+        open_findings, settled = await findings.open_of(both(wanted, scope.writable())), 0
+        for finding, shown in zip(open_findings, await findings.render(open_findings, now), strict=True):
+            if shown["status"] == "settled" or of_rule_about_texts(finding):
                 with suppress(CommitConflict):
-                    await run.commit([findings.settle(doc, "settled", "reflection", now)])
+                    await run.commit([findings.settle(finding, "settled", "reflection", now)])
                     settled += 1
         return settled
 
@@ -208,12 +210,14 @@ class ReflectionJobs:
             return False
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION)
         news, aged = _news(schedule), self._aged_since(schedule)
-        waiting = [] if self._llm is None else [(JUDGED_PAIRS, both(Eq("verdict", WAITING)))]
-        return await anything(self._tools.store, [(MEMORIES, news), (FACTS, news), (MEMORIES, aged), *waiting])
+        wanted: list[tuple[Collection, Filter]] = [(MEMORIES, news), (FACTS, news), (MEMORIES, aged)]
+        if self._llm is not None:
+            wanted.append((JUDGED_PAIRS, Eq("verdict", WAITING)))
+        return await anything(self._tools.store, wanted)
 
-    def _aged_since(self, schedule: Doc | None) -> Filter:
+    def _aged_since(self, schedule: ScheduleRecord | None) -> Filter:
         """Filters memories that may have become unconfirmed since the previous run."""
-        since = (schedule or {}).get("looked_at")
+        since = None if schedule is None else schedule.get("looked_at")
         earlier = None if since is None else parse_rfc3339(since)
         return crossed(earlier, self._tools.clock.now(), UNCONFIRMED_DAYS)
 
@@ -239,51 +243,56 @@ class ReflectionJobs:
                 )
                 await run.commit(changes)
                 started += 1
-        seen = {"looked_at": rfc3339(looked_at - OVERLAP)}
+        looked: ScheduleRecord = {"looked_at": rfc3339(looked_at - OVERLAP)}
         with suppress(CommitConflict):  # a schedule that was deleted starts anew
-            await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=seen)])
+            await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=looked)])
         return Done({"operations": started})
 
     async def _settle_rules(self, run: Run) -> None:
         now = rfc3339(self._tools.clock.now())
         find = partial(self._tools.store.find, FINDINGS, None, Eq("status", "open"))
-        async for docs in pages(find, FINDINGS, PAGE):
-            for doc in docs:
-                if of_rule_about_texts(doc):
-                    findings = FindingRepository(self._tools.store, Scope(doc["tenant_id"]))
+        async for page in pages(find, FINDINGS, PAGE):
+            for finding in page:
+                if of_rule_about_texts(finding):
+                    findings = FindingRepository(self._tools.store, Scope(finding["tenant_id"]))
                     with suppress(CommitConflict):
-                        await run.commit([findings.settle(doc, "settled", "reflection", now)])
+                        await run.commit([findings.settle(finding, "settled", "reflection", now)])
 
     async def _waiting(self) -> list[Owner]:
         """Returns the partitions with pairs for which an earlier run had no call left."""
         find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
         return [
-            Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"])
-            async for docs in pages(find, JUDGED_PAIRS, PAGE)
-            for doc in docs
+            Owner(waiting["tenant_id"], waiting["agent_id"], waiting["user_id"])
+            async for page in pages(find, JUDGED_PAIRS, PAGE)
+            for waiting in page
         ]
 
     async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:
         """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""
-        found: dict[Owner, None] = {}
-        searched = [(MEMORIES, where), (FACTS, where), (FINDINGS, both(where, Eq("status", "open")))]
-        for collection, wanted in [*searched, *([] if memories is None else [(MEMORIES, memories)])]:
-            async for docs in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
-                found |= {Owner(doc["tenant_id"], doc["agent_id"], doc["user_id"]): None for doc in docs}
-        return list(found)
+        searched: list[tuple[Collection, Filter]] = [
+            (MEMORIES, where),
+            (FACTS, where),
+            (FINDINGS, both(where, Eq("status", "open"))),
+            *([] if memories is None else [(MEMORIES, memories)]),
+        ]
+        owners: dict[Owner, None] = {}
+        for collection, wanted in searched:
+            async for page in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
+                owners |= {Owner(record["tenant_id"], record["agent_id"], record["user_id"]): None for record in page}
+        return list(owners)
 
 
 def _partitions(owners: Sequence[Owner]) -> list[Partition]:
     return [Partition(owner.agent, owner.user) for owner in owners]
 
 
-def _named(payload: Doc) -> Filter:
+def _named(payload: Payload) -> Filter:
     if pair := payload.get("pair"):
         return of_pair(pair["agent_id"], pair["user_id"])
     return having(payload, "agent_id", "user_id")
 
 
-def _news(schedule: Doc | None) -> Filter:
+def _news(schedule: ScheduleRecord | None) -> Filter:
     """Filters records created since the previous run."""
-    since = (schedule or {}).get("looked_at")
+    since = None if schedule is None else schedule.get("looked_at")
     return both(Range("created_at", ge=since)) if since is not None else both()

@@ -13,24 +13,28 @@ from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Schema, example
 from app.errors import Conflict
 from app.facts.keys import field_of
-from app.findings.schemas import evidence_names
+from app.findings.schemas import FindingRecord, ProposalDetails, StoredName, evidence_names
 from app.findings.service import (
     EvidenceReader,
     EvidenceRecord,
+    FactEvidence,
     FindingRepository,
     FindingService,
+    MemoryEvidence,
     Name,
+    ProfileEvidence,
     of_memory,
     says_more,
     whole,
 )
 from app.jobs import queue
-from app.jobs.models import REFLECTION
+from app.jobs.models import OPERATIONS, REFLECTION, OperationRecord
 from app.learning.dependencies import ALWAYS, Tools
-from app.learning.derivations import derivation, id_of
+from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
+from app.memories.models import MemorySource
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
@@ -39,10 +43,11 @@ from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch
 from app.reflection.conflicts import value_of
 from app.retrieval.retriever import Retriever
-from app.storage.changes import Change
-from app.storage.schema import Doc
+from app.storage.changes import Change, Insert
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
+
+CHANGED = "A record that this finding is about has changed meanwhile."
 
 
 class Applier:
@@ -52,70 +57,83 @@ class Applier:
         self._tools, self._scope = tools, scope
         self._memories = MemoryRepository(tools.store, scope)
 
-    async def changes(self, finding: Doc) -> list[Change]:
+    async def changes(self, finding: FindingRecord) -> list[Change]:
         """Returns the changes that a finding proposes. Raises Conflict if a record that it needs no longer stands, and
         Forbidden if the caller may not write one."""
         proposal, now = finding["proposal"], rfc3339(self._tools.clock.now())
         records = await EvidenceReader(self._tools.store, self._scope, now).read(evidence_names(finding))
-        wanted = [*proposal["retire"], *([proposal["keep"]] if proposal["keep"] else [])]
-        if any((one["kind"], one["id"]) not in records for one in wanted):
-            raise Conflict("A record that this finding is about has changed meanwhile.")
-        retired = [records[one["kind"], one["id"]] for one in proposal["retire"]]
-        retired = [one for one in retired if not _stays(one, finding)]
-        learned = [doc for one in retired if one.kind == "memory" for doc in await self._memories.repeating(one.doc)]
-        retired += [of_memory(doc) for doc in learned if ("memory", doc["memory_id"]) not in records]
+        keep = None if proposal["keep"] is None else self._needed(records, proposal["keep"])
+        retired = [self._needed(records, name) for name in proposal["retire"]]
+        retired = [record for record in retired if not _stays(record, finding)]
+        learned = [
+            memory
+            for record in retired
+            if isinstance(record, MemoryEvidence)
+            for memory in await self._memories.repeating(record.memory)
+        ]
+        retired += [of_memory(memory) for memory in learned if ("memory", memory["memory_id"]) not in records]
         match proposal["action"]:
             case "supersede":
-                keep = proposal["keep"]
-                kept = records[keep["kind"], keep["id"]]
-                return await self._supersede(kept, retired, now)
+                assert keep is not None  # the proposal names what replaces the others
+                return await self._supersede(keep, retired, now)
             case "end":
                 until = proposal["details"].get("valid_until", now)
-                return [change for one in retired for change in self._end(one, until, now)]
+                return [change for record in retired for change in self._end(record, until, now)]
             case "store":
                 return await self._remember(finding, records)
             case "revise":
                 return await self._revise(retired, proposal["details"])
         return []
 
+    def _needed(self, records: Mapping[Name, EvidenceRecord], name: StoredName) -> EvidenceRecord:
+        """Returns a record that a proposal names. Raises Conflict if it no longer stands."""
+        record = records.get((name["kind"], name["id"]))
+        if record is None:
+            raise Conflict(CHANGED)
+        return record
+
     async def _supersede(self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], now: str) -> list[Change]:
         changes, superseded = list[Change](), list[str]()
-        value = None if keep.kind == "memory" else value_of(keep)
-        for one in retired:
-            if one.kind == "memory" and keep.kind == "memory" and same_pair(one.doc, keep.doc):
-                changes += self._memories.retire(one.doc, keep.id, now)
-                superseded.append(one.id)
-            elif one.kind == "memory":
-                changes += self._end(one, keep.said_at, now)
-            elif one.kind == "fact" and value and (name := field_of(one.doc)):
-                changes += await self._set_profile(one.doc["user_id"], name, value)
-            elif one.kind == "fact":
-                changes += (await self._tools.facts(self._scope).retract(one.id, ALWAYS)).changes
-            elif one.kind == "profile":
-                user, _, name = one.id.rpartition("/")
-                changes += await self._set_profile(user, name, value)
-            else:
-                raise Conflict(f"A record of the kind {one.kind} cannot be replaced by this finding.")
-        if superseded:
-            changes += self._memories.revise(keep.doc, {"supersedes": [*keep.doc["supersedes"], *superseded]}, now)
+        value = value_of(keep) if isinstance(keep, FactEvidence | ProfileEvidence) else None
+        for record in retired:
+            match record:
+                case MemoryEvidence(memory=memory):
+                    if isinstance(keep, MemoryEvidence) and same_pair(memory, keep.memory):
+                        changes += self._memories.retire(memory, keep.id, now)
+                        superseded.append(record.id)
+                    else:
+                        changes += self._end(record, keep.said_at, now)
+                case FactEvidence(fact=fact):
+                    name = field_of(fact)
+                    if value and name is not None and fact["user_id"] is not None:
+                        changes += await self._set_profile(fact["user_id"], name, value)
+                    else:
+                        changes += (await self._tools.facts(self._scope).retract(record.id, ALWAYS)).changes
+                case ProfileEvidence(user=user):
+                    changes += await self._set_profile(user["user_id"], record.field, value)
+                case _:
+                    raise Conflict(f"A record of the kind {record.kind} cannot be replaced by this finding.")
+        if superseded and isinstance(keep, MemoryEvidence):
+            supersedes = [*keep.memory["supersedes"], *superseded]
+            changes += self._memories.revise(keep.memory, {"supersedes": supersedes}, now)
         return changes
 
-    async def _remember(self, finding: Doc, records: Mapping[Name, EvidenceRecord]) -> list[Change]:
+    async def _remember(self, finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> list[Change]:
         """Returns the changes that store an insight as a memory, as far trusted as the least of its sources."""
-        if not whole(finding, dict(records)):
-            raise Conflict("A record that this finding is about has changed meanwhile.")
+        if not whole(finding, records):
+            raise Conflict(CHANGED)
         details, tools = finding["proposal"]["details"], self._tools
         body = MemoryCreate(
             agent_id=finding["agent_id"],
             user_id=finding["user_id"],
             content=details["content"],
             memory_type=details["memory_type"],
-            trust=min(one.trust for one in records.values()),
+            trust=min(record.trust for record in records.values()),
         )
-        source = {
+        source: MemorySource = {
             "origin": "consolidation",
-            "memory_ids": [one["id"] for one in finding["evidence"]],
-            "quote": " … ".join(one["quote"] for one in details["quotes"]),
+            "memory_ids": [evidence["id"] for evidence in finding["evidence"]],
+            "quote": " … ".join(cited["quote"] for cited in details["quotes"]),
             "model": details["model"],
             "prompt_version": details["prompt_version"],
         }
@@ -125,9 +143,11 @@ class Applier:
 
     def _end(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:
         """Returns the changes by which a memory stops being valid: at `until`, or now if it became valid later."""
-        doc = record.doc
-        ends = until if until > (doc["valid_from"] or record.said_at) else now
-        return self._memories.revise(doc, revision(doc, {"valid_until": min(ends, now)}, now), now)
+        if not isinstance(record, MemoryEvidence):
+            raise Conflict(f"A record of the kind {record.kind} cannot be ended by this finding.")
+        memory = record.memory
+        ends = until if until > (memory["valid_from"] or record.said_at) else now
+        return self._memories.revise(memory, revision(memory, {"valid_until": min(ends, now)}, now), now)
 
     async def _set_profile(self, user: str, name: str, value: str | None) -> Sequence[Change]:
         """Returns the changes that give a field of a profile the value of the record that is kept."""
@@ -136,20 +156,22 @@ class Applier:
         patch = ProfilePatch.model_validate({name: value})
         return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 
-    async def _revise(self, procedures: Sequence[EvidenceRecord], fields: Doc) -> list[Change]:
+    async def _revise(self, procedures: Sequence[EvidenceRecord], details: ProposalDetails) -> list[Change]:
         tools = self._tools
         repository = ProcedureRepository(tools.store, self._scope)
         lookup = Retriever(tools.store, self._scope, tools.embedder, PROCEDURES)
         service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
-        patch = ProcedurePatch.model_validate(fields)
-        return [change for one in procedures for change in (await service.patch(one.id, patch, ALWAYS)).changes]
+        patch = ProcedurePatch.model_validate(details)
+        return [
+            change for procedure in procedures for change in (await service.patch(procedure.id, patch, ALWAYS)).changes
+        ]
 
 
-def _stays(record: EvidenceRecord, finding: Doc) -> bool:
+def _stays(record: EvidenceRecord, finding: FindingRecord) -> bool:
     """Returns whether a memory says other things, too, than the sentence that a finding replaces. Then it stays, and
     prompts name the sentence as replaced."""
-    named = [one for one in finding["evidence"] if (one["kind"], one["id"]) == record.name]
-    return record.kind == "memory" and any(says_more(one, record.text) for one in named)
+    named = [evidence for evidence in finding["evidence"] if (evidence["kind"], evidence["id"]) == record.name]
+    return record.kind == "memory" and any(says_more(evidence, record.text) for evidence in named)
 
 
 class ReflectRequest(Schema):
@@ -181,23 +203,25 @@ class ReflectionService:
     async def accept(self, finding_id: str, precondition: IfMatch) -> WriteResult:
         """Applies what a finding proposes and settles it, as an operation that can be undone. Raises NotFound,
         Forbidden, and Conflict if it is settled already or its evidence has changed."""
-        clock = self._tools.clock
-        doc = await FindingService(self._findings, clock).open_one(finding_id, precondition)
-        owner = {"agent_id": doc["agent_id"], "user_id": doc["user_id"]}
-        changes, now = await Applier(self._tools, self._scope).changes(doc), clock.now()
-        operation, noted = queue.begin(self._scope, REFLECTION, now, **owner)
-        by = operation["operation_id"]
-        settled = self._findings.settle(doc, "accepted", self._scope.key_id, rfc3339(now), by)
-        until = rfc3339(now + timedelta(days=self._tools.settings.retention.archive_days))
-        operation |= {
+        clock, retention = self._tools.clock, self._tools.settings.retention
+        finding = await FindingService(self._findings, clock).open_one(finding_id, precondition)
+        agent, user = finding["agent_id"], finding["user_id"]
+        changes, now = await Applier(self._tools, self._scope).changes(finding), clock.now()
+        begun, _ = queue.begin(self._scope, REFLECTION, now, agent_id=agent, user_id=user)
+        by, until = begun["operation_id"], rfc3339(now + timedelta(days=retention.archive_days))
+        settled = self._findings.settle(finding, "accepted", self._scope.key_id, rfc3339(now), by)
+        operation: OperationRecord = {
+            **begun,
             "status": "succeeded",
             "progress": {"done": 1, "total": 1},
             "result": {"accepted": finding_id},
             "undo": {"by": by, "until": until},
         }
         changes.append(settled)
-        key = id_of([finding_id, doc["version"]], "accept")
-        note = await derivation(self._tools.store, self._scope.tenant, changes, key, owner, by, now)
-        after = doc | settled.set | {"version": doc["version"] + 1}
+        key = id_of([finding_id, finding["version"]], "accept")
+        of: DerivationRecord = {"agent_id": agent, "user_id": user}
+        note = await derivation(self._tools.store, self._scope.tenant, changes, key, of, by, now)
+        after = self._findings.updated(finding, settled.set, now=rfc3339(now))
         (shown,) = await self._findings.render([after], rfc3339(now))
-        return WriteResult(shown, [*changes, noted, note], headers={"ETag": etag(after)})
+        changes += [Insert(OPERATIONS, operation), note]
+        return WriteResult(shown, changes, headers={"ETag": etag(after)})
