@@ -13,7 +13,7 @@ import orjson
 
 from app.core.clock import parse_rfc3339
 from app.metrics import RECORDS_LEFT_OUT
-from app.storage.schema import Collection, Doc, R, value_at
+from app.storage.schema import Collection, R, value_at
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What reading a document raises that is not as this service stores it."""
@@ -135,8 +135,8 @@ async def first_whole(limit: int, read: Callable[[int], Awaitable[Read[R]]]) -> 
     many more, where some cannot."""
     wanted = limit
     while True:
-        found = await read(wanted)
-        docs = [doc for doc in found if doc is not None]
-        if len(found) < wanted or len(docs) >= limit:
+        documents = await read(wanted)
+        docs = [doc for doc in documents if doc is not None]
+        if len(documents) < wanted or len(docs) >= limit:
             return docs[:limit]
-        wanted = limit + len(found) - len(docs)
+        wanted = limit + len(documents) - len(docs)

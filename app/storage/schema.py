@@ -4,8 +4,8 @@
 collection's `id_field`, `version`, `created_at` and `updated_at`. Times are RFC 3339 strings (`clock.rfc3339`), which
 sort in order of time. A collection declares fields, unique keys, indexes and a search schema.
 
-**Records** are the same documents as features know them: a subclass of `BaseRecord` names the fields of a collection and
-their types. `MEMORIES` is a `Collection[MemoryRecord]`, so what a store or a repository returns for it is a
+**Records** are the same documents as features know them: a subclass of `BaseRecord` names the fields of a collection
+and their types. `MEMORIES` is a `Collection[MemoryRecord]`, so what a store or a repository returns for it is a
 `MemoryRecord`, and `memories.update(memory, {"contnet": ""}, now=now)` is an error of types. A record keeps the fields
 that its class does not name: those of a newer release survive reading and writing (docs/decisions/0032).
 
@@ -362,6 +362,6 @@ def refuse_newer_layout(what: str, written: Written, known: int) -> None:
     )
 
 
-def due(found: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
+def due(before: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
     """Yields the layouts that a store of layout `found` has to go through, each with its step."""
-    yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > found)
+    yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > before)
