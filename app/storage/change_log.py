@@ -183,10 +183,10 @@ class ChangeNotes:
 
     def by_tenant(self) -> dict[str, list[LogEntry]]:
         """Returns the entries in the order of the list, by tenant."""
-        found: defaultdict[str, list[LogEntry]] = defaultdict(list)
+        entries: defaultdict[str, list[LogEntry]] = defaultdict(list)
         for entry in self._entries.values():
-            found[entry.tenant].append(entry)
-        return found
+            entries[entry.tenant].append(entry)
+        return entries
 
 
 def _both(first: ChangeType, second: ChangeType) -> ChangeType:

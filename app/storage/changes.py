@@ -41,11 +41,11 @@ def by_tenant(counted: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dic
     sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
     for key, usage in counted:
         sums[key] += usage
-    found: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
+    usages: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
     for (tenant, name), usage in sums.items():
         if usage != Usage():
-            found[tenant][name] = usage
-    return dict(found)
+            usages[tenant][name] = usage
+    return dict(usages)
 
 
 def differences(stored: UsageByTenant, counted: UsageByTenant) -> list[str]:

@@ -244,7 +244,7 @@ class _Traced:
         return span(f"{operation} {collection}".rstrip(), attributes, "client")
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
-        names = sorted({one.collection.name for one in changes if not isinstance(one, Allocate | WithinQuota)})
+        names = sorted({change.collection.name for change in changes if not isinstance(change, Allocate | WithinQuota)})
         alone = names[0] if len(names) == 1 else ""
         with self._span("commit", alone, {"db.operation.batch.size": len(changes), "recalld.collections": names}):
             return await self._store.commit(changes)

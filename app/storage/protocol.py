@@ -106,7 +106,9 @@ def using_reserve(*, allowed: bool = True) -> Iterator[None]:
 
 def may_use_reserve(changes: Sequence[Change] = ()) -> bool:
     """Returns whether a commit may use the space kept back: inside `using_reserve`, or if it only deletes."""
-    return _USES_RESERVE.get() or (bool(changes) and all(isinstance(one, Delete | DeleteWhere) for one in changes))
+    return _USES_RESERVE.get() or (
+        bool(changes) and all(isinstance(change, Delete | DeleteWhere) for change in changes)
+    )
 
 
 Order: TypeAlias = Literal["asc", "desc"]

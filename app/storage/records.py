@@ -135,8 +135,8 @@ async def first_whole(limit: int, read: Callable[[int], Awaitable[Read[R]]]) -> 
     many more, where some cannot."""
     wanted = limit
     while True:
-        found = await read(wanted)
-        docs = [doc for doc in found if doc is not None]
-        if len(found) < wanted or len(docs) >= limit:
+        documents = await read(wanted)
+        docs = [doc for doc in documents if doc is not None]
+        if len(documents) < wanted or len(docs) >= limit:
             return docs[:limit]
-        wanted = limit + len(found) - len(docs)
+        wanted = limit + len(documents) - len(docs)

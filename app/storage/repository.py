@@ -235,13 +235,13 @@ class Repository(Generic[R]):
         """Returns the documents of a page, and one more if there is one."""
         wanted = listing.limit + 1
         step = wanted if keep is None else max(wanted, FILTERED_AT_ONCE)
-        found = await self.find(where, order=listing.order, after=after, limit=step)
+        docs = await self.find(where, order=listing.order, after=after, limit=step)
         if keep is None:
-            return found
-        kept = list(compress(found, await taken_by(keep, found)))
-        while len(kept) < wanted and len(found) == step:
-            found = await self.find(where, order=listing.order, after=self.collection.after(found[-1]), limit=step)
-            kept += compress(found, await taken_by(keep, found))
+            return docs
+        kept = list(compress(docs, await taken_by(keep, docs)))
+        while len(kept) < wanted and len(docs) == step:
+            docs = await self.find(where, order=listing.order, after=self.collection.after(docs[-1]), limit=step)
+            kept += compress(docs, await taken_by(keep, docs))
         return kept[:wanted]
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------

@@ -367,6 +367,6 @@ def refuse_newer_layout(what: str, written: Written, known: int) -> None:
     )
 
 
-def due(found: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
+def due(before: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
     """Yields the layouts that a store of layout `found` has to go through, each with its step."""
-    yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > found)
+    yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > before)

@@ -31,26 +31,28 @@ class Memo:
         cached = self._held.get(name)
         if cached is None or not _all_same(cached[0], sources):
             cached = self._held[name] = (sources, make())
-        found: T = cached[1]
-        return found
+        value: T = cached[1]
+        return value
 
     def once(self, name: str, make: Callable[[S], T], source: S) -> T:
         """Returns `make(source)`, or its previous result. `source` is the object that owns this memo."""
         cached = self._held.get(name)
         if cached is None:
             cached = self._held[name] = ((), make(source))
-        found: T = cached[1]
-        return found
+        value: T = cached[1]
+        return value
 
 
-def _all_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _all_same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     """Returns whether all pairs are the same. Usually all are identical, and `same_input` is not called."""
-    return len(one) == len(other) and (all(map(is_, one, other)) or all(map(same_input, one, other)))
+    return len(inputs) == len(others) and (all(map(is_, inputs, others)) or all(map(same_input, inputs, others)))
 
 
-def same_input(one: Any, other: Any) -> bool:
+def same_input(value: Any, other: Any) -> bool:
     """Returns whether both are the same array, or equal values."""
-    return one is other or (not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other)
+    return value is other or (
+        not isinstance(value, np.ndarray) and not isinstance(other, np.ndarray) and value == other
+    )
 
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -192,8 +194,8 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
 
 def _all_close(parts: Sequence[Columns]) -> dict[int, Mapping[int, int]]:
     counts: dict[int, Counter[int]] = {}
-    for term, found in (item for part in parts for item in part.close.items()):
-        counts.setdefault(term, Counter()).update(found)
+    for term, frequencies in (item for part in parts for item in part.close.items()):
+        counts.setdefault(term, Counter()).update(frequencies)
     return dict(counts)
 
 

@@ -183,7 +183,7 @@ def mentions(text: str) -> list[str]:
     whole = _words(_fold(text))[:MAX_MENTIONED]
     words = [word for word in whole if word not in STOP_WORDS] or whole
     spaced = [None if _UNSPACED.match(word) else word for word in words]
-    pairs = [f"{one} {other}" for one, other in pairwise(spaced) if one and other]
+    pairs = [f"{spaced_word} {following}" for spaced_word, following in pairwise(spaced) if spaced_word and following]
     return list(dict.fromkeys([*words, *pairs]))
 
 
@@ -235,7 +235,7 @@ def wholes(text: str) -> list[Whole]:
 def _camel(text: str) -> list[Whole]:
     """Returns the words that have a capital behind a small letter, with the parts that begin there: "parseUserID" with
     "parse", "user" and "id"."""
-    found: list[Whole] = []
+    wholes: list[Whole] = []
     for word in _CASED.findall(text):
         if word.islower() or word.istitle() or word.isupper() or not MAX_ACRONYM < len(word) <= MAX_WORD:
             continue
@@ -248,8 +248,8 @@ def _camel(text: str) -> list[Whole]:
         parts = [_fold(piece) for piece in pieces if len(piece) > 1]
         terms_of = dict.fromkeys(_term(part) for part in parts if part not in STOP_WORDS)
         if len(parts) > 1 and terms_of:
-            found.append(Whole(_term(_fold(word)), tuple(terms_of), one_word=True))
-    return found
+            wholes.append(Whole(_term(_fold(word)), tuple(terms_of), one_word=True))
+    return wholes
 
 
 def written_apart(query: str) -> list[Whole]:
@@ -257,17 +257,17 @@ def written_apart(query: str) -> list[Whole]:
     a document has parse_user_id. Stop words and numbers are in none."""
     if len(query) > SHORT_QUERY_TEXT:
         return []
-    found: list[Whole] = []
+    wholes: list[Whole] = []
     for clause in _CLAUSE.findall(_fold(query)):
         words = _ATOM.findall(clause)
         usual = (list(group) for is_usual, group in groupby(words, _may_be_part) if is_usual)
-        found += [
+        wholes += [
             Whole(_term("".join(run[start:end])), tuple(map(_term, run[start:end])))
             for run in usual
             for start in range(len(run))
             for end in range(start + 2, min(start + MOST_PARTS, len(run)) + 1)
         ]
-    return found
+    return wholes
 
 
 def _may_be_part(word: str) -> bool:
@@ -280,24 +280,24 @@ def initials(text: str) -> list[str]:
     A text has an acronym if it has all its pairs (`acronyms`), which takes a third of the room of the acronyms
     themselves. Between the words of a pair little ones may stand. No pair is made across a mark or of two stop words.
     """
-    found: dict[str, None] = {}
+    pairs: dict[str, None] = {}
     for clause in _CLAUSE.findall(_fold(text[:INITIALS_TEXT])):
         words = [word for word in _ATOM.findall(clause) if not word[0].isdecimal()]
         last: str | None = None  # the last word that is not little, if little ones follow it
-        for one, other in pairwise(words):
-            if one not in STOP_WORDS or other not in STOP_WORDS:
-                found[_pair(one, other)] = None
-            is_little = len(one) <= LITTLE or one in STOP_WORDS
-            if is_little and last is not None and len(other) > LITTLE and other not in STOP_WORDS:
-                found[_pair(last, other)] = None
-            last = last if is_little else one
-        if len(found) >= MAX_INITIALS:
+        for earlier, later in pairwise(words):
+            if earlier not in STOP_WORDS or later not in STOP_WORDS:
+                pairs[_pair(earlier, later)] = None
+            is_little = len(earlier) <= LITTLE or earlier in STOP_WORDS
+            if is_little and last is not None and len(later) > LITTLE and later not in STOP_WORDS:
+                pairs[_pair(last, later)] = None
+            last = last if is_little else earlier
+        if len(pairs) >= MAX_INITIALS:
             break
-    return list(found)[:MAX_INITIALS]
+    return list(pairs)[:MAX_INITIALS]
 
 
-def _pair(one: str, other: str) -> str:
-    return f"^{fold(one[0])}{fold(other[0])}"
+def _pair(word: str, following: str) -> str:
+    return f"^{fold(word[0])}{fold(following[0])}"
 
 
 def acronyms(query: str) -> dict[str, tuple[str, ...]]:
@@ -305,9 +305,9 @@ def acronyms(query: str) -> dict[str, tuple[str, ...]]:
     capitals, and the only word of a query. An acronym may have an ending: "NDAs"."""
     words = _CASED.findall(query) if len(query) <= LONG_QUERY_TEXT else []
     alone = len(words) == 1 and words[0] == query.strip()
-    found: dict[str, tuple[str, ...]] = {}
+    spelled_out: dict[str, tuple[str, ...]] = {}
     if not alone and query.isupper():
-        return found
+        return spelled_out
     for word in words:
         first = next((at for at, letter in enumerate(word) if not letter.isupper()), len(word))
         has_ending = first >= FEWEST_CAPITALS and len(word) - first <= LITTLE
@@ -316,8 +316,8 @@ def acronyms(query: str) -> dict[str, tuple[str, ...]]:
         if is_acronym and 2 <= len(form) <= MAX_ACRONYM and not _UNSPACED.search(form):
             folded = _fold(form)
             if folded not in STOP_WORDS:
-                found[word] = tuple(dict.fromkeys(_pair(one, other) for one, other in pairwise(folded)))
-    return found
+                spelled_out[word] = tuple(dict.fromkeys(_pair(earlier, later) for earlier, later in pairwise(folded)))
+    return spelled_out
 
 
 def _runs(folded: str) -> Iterator[list[str]]:
@@ -369,8 +369,8 @@ def _of_several(atoms: Sequence[str]) -> list[Whole]:
 
 def spelled(text: str) -> dict[int, str]:
     """Returns the terms in which a typing error is looked for, by their ids: words of `LONG_WORD` letters or more."""
-    found = (word for word in _tokens(_fold(text)) if len(word) >= LONG_WORD and word.isalpha())
-    stems = dict.fromkeys(_term(word) for word in found if word not in STOP_WORDS and not _UNSPACED.match(word))
+    long_words = (word for word in _tokens(_fold(text)) if len(word) >= LONG_WORD and word.isalpha())
+    stems = dict.fromkeys(_term(word) for word in long_words if word not in STOP_WORDS and not _UNSPACED.match(word))
     long = [stem for stem in stems if LONG_WORD <= len(stem) <= LONGEST_MISTYPED]
     return dict(zip(term_ids(long).tolist(), long, strict=True))
 
@@ -382,19 +382,19 @@ def close_ids(term: str) -> TermIds:
     letters = [letter.encode() for letter in term]
     alphabet = next((known for known in _ALPHABETS if letters[0] in known), ())
     begin, rest = letters[0], letters[1:]
-    found: set[int] = set()
+    ids: set[int] = set()
     for at in range(len(rest) + 1):
         before, after = b"".join([begin, *rest[:at]]), b"".join(rest[at:])
-        found |= {crc32(before + letter + after) for letter in alphabet}
+        ids |= {crc32(before + letter + after) for letter in alphabet}
         if at < len(rest):
             left = b"".join(rest[at + 1 :])
             if len(letters) > LONG_WORD:  # "given" is no mistyped "give"
-                found.add(crc32(before + left))
-            found |= {crc32(before + letter + left) for letter in alphabet}
+                ids.add(crc32(before + left))
+            ids |= {crc32(before + letter + left) for letter in alphabet}
         if at + 1 < len(rest):
-            found.add(crc32(before + rest[at + 1] + rest[at] + b"".join(rest[at + 2 :])))
-    found.discard(crc32(term.encode()))
-    return np.sort(np.fromiter(found, np.uint32, len(found)))
+            ids.add(crc32(before + rest[at + 1] + rest[at] + b"".join(rest[at + 2 :])))
+    ids.discard(crc32(term.encode()))
+    return np.sort(np.fromiter(ids, np.uint32, len(ids)))
 
 
 def term_ids(words: Sequence[str]) -> TermIds:
@@ -414,8 +414,8 @@ def text_ids(text: str) -> TermIds:
     for token in _tokens(_fold(text)):
         unspaced = len(token) > 1 and _UNSPACED.match(token)
         (runs if unspaced else words).append(token)
-    found = _kept(words) if runs else _kept(words) or _all(words)
-    return np.concatenate([term_ids(found), _ids_of_runs(runs)])
+    kept_terms = _kept(words) if runs else _kept(words) or _all(words)
+    return np.concatenate([term_ids(kept_terms), _ids_of_runs(runs)])
 
 
 def _ids_of_runs(runs: Sequence[str]) -> TermIds:
@@ -472,8 +472,8 @@ def index_text(
     parts += [term_ids(_date_terms(time))] if time else []
     length = sum(map(len, parts))
     added = [term for text in texts for whole in wholes(text) for term in whole.added]
-    found = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
-    ids, counts = np.unique(found, return_counts=True)
+    all_ids = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
+    ids, counts = np.unique(all_ids, return_counts=True)
     return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, _flags(content))
 
 
@@ -507,8 +507,8 @@ def _words(folded: str) -> list[str]:
 def _tokens(folded: str) -> list[str]:
     if folded.isascii():
         return _TOKEN.findall(folded)
-    found = _TOKEN.findall(_JOINERS.sub("", _PERSON.sub("", folded)))
-    return [token.replace("\ufe0f", "") for token in found]
+    tokens = _TOKEN.findall(_JOINERS.sub("", _PERSON.sub("", folded)))
+    return [token.replace("\ufe0f", "") for token in tokens]
 
 
 def has_emoji(text: str) -> bool:
@@ -542,8 +542,8 @@ def _stem(word: str) -> str:
         return word
     if name == "arabic light":
         word = _ARABIC_MARKS.sub("", word).translate(_ARABIC_LETTERS)
-        found = _ARABIC_WORD.fullmatch(word)
-        return found[1] if found else word
+        prefixed = _ARABIC_WORD.fullmatch(word)
+        return prefixed[1] if prefixed else word
     with _snowball_lock:
         return str(_snowball[name].stemWord(word)) or word
 

@@ -155,8 +155,8 @@ class Total:
 
 async def totals(store: MovableStore, collection: Collection) -> dict[str, Total]:
     """Returns the total of each tenant in the collection."""
-    found: dict[str, Total] = defaultdict(Total)
+    totals_of: dict[str, Total] = defaultdict(Total)
     async for page in exported(store, collection):
         for record in page:
-            found[record.doc["tenant_id"]].add(record, digest(collection, record))
-    return dict(found)
+            totals_of[record.doc["tenant_id"]].add(record, digest(collection, record))
+    return dict(totals_of)

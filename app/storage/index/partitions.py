@@ -128,17 +128,17 @@ def overlaid(
     others = [row.id for row in rows if row.packed is not None and row.packed.head[start:end] not in fine]
     if not others:
         return list(rows)
-    found = find(others)
-    kept = [row_id for row_id in others if row_id in found]
-    norms = dict(zip(kept, _norms([found[row_id][:dim] for row_id in kept]), strict=True))
+    vectors = find(others)
+    kept = [row_id for row_id in others if row_id in vectors]
+    norms = dict(zip(kept, _norms([vectors[row_id][:dim] for row_id in kept]), strict=True))
     length_at, mark_at = _place(spec, "norm"), flags_at(spec)
 
     def restored(row: Row) -> Row:
         assert row.packed is not None
         head = bytearray(row.packed.head)
         head[start:end], head[length_at : length_at + 4] = code(model), norms[row.id]
-        head[mark_at] = head[mark_at] & ~LONG | LONG * (len(found[row.id]) > dim)
-        return Row(row.id, PackedRecord(bytes(head), found[row.id], row.packed.terms, row.packed.facets))
+        head[mark_at] = head[mark_at] & ~LONG | LONG * (len(vectors[row.id]) > dim)
+        return Row(row.id, PackedRecord(bytes(head), vectors[row.id], row.packed.terms, row.packed.facets))
 
     return [restored(row) if row.id in norms else row for row in rows]
 

@@ -65,9 +65,9 @@ class Further:
         Entries without a vector of the query's model keep theirs, which is 0.
         """
         dots = simsimd.cdist(wanted, self.vectors, metric="dot", out_dtype="float32")
-        each = np.asarray(dots)[0] * self.per_norm
-        each *= scale
-        best = np.maximum.reduceat(each, self.starts)
+        scores = np.asarray(dots)[0] * self.per_norm
+        scores *= scale
+        best = np.maximum.reduceat(scores, self.starts)
         best *= has_vector[self.entries]
         cosine[self.entries] = np.maximum(cosine[self.entries], best)
 
@@ -294,7 +294,9 @@ def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Map
     """Returns, for each field of the record, its name, the top-level document fields it depends on, and how to read
     it."""
 
-    def one(field: str, read: Callable[[Any], Any]) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
+    def path_reader(
+        field: str, read: Callable[[Any], Any]
+    ) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], Any]]:
         return (field,), lambda doc: read(value_at(doc, field))
 
     parts = {
@@ -302,10 +304,10 @@ def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Map
         "anchor": (spec.anchor, lambda doc: to_ms(_first(doc, spec.anchor))),
         "content": (spec.content, lambda doc: int(_first(doc, spec.content, 0))),
         "session": ((spec.session, spec.ordinal, spec.placed or spec.ordinal), lambda doc: _session(spec, doc)),
-        "ordinal": one(spec.ordinal, lambda value: value or 0),
-        "importance": one(spec.importance, lambda value: value or 0.0),
-        "pinned": one(spec.pinned, bool),
-        "speaker": one(spec.speaker, lambda value: name_id(value or "")),
+        "ordinal": path_reader(spec.ordinal, lambda value: value or 0),
+        "importance": path_reader(spec.importance, lambda value: value or 0.0),
+        "pinned": path_reader(spec.pinned, bool),
+        "speaker": path_reader(spec.speaker, lambda value: name_id(value or "")),
         "ranges": (spec.ranges, lambda doc: [range_value(value_at(doc, field)) for field in spec.ranges]),
     }
     return tuple((name, frozenset(map(top_of, fields)), read) for name, (fields, read) in parts.items())
@@ -339,8 +341,8 @@ def _facet_sources(spec: SearchSchema) -> frozenset[str]:
 
 
 def _facets(spec: SearchSchema, doc: Mapping[str, Any]) -> NDArray[np.uint64]:
-    found = sorted({facet_id(field, value) for field in spec.facets for value in _values(value_at(doc, field))})
-    return np.array(found, FACET)
+    facet_ids = sorted({facet_id(field, value) for field in spec.facets for value in _values(value_at(doc, field))})
+    return np.array(facet_ids, FACET)
 
 
 def _values(value: Any) -> Iterator[Any]:

@@ -285,8 +285,8 @@ class Segment:
         """Returns the columns of the live entries for the query."""
         fixed = self._fixed or self._describe()
         self._fixed = fixed
-        hits, found = self._terms.spread(query.terms, self._size)
-        df = np.array(found, np.float32)
+        hits, frequencies = self._terms.spread(query.terms, self._size)
+        df = np.array(frequencies, np.float32)
         cosine, has_vector = fixed.cosine(query, self._vectors[: self._size])
         matched = fixed.masks.matched(query.where)
         vectors = fixed.own_vectors(query, self._vectors[: self._size]) if query.vectors else None
@@ -312,12 +312,12 @@ class Segment:
     def _close(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
         """Returns the terms that live entries have and that are close to an unknown one, by its id."""
         unknown = [term for term in query.terms[df == 0].tolist() if term in query.spelled]
-        found: dict[int, dict[int, int]] = {}
+        close: dict[int, dict[int, int]] = {}
         for term in unknown[:MAX_CORRECTED]:
             near = self._terms.present(close_ids(query.spelled[term]))
             counts = {other: int(np.count_nonzero(self._alive[self._terms.lookup(other)[0]])) for other in near}
-            found[term] = {other: count for other, count in counts.items() if count}
-        return found
+            close[term] = {other: count for other, count in counts.items() if count}
+        return close
 
     def _describe(self) -> SegmentView:
         """Builds the query-independent arrays. They are cached until the next change."""

@@ -46,7 +46,7 @@ class Postings:
         """Returns a (keys, width) table with the count of each key in each row, and the number of rows of each key."""
         table = np.zeros((len(keys), width), np.float32)
         starts, stops = self._keys.searchsorted(keys).tolist(), self._keys.searchsorted(keys, "right").tolist()
-        found = [stop - start for start, stop in zip(starts, stops, strict=True)]
+        frequencies = [stop - start for start, stop in zip(starts, stops, strict=True)]
         for at, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             if start < stop:
                 table[at][self._rows[start:stop]] = self._counts[start:stop]
@@ -55,8 +55,8 @@ class Postings:
             for at, key in enumerate(keys):
                 hit = np.flatnonzero(tail_keys == key)
                 table[at, tail_rows[hit]] = tail_counts[hit]
-                found[at] += len(hit)
-        return table, found
+                frequencies[at] += len(hit)
+        return table, frequencies
 
     def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Returns the rows that contain the key, and its count in each."""
@@ -73,11 +73,11 @@ class Postings:
         """Returns those of the sorted keys that some row, perhaps a dead one, contains."""
         places = self._keys.searchsorted(keys)
         within = places < len(self._keys)
-        found = np.zeros(len(keys), np.bool_)
-        found[within] = self._keys[places[within]] == keys[within]
+        is_present = np.zeros(len(keys), np.bool_)
+        is_present[within] = self._keys[places[within]] == keys[within]
         if self._tail:
-            found |= np.isin(keys, self._unsorted()[0])
-        present: list[int] = keys[found].tolist()
+            is_present |= np.isin(keys, self._unsorted()[0])
+        present: list[int] = keys[is_present].tolist()
         return present
 
     def _unsorted(self) -> _Entries:

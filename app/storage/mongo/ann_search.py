@@ -110,8 +110,8 @@ class SegmentLoader:
             return segment
 
     async def _now(self, state: MongoPartition) -> MongoPartition:
-        found = await self._database[PAIRS].find_one({"_id": state.key})
-        return state if found is None else state_of(found)
+        stored = await self._database[PAIRS].find_one({"_id": state.key})
+        return state if stored is None else state_of(stored)
 
 
 async def changed_rows(
@@ -123,13 +123,13 @@ async def changed_rows(
     `since` 0 reads all live rows.
     """
     query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
-    found = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
+    changed = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
     kept = {
         int(own["row"]): raw_vector(vector)
-        for stored in found
+        for stored in changed
         if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
     }
-    rows = [row_of(stored[OWN]) for stored in found]
+    rows = [row_of(stored[OWN]) for stored in changed]
     if since and state.buried > since:
         gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
@@ -180,9 +180,9 @@ class Candidates:
                     *frequencies(collection, query, states),
                 ],
             )
-        found = [stored for stored in reply if OWN in stored]
+        hits = [stored for stored in reply if OWN in stored]
         counts = {int(stored["term"]): float(stored["total"]) for stored in reply if "term" in stored}
-        many = Counter(stored[FROM] for stored in found)
+        many = Counter(stored[FROM] for stored in hits)
         if not all(many[part] for part in parts) and self._lost(query, states, many, counts):
             reason = await doubted()
             if reason is not None:
@@ -193,10 +193,10 @@ class Candidates:
         exhausted = all(many[part] < limit for part in parts)
         complete = bool(parts) and exhausted and findable
         if not complete and (not parts or query.depth >= len(DEPTHS) or (query.depth and exhausted)):
-            found += await self._matching(collection, query, states)
+            hits += await self._matching(collection, query, states)
             complete = True
-        around = await self._neighbours(collection, found) if len(found) <= MOST_WITH_NEIGHBOURS else []
-        rows = {int(stored[OWN]["row"]): stored for stored in (*around, *found)}
+        around = await self._neighbours(collection, hits) if len(hits) <= MOST_WITH_NEIGHBOURS else []
+        rows = {int(stored[OWN]["row"]): stored for stored in (*around, *hits)}
         count = sum(state.count for state in states)
         joined = concatenate(
             [self._of_pair(collection, query, state, rows.values(), len(rows) == count) for state in states]
@@ -254,15 +254,15 @@ class Candidates:
         self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
     ) -> list[Stored]:
         """Returns the rows that match the filter, without an index: what the search indexes cannot find."""
-        found = self._database[collection.name].find(
+        cursor = self._database[collection.name].find(
             {"$and": conditions(collection, query, states)}, fields(collection, "filter")
         )
-        return await found.limit(EXACT_AT_MOST).to_list()
+        return await cursor.limit(EXACT_AT_MOST).to_list()
 
-    async def _neighbours(self, collection: Collection, found: Iterable[Stored]) -> list[Stored]:
+    async def _neighbours(self, collection: Collection, hits: Iterable[Stored]) -> list[Stored]:
         spec = collection.spec
         wanted: dict[tuple[int, str], set[int]] = {}
-        for stored in found:
+        for stored in hits:
             session, ordinal = value_at(stored, spec.session), value_at(stored, spec.ordinal)
             if session is not None and ordinal is not None:
                 places = wanted.setdefault((int(stored[OWN]["pair"]), str(session)), set())
@@ -279,11 +279,11 @@ class Candidates:
         return [stored for page in await asyncio.gather(*(c.to_list() for c in cursors)) for stored in page]
 
     def _of_pair(
-        self, collection: Collection, query: SearchQuery, state: MongoPartition, found: Iterable[Stored], whole: bool
+        self, collection: Collection, query: SearchQuery, state: MongoPartition, hits: Iterable[Stored], whole: bool
     ) -> Columns:
         spec = collection.spec
         segment = Segment(spec, self._dim, state.agent)
-        rows = [row_of(stored[OWN]) for stored in found if int(stored[OWN]["pair"]) == state.pair]
+        rows = [row_of(stored[OWN]) for stored in hits if int(stored[OWN]["pair"]) == state.pair]
         rows.sort(key=lambda row: row.id)
         segment.apply(rows)
         columns = segment.columns(query)

@@ -106,9 +106,9 @@ class MongoChangeLog(StoredChangeLog):
         wanted = codec.all_of(
             {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
         )
-        found = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
+        entries = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
         (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
-        return LogPage.read(head, [_entry(one) for one in found], upto, limit)
+        return LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
 
     async def _current(self, tenant: str) -> Head:
         await self._number(tenant)
@@ -116,8 +116,8 @@ class MongoChangeLog(StoredChangeLog):
         return head
 
     async def _head(self, tenant: str) -> Head:
-        found = await self._heads.find_one({"_id": tenant})
-        return Head() if found is None else Head(found["log"], int(found["last"]), int(found["floor"]))
+        stored = await self._heads.find_one({"_id": tenant})
+        return Head() if stored is None else Head(stored["log"], int(stored["last"]), int(stored["floor"]))
 
     async def _mark(self, tenant: str) -> object:
         return await self._timely(lambda: self._look(tenant))
@@ -135,8 +135,8 @@ class MongoChangeLog(StoredChangeLog):
     async def _number_some(self, session: MongoSession, tenant: str) -> None:
         pending = {"tenant_id": tenant, **PENDING}
         sorted_by = [("op", 1), ("_id", 1)]
-        found = self._database[CHANGE_LOG].find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
-        ids = [one["_id"] for one in await found.to_list()]
+        unnumbered = self._database[CHANGE_LOG].find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
+        ids = [entry["_id"] for entry in await unnumbered.to_list()]
         if not ids:
             return
         head = await self._database[CHANGE_HEADS].find_one_and_update(
@@ -152,8 +152,8 @@ class MongoChangeLog(StoredChangeLog):
         assert head is not None
         first = int(head["last"]) - len(ids) + 1
         writes = [
-            UpdateOne({"_id": one}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
-            for seq, one in enumerate(ids, first)
+            UpdateOne({"_id": entry}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
+            for seq, entry in enumerate(ids, first)
         ]
         await self._database[CHANGE_LOG].bulk_write(writes, ordered=True, session=session)
 
@@ -176,8 +176,8 @@ class MongoChangeLog(StoredChangeLog):
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def _expired(self, oldest: str) -> list[str]:
-        found: list[str] = await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}}))
-        return found
+        tenants: list[str] = await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}}))
+        return tenants
 
     async def _drop(self, tenant: str, oldest: str) -> int:
         await self._number(tenant)
@@ -186,15 +186,24 @@ class MongoChangeLog(StoredChangeLog):
 
     async def _drop_numbered(self, tenant: str, oldest: str) -> int:
         wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
-        found = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
-        old = first_old([(int(entry["seq"]), entry["at"]) for entry in found], oldest)
+        entries = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
+        old = first_old([(int(entry["seq"]), entry["at"]) for entry in entries], oldest)
         if old:
             await self._heads.update_one({"_id": tenant}, {"$max": {"floor": Int64(old[-1])}})
             await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": Int64(old[-1])}})
         return len(old)
 
 
-def _entry(one: Stored) -> LogEntry:
-    version = None if one["version"] is None else int(one["version"])
-    owners = one["agent_id"], one["user_id"]
-    return LogEntry(one["tenant_id"], one["kind"], one["id"], one["type"], *owners, version, one["at"], int(one["seq"]))
+def _entry(stored: Stored) -> LogEntry:
+    version = None if stored["version"] is None else int(stored["version"])
+    owners = stored["agent_id"], stored["user_id"]
+    return LogEntry(
+        stored["tenant_id"],
+        stored["kind"],
+        stored["id"],
+        stored["type"],
+        *owners,
+        version,
+        stored["at"],
+        int(stored["seq"]),
+    )

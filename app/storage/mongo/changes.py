@@ -177,10 +177,10 @@ class ChangeAttempt:
         return None if stored is None else (change.collection, stored)
 
     async def _fetch(self, collection: Collection, ids: Sequence[str]) -> None:
-        self._read.update({(collection.name, one): None for one in ids})
+        self._read.update({(collection.name, doc_id): None for doc_id in ids})
         fields = None if collection.searched else PLAIN
-        found = self._database[collection.name].find({"_id": {"$in": list(ids)}}, fields, session=self._session)
-        async for stored in found:
+        cursor = self._database[collection.name].find({"_id": {"$in": list(ids)}}, fields, session=self._session)
+        async for stored in cursor:
             self._read[collection.name, stored["_id"]] = stored
 
     async def _do(self, change: Change) -> None:
@@ -205,15 +205,15 @@ class ChangeAttempt:
                 pass  # checked in the end, by `run`
 
     async def _allocate(self, change: Allocate) -> None:
-        found = await self._database[COUNTERS].find_one_and_update(
+        counter = await self._database[COUNTERS].find_one_and_update(
             {"_id": counter_key(change.tenant, change.name)},
             {"$inc": {"value": Int64(change.count)}, "$setOnInsert": {"tenant_id": change.tenant, "name": change.name}},
             upsert=True,
             return_document=ReturnDocument.AFTER,
             session=self._session,
         )
-        assert found is not None
-        self._allocated[change.name] = change.first(int(found["value"]))
+        assert counter is not None
+        self._allocated[change.name] = change.first(int(counter["value"]))
 
     async def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self._allocated)
@@ -289,13 +289,13 @@ class ChangeAttempt:
         if collection.searched or self._notes.takes(collection):
             named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)
             fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, **named}
-            found = await self._database[name].find(wanted, fields, session=self._session).to_list()
-            await self._pairs.remove(collection, found)
-            for stored in found:
+            matching = await self._database[name].find(wanted, fields, session=self._session).to_list()
+            await self._pairs.remove(collection, matching)
+            for stored in matching:
                 self._notes.deleted(collection, stored)
-            for part in parts([stored["_id"] for stored in found]):
+            for part in parts([stored["_id"] for stored in matching]):
                 await self._database[name].delete_many({"_id": {"$in": part}}, session=self._session)
-            self._deleted += len(found)
+            self._deleted += len(matching)
         else:
             self._deleted += (await self._database[name].delete_many(wanted, session=self._session)).deleted_count
         self._read = {place: stored for place, stored in self._read.items() if place[0] != name}

@@ -102,7 +102,7 @@ def codes(error: OperationFailure) -> set[int]:
     """Returns the error codes of the statement and of each write in it."""
     bulk = isinstance(error, BulkWriteError | ClientBulkWriteException)
     errors = error.details.get("writeErrors", []) if bulk and error.details else []
-    return {int(each["code"]) for each in errors} | ({error.code} if error.code is not None else set())
+    return {int(entry["code"]) for entry in errors} | ({error.code} if error.code is not None else set())
 
 
 def _refused(error: OperationFailure) -> RecalldError:
@@ -137,7 +137,7 @@ async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, 
     where = without_password(uri)
     try:
         with pymongo.timeout(deadline_seconds):
-            said: dict[str, Any] = await client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
+            answer: dict[str, Any] = await client.admin.command("hello", read_preference=ReadPreference.PRIMARY)
             await client.admin.command("ping")
     except OperationFailure as error:
         if error.code in AUTHENTICATION:
@@ -152,6 +152,6 @@ async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, 
             f"MongoDB at {where} cannot be reached within {deadline_seconds:g} s ({type(error).__name__}): "
             "is it running, is the address right, may this machine connect to it?"
         ) from error
-    if "setName" not in said and said.get("msg") != "isdbgrid":
+    if "setName" not in answer and answer.get("msg") != "isdbgrid":
         raise StoreUnavailable(NO_TRANSACTIONS.format(where=where))
-    return said
+    return answer

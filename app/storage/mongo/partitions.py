@@ -134,14 +134,14 @@ async def read(
     if not parts:
         return []
     query = parts[0] if len(parts) == 1 else {"$or": parts}
-    states = [state_of(found) async for found in database[PAIRS].find(query)]
+    states = [state_of(stored) async for stored in database[PAIRS].find(query)]
     return sorted(states, key=lambda state: state.pair)
 
 
 async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, MongoPartition]:
     """Returns the existing partitions, by key."""
-    found = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
-    return {stored["_id"]: state_of(stored) async for stored in found}
+    cursor = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
+    return {stored["_id"]: state_of(stored) async for stored in cursor}
 
 
 def counter_key(tenant: str, name: str) -> str:
@@ -236,11 +236,11 @@ class PairWriting:
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         return fields
 
-    async def remove(self, collection: Collection, found: Sequence[Stored]) -> None:
+    async def remove(self, collection: Collection, stored_docs: Sequence[Stored]) -> None:
         """Removes stored documents from their partitions."""
         if collection.searched is None:
             return
-        for stored in found:
+        for stored in stored_docs:
             own = stored.get(OWN, {})
             if "head" not in own:
                 continue
@@ -277,9 +277,9 @@ class PairWriting:
         state = self._open.get(key)
         if state is None:
             self._keys.add(key)
-            found = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
-            if found is None:
-                found = MongoPartition(
+            known = self._known.get(key) or (await by_key(self._database, [key], self._session)).get(key)
+            if known is None:
+                known = MongoPartition(
                     key=key,
                     collection=collection.name,
                     tenant=doc["tenant_id"],
@@ -288,7 +288,7 @@ class PairWriting:
                     pair=await self._number(),
                 )
                 self._new.add(key)
-            state = self._open[key] = found
+            state = self._open[key] = known
             state.version += 1
         return state
 
@@ -297,11 +297,11 @@ class PairWriting:
 
         Runs outside the transaction, so that new partitions do not wait for each other. An unused number is lost.
         """
-        found = await self._database[META].find_one_and_update(
+        counter = await self._database[META].find_one_and_update(
             {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
         )
-        assert found is not None
-        return int(found["value"])
+        assert counter is not None
+        return int(counter["value"])
 
 
 def _created_meanwhile(reply: Mapping[str, Any]) -> Retry | None:

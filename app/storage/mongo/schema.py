@@ -122,23 +122,23 @@ async def reconcile(
 
 async def written(database: Database) -> Written | None:
     """Returns the layout and the release of the database, or None for a new one."""
-    found = await database[META].find_one({"_id": "layout"})
-    return None if found is None else Written(int(found["version"]), found.get("release"))
+    stored = await database[META].find_one({"_id": "layout"})
+    return None if stored is None else Written(int(stored["version"]), stored.get("release"))
 
 
 async def _made(database: Database, marker: str, steps: Mapping[int, MongoStep]) -> bool:
-    known, found = newest(LAYOUT, steps), await written(database)
-    if found is None:
+    known, layout = newest(LAYOUT, steps), await written(database)
+    if layout is None:
         return False
-    refuse_newer_layout("The database", found, known)
-    return found == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
+    refuse_newer_layout("The database", layout, known)
+    return layout == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
 
 
 async def _upgrade(database: Database, steps: Mapping[int, MongoStep]) -> None:
     """Takes the steps that a database of an older version needs. After a crash the next start goes on with the step
     that was cut short."""
-    found = await written(database)
-    for layout, step in due(found.layout, steps) if found is not None else ():
+    before = await written(database)
+    for layout, step in due(before.layout, steps) if before is not None else ():
         log.info("the database is brought to a newer layout", extra={"layout": layout})
         await step(database)
         await _note_version(database, layout)
@@ -268,12 +268,12 @@ async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterato
     )
     there = {int(group["_id"]): group async for group in grouped}
     async for pair in database[PAIRS].find({"collection": collection.name}):
-        found = there.pop(int(pair["pair"]), {"there": 0, "newest": 0, "models": []})
-        if pair["count"] != found["there"]:
-            yield f"pair {pair['pair']} counts {pair['count']} rows and has {found['there']}"
-        if found["newest"] > pair["version"]:
-            yield f"pair {pair['pair']} is at version {pair['version']} and holds a row of {found['newest']}"
-        if pair.get("model") and {*found["models"]} - {pair["model"]}:
+        counted = there.pop(int(pair["pair"]), {"there": 0, "newest": 0, "models": []})
+        if pair["count"] != counted["there"]:
+            yield f"pair {pair['pair']} counts {pair['count']} rows and has {counted['there']}"
+        if counted["newest"] > pair["version"]:
+            yield f"pair {pair['pair']} is at version {pair['version']} and holds a row of {counted['newest']}"
+        if pair.get("model") and {*counted["models"]} - {pair["model"]}:
             yield f"pair {pair['pair']} holds a row of another embedding model than it says"
     for number in there:
         yield f"pair {number} is not known"

@@ -199,8 +199,8 @@ class SearchIndexes:
             await self._listed(self._collections[0])
         except OperationFailure as error:
             if error.code in NO_SEARCH:
-                said = (error.details or {}).get("codeName", error.code)
-                log.info("no search indexes here: every scope is searched exactly", extra={"said": said})
+                answer = (error.details or {}).get("codeName", error.code)
+                log.info("no search indexes here: every scope is searched exactly", extra={"said": answer})
                 return
         self._supported = True
         self._watching = work.begin(self._watch(), "search indexes")

@@ -95,10 +95,12 @@ class FadingScan:
         end = await documents.find(after, {"_id": 1}).sort("_id", 1).skip(LOOKED_AT - 1).limit(1).to_list()
         within = {"_id": {**bounds, "$lte": end[0]["_id"]}} if end else after
         wanted = {"$and": [within, self.wanted]}
-        found = await documents.find(wanted, {self.collection.id_field: 1}).sort("_id", 1).limit(self.limit).to_list()
-        self.limit -= len(found)
+        matching = (
+            await documents.find(wanted, {self.collection.id_field: 1}).sort("_id", 1).limit(self.limit).to_list()
+        )
+        self.limit -= len(matching)
         self.last = end[0]["_id"] if end and self.limit else None  # only now: an interrupted part is read again
-        return [str(stored[self.collection.id_field]) for stored in found]
+        return [str(stored[self.collection.id_field]) for stored in matching]
 
 
 def would_change(
@@ -190,8 +192,8 @@ class MongoReembedding:
         wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
 
         async def read() -> list[int]:
-            found = self._database[PAIRS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
-            return [int(stored["pair"]) async for stored in found]
+            cursor = self._database[PAIRS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
+            return [int(stored["pair"]) async for stored in cursor]
 
         return await self._slow(read)
 
@@ -201,8 +203,8 @@ class MongoReembedding:
         wanted = {PAIR: {"$in": list(pairs)}, ROW: {"$gt": after}, **_lacks(model)}
 
         async def read() -> list[MissingVector]:
-            found = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
-            return [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in found]
+            cursor = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
+            return [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in cursor]
 
         return await self._slow(read)
 
@@ -253,8 +255,8 @@ class MongoReembedding:
 
     async def _drop_some(self, collection: Collection) -> int:
         documents = self._database[collection.name]
-        found = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
-        ids = [stored["_id"] for stored in found]
+        carriers = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+        ids = [stored["_id"] for stored in carriers]
         return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count if ids else 0
 
 
@@ -284,8 +286,8 @@ async def load(
     keys = [key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
     there: set[str] = set()
     for part in parts(keys):
-        found = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
-        there.update([stored["_id"] async for stored in found])
+        cursor = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
+        there.update([stored["_id"] async for stored in cursor])
     pairs = PairWriting(database, session, set(), now_ms)
     usage = UsageWriting(database, session, slot_at_random())
     writes, loaded = TransactionWrites(database, session, support), 0
@@ -307,8 +309,8 @@ async def load(
 
 async def counters(database: Database) -> list[Counter]:
     """Returns all counters."""
-    found = database[COUNTERS].find({})
-    return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in found]
+    cursor = database[COUNTERS].find({})
+    return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in cursor]
 
 
 NOTES = "notes"
@@ -321,8 +323,8 @@ async def notes(database: Database, new: Mapping[str, str]) -> dict[str, str]:
     for operator, fields in (("$set", kept), ("$unset", {name: "" for name in new if name not in kept})):
         if fields:
             await own.update_one({"_id": NOTES}, {operator: fields}, upsert=True)
-    found = await own.find_one({"_id": NOTES}, {"_id": 0})
-    return {} if found is None else dict(found)
+    stored = await own.find_one({"_id": NOTES}, {"_id": 0})
+    return {} if stored is None else dict(stored)
 
 
 async def load_counters(database: Database, given: Sequence[Counter], *, only: bool = False) -> None:
@@ -331,11 +333,14 @@ async def load_counters(database: Database, given: Sequence[Counter], *, only: b
         await database[COUNTERS].delete_many({})
     writes = [
         UpdateOne(
-            {"_id": counter_key(one.tenant, one.name)},
-            {"$max": {"value": Int64(one.value)}, "$setOnInsert": {"tenant_id": one.tenant, "name": one.name}},
+            {"_id": counter_key(counter.tenant, counter.name)},
+            {
+                "$max": {"value": Int64(counter.value)},
+                "$setOnInsert": {"tenant_id": counter.tenant, "name": counter.name},
+            },
             upsert=True,
         )
-        for one in given
+        for counter in given
     ]
     for part in parts(writes):
         await database[COUNTERS].bulk_write(part)

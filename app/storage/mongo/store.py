@@ -142,8 +142,8 @@ class MongoStore(Shielded):
     @shielded
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         with self._within():
-            found = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
-        return None if found is None else decoded(collection, found)
+            stored = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
+        return None if stored is None else decoded(collection, stored)
 
     @shielded
     async def find(
@@ -160,9 +160,9 @@ class MongoStore(Shielded):
 
         async def first(most: int) -> Read[R]:
             # one more than there are: the driver's first batch is of 101, and the rest another round trip
-            found = self._database[collection.name].find(wanted, PLAIN, batch_size=most + 1)
-            found = found.sort(codec.sorting(collection, order))
-            docs = [(id_in(stored), decoded(collection, stored)) for stored in await found.limit(most).to_list()]
+            cursor = self._database[collection.name].find(wanted, PLAIN, batch_size=most + 1)
+            cursor = cursor.sort(codec.sorting(collection, order))
+            docs = [(id_in(stored), decoded(collection, stored)) for stored in await cursor.limit(most).to_list()]
             return [None if doc is None else whole(collection, doc_id, doc) for doc_id, doc in docs]
 
         with self._within():
@@ -181,7 +181,7 @@ class MongoStore(Shielded):
         wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         sign = -1 if order == "desc" else 1
         with self._within():
-            found = await self._database[collection.name].aggregate(
+            cursor = await self._database[collection.name].aggregate(
                 [
                     {"$match": wanted},
                     {"$sort": {"tenant_id": sign, field: sign}},  # so that the index gives each value once
@@ -190,7 +190,7 @@ class MongoStore(Shielded):
                     {"$limit": limit},
                 ]
             )
-            return [stored["_id"] async for stored in found]
+            return [stored["_id"] async for stored in cursor]
 
     @shielded
     async def tally(
@@ -210,8 +210,8 @@ class MongoStore(Shielded):
         by = {str(place): value for place, value in enumerate(values)}
         steps = [{"$match": wanted}, {"$group": {"_id": by, "count": {"$sum": 1}}}, {"$sort": {"_id": 1}}]
         with self._within():
-            found = await self._database[collection.name].aggregate(steps)
-            return {tuple(stored["_id"].get(name) for name in by): stored["count"] async for stored in found}
+            cursor = await self._database[collection.name].aggregate(steps)
+            return {tuple(stored["_id"].get(name) for name in by): stored["count"] async for stored in cursor}
 
     @shielded
     async def commit(self, changes: Sequence[Change]) -> Committed:
@@ -254,10 +254,10 @@ class MongoStore(Shielded):
         return bool(await self._looked(statements.would_change(self._database, collection, tenant, rule, where)))
 
     async def _looked(self, look: statements.FadingScan) -> list[str]:
-        found: list[str] = []
+        faults: list[str] = []
         while look.last is not None:  # part by part: it can be stopped between two
-            found += await self._slow(look.run)
-        return found
+            faults += await self._slow(look.run)
+        return faults
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
@@ -324,10 +324,10 @@ class MongoStore(Shielded):
         by_row: dict[int, Fetched[R]] = {}
         with self._within():
             for part in parts(wanted):
-                found = self._database[collection.name].find(
+                cursor = self._database[collection.name].find(
                     {ROW: {"$in": part}, "tenant_id": tenant}, WITH_ROW, batch_size=len(part) + 1
                 )
-                async for stored in found:
+                async for stored in cursor:
                     row = int(stored[OWN]["row"])
                     doc = decoded(collection, stored)
                     if doc is not None and is_readable(collection, doc):

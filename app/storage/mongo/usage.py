@@ -61,7 +61,7 @@ class UsageWriting:
 
     def of(self, tenant: str) -> Usage:
         """Returns what the transaction has changed of a tenant's usage."""
-        return sum((one for (owner, _), one in self._changed.items() if owner == tenant), Usage())
+        return sum((usage for (owner, _), usage in self._changed.items() if owner == tenant), Usage())
 
     def close(self, writes: TransactionWrites) -> None:
         """Adds the changes to the writes."""
@@ -82,8 +82,8 @@ def _increase(tenant: str, own: Mapping[str, Usage]) -> Stored:
 
 async def usage_of(database: Database, tenant: str, session: MongoSession | None = None) -> Usage:
     """Returns the tenant's whole usage."""
-    found = await _stored(database, {"_id": {"$in": [_slot_id(tenant, slot) for slot in range(SLOTS)]}}, session)
-    return total(found.get(tenant, {}))
+    stored = await _stored(database, {"_id": {"$in": [_slot_id(tenant, slot) for slot in range(SLOTS)]}}, session)
+    return total(stored.get(tenant, {}))
 
 
 async def stored(database: Database, session: MongoSession | None = None) -> dict[str, dict[str, Usage]]:
@@ -92,26 +92,26 @@ async def stored(database: Database, session: MongoSession | None = None) -> dic
 
 
 async def _stored(database: Database, wanted: Stored, session: MongoSession | None) -> dict[str, dict[str, Usage]]:
-    found: list[tuple[tuple[str, str], Usage]] = []
+    usages: list[tuple[tuple[str, str], Usage]] = []
     async for slot in database[USAGE].find(wanted, session=session):
         for name, own in slot["collections"].items():
-            found.append(((slot["tenant_id"], name), Usage(int(own["records"]), int(own["bytes"]))))
-    return by_tenant(found)
+            usages.append(((slot["tenant_id"], name), Usage(int(own["records"]), int(own["bytes"]))))
+    return by_tenant(usages)
 
 
 async def counted(
     database: Database, collections: Sequence[Collection], tenant: str | None, session: MongoSession | None = None
 ) -> dict[str, dict[str, Usage]]:
     """Returns the usage by reading the documents, those of one tenant or all."""
-    found: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+    usages: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
     for collection in collections:
         if not collection.counted:
             continue
         wanted = {} if tenant is None else {collection.payer: tenant}
         async for document in database[collection.name].find(wanted, PLAIN, session=session):
             records = int(not collection.only_bytes)
-            found[document[collection.payer], collection.name] += Usage(records, len(bson.encode(document)))
-    return by_tenant(found.items())
+            usages[document[collection.payer], collection.name] += Usage(records, len(bson.encode(document)))
+    return by_tenant(usages.items())
 
 
 class MongoAccounting:
@@ -136,10 +136,10 @@ class MongoAccounting:
             {"$group": {"_id": None, "tenants": {"$sum": 1}} | {field: {"$sum": f"${field}"} for field in fields}},
         ]
         with guarded():
-            found = await (await self._database[USAGE].aggregate(pipeline)).to_list()
-        one = found[0] if found else {"tenants": 0}
-        usage = {name: Usage(int(one.get(f"{name}_records", 0)), int(one.get(f"{name}_bytes", 0))) for name in names}
-        return StoredTotals.of(int(one["tenants"]), usage)
+            rows = await (await self._database[USAGE].aggregate(pipeline)).to_list()
+        sums = rows[0] if rows else {"tenants": 0}
+        usage = {name: Usage(int(sums.get(f"{name}_records", 0)), int(sums.get(f"{name}_bytes", 0))) for name in names}
+        return StoredTotals.of(int(sums["tenants"]), usage)
 
     async def recount(self) -> list[str]:
         tenants = set(await stored(self._database))
@@ -156,14 +156,14 @@ class MongoAccounting:
 
         async def attempt(session: MongoSession) -> list[str]:
             wanted = {"tenant_id": tenant}
-            said = await _stored(self._database, wanted, session)
+            stored = await _stored(self._database, wanted, session)
             there = await counted(self._database, self._collections, tenant, session)
-            wrong = differences(said, there)
+            wrong = differences(stored, there)
             if wrong:
                 await self._database[USAGE].delete_many(wanted, session=session)
                 fields = {
-                    name: {"records": Int64(one.records), "bytes": Int64(one.bytes)}
-                    for name, one in there.get(tenant, {}).items()
+                    name: {"records": Int64(usage.records), "bytes": Int64(usage.bytes)}
+                    for name, usage in there.get(tenant, {}).items()
                 }
                 new = {"_id": _slot_id(tenant, slot_at_random()), "tenant_id": tenant, "collections": fields}
                 await self._database[USAGE].insert_one(new, session=session)

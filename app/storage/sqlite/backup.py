@@ -92,7 +92,9 @@ def restore(
     in `beside`. Raises StoreUnavailable if its key is not this one.
     """
     note, reserve = note_of(directory / name), reserve_of(directory / name)  # of the store that was lost
-    if directory.exists() and any(one.name not in {*beside, note.name, reserve.name} for one in directory.iterdir()):
+    if directory.exists() and any(
+        entry.name not in {*beside, note.name, reserve.name} for entry in directory.iterdir()
+    ):
         raise BackupRefused(f"{directory} is not empty: restore into a new directory.")
     try:
         length, expected = _trailer(file)
@@ -175,15 +177,15 @@ def next_file(folder: Path, now: datetime) -> Path:
 
 def dated(folder: Path) -> list[DatedBackup]:
     """Returns the files of the folder that are named like backups, the oldest first. Raises BackupRefused."""
-    found = []
+    backups = []
     try:
         for file in folder.iterdir():
             if _NAME.fullmatch(file.name) and file.is_file() and not file.is_symlink():
                 with suppress(ValueError):  # a name with a 32nd day
-                    found.append(DatedBackup(datetime.strptime(file.name, _FORM).replace(tzinfo=UTC), file))
+                    backups.append(DatedBackup(datetime.strptime(file.name, _FORM).replace(tzinfo=UTC), file))
     except OSError as error:
         raise BackupRefused(f"{folder} cannot be read: {error.strerror}.") from error
-    return sorted(found)
+    return sorted(backups)
 
 
 def chosen(folder: Path, at: datetime | None) -> Path:
@@ -192,7 +194,7 @@ def chosen(folder: Path, at: datetime | None) -> Path:
     Raises BackupRefused if there is none.
     """
     there = dated(folder)
-    fitting = [one for one in there if at is None or one.time <= at]
+    fitting = [backup for backup in there if at is None or backup.time <= at]
     if fitting:
         return fitting[-1].file
     if there:
@@ -207,7 +209,7 @@ def prune(new: Path, keep: int) -> list[Path]:
     BackupRefused, before anything was deleted, if `new` cannot be read back.
     """
     verify_backup(new)
-    older = [one.file for one in reversed(dated(new.parent)) if one.file != new]
+    older = [backup.file for backup in reversed(dated(new.parent)) if backup.file != new]
     whole = [file for file in older if _is_whole(file)]
     gone = whole[max(0, keep - 1) :]
     for file in gone:

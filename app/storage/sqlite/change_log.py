@@ -75,8 +75,8 @@ class EmbeddedChangeLog(StoredChangeLog):
 
 
 def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
-    found: Any = connection.execute(statement, bound).fetchone()
-    return 0 if found is None else int(found[0] or 0)
+    row: Any = connection.execute(statement, bound).fetchone()
+    return 0 if row is None else int(row[0] or 0)
 
 
 def _tenants(connection: apsw.Connection) -> list[str]:
@@ -85,8 +85,8 @@ def _tenants(connection: apsw.Connection) -> list[str]:
 
 def _head(connection: apsw.Connection, tenant: str) -> Head:
     statement = "SELECT log, last, floor FROM change_heads WHERE tenant = ?"
-    found: Any = connection.execute(statement, (tenant,)).fetchone()
-    return Head() if found is None else Head(*found)
+    row: Any = connection.execute(statement, (tenant,)).fetchone()
+    return Head() if row is None else Head(*row)
 
 
 def _page(
@@ -121,8 +121,8 @@ def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mar
 
 def _drop(connection: apsw.Connection, tenant: str, oldest: str) -> int:
     statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
-    found: Any = connection.execute(statement, (tenant, STEP))
-    old = first_old(found.fetchall(), oldest)
+    cursor: Any = connection.execute(statement, (tenant, STEP))
+    old = first_old(cursor.fetchall(), oldest)
     if old:
         connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, old[-1]))
         connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (old[-1], tenant))

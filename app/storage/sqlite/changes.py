@@ -43,8 +43,8 @@ _INSERT = f"INSERT INTO changes ({LOG_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 
 def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
     """Returns the tenant's whole usage."""
     statement = "SELECT ifnull(sum(records), 0), ifnull(sum(bytes), 0) FROM usage WHERE tenant = ?"
-    found: Any = connection.execute(statement, (tenant,)).fetchone()
-    return Usage(int(found[0]), int(found[1]))
+    row: Any = connection.execute(statement, (tenant,)).fetchone()
+    return Usage(int(row[0]), int(row[1]))
 
 
 def stored(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
@@ -56,8 +56,8 @@ def totals(connection: apsw.Connection) -> StoredTotals:
     """Returns the sums over all tenants."""
     tenants: Any = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").fetchone()
     statement = "SELECT collection, sum(records), sum(bytes) FROM usage GROUP BY collection"
-    found = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
-    return StoredTotals.of(int(tenants[0]), found)
+    usages = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
+    return StoredTotals.of(int(tenants[0]), usages)
 
 
 def counted(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
@@ -156,13 +156,13 @@ class _Work:
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-        found: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
-        if found is None:
+        stored: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
+        if stored is None:
             raise CommitConflict(collection.name, doc_id, "missing")
-        doc: Doc = orjson.loads(found[1])
+        doc: Doc = orjson.loads(stored[1])
         if stale(doc, expect):
             raise CommitConflict(collection.name, doc_id, "expect")
-        return int(found[0]), doc
+        return int(stored[0]), doc
 
     def _update(self, change: Update) -> None:
         collection = change.collection
@@ -227,5 +227,5 @@ def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[Lo
     """Appends entries to the tenant's log. Runs in the transaction of the changes."""
     last: Any
     ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
-    rows = [(*one[:-1], seq) for seq, one in enumerate(entries, int(last) - len(entries) + 1)]
+    rows = [(*entry[:-1], seq) for seq, entry in enumerate(entries, int(last) - len(entries) + 1)]
     connection.executemany(_INSERT, rows)

@@ -50,17 +50,17 @@ def _bad_usage(connection: apsw.Connection, collections: Sequence[Collection]) -
 
 
 def _integrity(connection: apsw.Connection) -> Iterator[str]:
-    said = (str(line) for (line,) in connection.execute("PRAGMA integrity_check"))
-    return (line for line in said if line != "ok")
+    messages = (str(line) for (line,) in connection.execute("PRAGMA integrity_check"))
+    return (line for line in messages if line != "ok")
 
 
 def _finding(name: str, faults: Iterator[str]) -> Finding:
-    found: list[str] = []
+    named: list[str] = []
     try:
-        found.extend(faults)
+        named.extend(faults)
     except (apsw.IOError, apsw.CorruptError, apsw.NotADBError) as error:
-        found.insert(0, f"cannot be read to the end: {error}")
-    return Finding.of(name, found)
+        named.insert(0, f"cannot be read to the end: {error}")
+    return Finding.of(name, named)
 
 
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
@@ -146,8 +146,8 @@ def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterato
         f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
         "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )
-    for pair, model, found in connection.execute(statement, (collection.name,)):
-        if found != code(model):
+    for pair, model, stored in connection.execute(statement, (collection.name,)):
+        if stored != code(model):
             yield f"pair {pair} holds a row of another embedding model than it says"
 
 
@@ -220,15 +220,15 @@ def bad_pages(path: Path, first: int = 1, end: int | None = None, key: StoreKey 
     what fails is read again after a checkpoint.
     """
     with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
-        found = failing_pages(connection, first, end)
+        failing = failing_pages(connection, first, end)
     for _ in range(RETRIES):
-        if not found:
+        if not failing:
             break
         time.sleep(PAUSE_SECONDS)
         with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
             checkpoint(connection)
-            found = [page for page in found if failing_pages(connection, page, page + 1)]
-    return found
+            failing = [page for page in failing if failing_pages(connection, page, page + 1)]
+    return failing
 
 
 def failing_pages(connection: apsw.Connection, first: int = 1, end: int | None = None) -> list[int]:
@@ -241,13 +241,13 @@ def failing_pages(connection: apsw.Connection, first: int = 1, end: int | None =
         return []
     size = int(connection.pragma("page_size"))
     last = Path(connection.filename).stat().st_size // size
-    found = []
+    failing = []
     for page in range(first, last + 1 if end is None else min(end, last + 1)):
         try:  # one page at a time: neither `cksumvfs` nor the cipher looks at longer reads
             connection.read("main", 0, (page - 1) * size, size)
         except UNREADABLE:
-            found.append(page)
-    return found
+            failing.append(page)
+    return failing
 
 
 async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, key: StoreKey | None = None) -> None:

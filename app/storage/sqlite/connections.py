@@ -237,8 +237,8 @@ class ReadCache:
             with self._faults.translated():
                 result, characters = read()
             self.keep(key, result, characters)
-        found: T = self._held[key]
-        return found
+        value: T = self._held[key]
+        return value
 
     def cached(self) -> Mapping[Hashable, Any]:
         """Returns all cached results by key. The caller may `keep` what it reads, before it awaits anything."""

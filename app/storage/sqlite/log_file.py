@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
     """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated."""
-    found: Any
-    (found,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-    busy, pages, copied = found
+    answer: Any
+    (answer,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    busy, pages, copied = answer
     return not busy and pages == copied
 
 
@@ -157,8 +157,8 @@ def state(connection: apsw.Connection) -> tuple[int, int]:
 
 
 def _count(connection: apsw.Connection) -> int:
-    found: Any = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (NAME,)).fetchone()
-    return 0 if found is None else int(found[0])
+    row: Any = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (NAME,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 class CommitNote:

@@ -107,10 +107,10 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
         opened = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
         with closing(opened) as connection:
             with key_errors(name, key):
-                found = connection.execute("PRAGMA quick_check").fetchall()
+                faults = connection.execute("PRAGMA quick_check").fetchall()
             schema.refuse_newer(connection, name)
-    if found != [("ok",)]:
-        raise BackupRefused(f"{database}: {found[0][0]}")
+    if faults != [("ok",)]:
+        raise BackupRefused(f"{database}: {faults[0][0]}")
 
 
 def make_private(database: Path) -> None:

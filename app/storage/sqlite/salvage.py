@@ -59,8 +59,8 @@ class Rescue(Rescued):
         known = dict(self._known(connection))
         last = max([*known, *self._last(connection)], default=0)
         for first in range(1, last + 1, ROWS):
-            if found := list(self._between(connection, first, min(first + ROWS - 1, last), known)):
-                yield found
+            if records := list(self._between(connection, first, min(first + ROWS - 1, last), known)):
+                yield records
 
     async def load(self, target: MovableStore, records: Sequence[Record]) -> None:
         """Writes records into the other store, but for those that contradict others there."""
@@ -84,8 +84,8 @@ class Rescue(Rescued):
         newest = f"SELECT max(row) FROM {sql.quoted(self.collection.name)} WHERE ? > ''"
         for statement in ("SELECT seq FROM sqlite_sequence WHERE name = ?", newest):
             try:
-                found: list[Any] = connection.execute(statement, (self.collection.name,)).fetchall()
-                yield from (int(number or 0) for (number,) in found)
+                rows: list[Any] = connection.execute(statement, (self.collection.name,)).fetchall()
+                yield from (int(number or 0) for (number,) in rows)
             except DAMAGE:
                 continue
 
@@ -115,16 +115,16 @@ class Rescue(Rescued):
 
 def counters(connection: apsw.Connection) -> tuple[list[Counter], bool]:
     """Returns the counters that can be read, and whether these are all."""
-    found: dict[tuple[str, str], Counter] = {}
+    readable: dict[tuple[str, str], Counter] = {}
     for order in ("ASC", "DESC"):
         statement = f"SELECT tenant, name, value FROM counters ORDER BY tenant {order}, name {order}"
         try:
             for tenant, name, value in connection.execute(statement):
-                found[str(tenant), str(name)] = Counter(str(tenant), str(name), int(str(value)))
+                readable[str(tenant), str(name)] = Counter(str(tenant), str(name), int(str(value)))
         except DAMAGE:
             continue
-        return list(found.values()), True
-    return list(found.values()), False
+        return list(readable.values()), True
+    return list(readable.values()), False
 
 
 async def salvage(
@@ -152,8 +152,8 @@ async def salvage(
             for rescue in rescues:
                 for records in rescue.read(connection):
                     await rescue.load(target, records)
-            found, whole = counters(connection)
-            await target.load_counters(found)
+            readable, whole = counters(connection)
+            await target.load_counters(readable)
     except OSError as error:
         raise StoreUnavailable(f"{error.filename or source}: {error.strerror}.") from error
     finally:

@@ -145,8 +145,8 @@ def written(connection: apsw.Connection) -> Written:
     """Returns the layout of the store, 0 for a new one, and its release. Raises errors of SQLite."""
     layout, release = int(connection.pragma("user_version")), None
     if _columns(connection, "store_info"):
-        found: Any = connection.execute("SELECT value FROM store_info WHERE name = 'release'").fetchone()
-        release = None if found is None else str(found[0])
+        row: Any = connection.execute("SELECT value FROM store_info WHERE name = 'release'").fetchone()
+        release = None if row is None else str(row[0])
     return Written(layout, release)
 
 
@@ -178,10 +178,10 @@ def migrate(
         connection.execute("BEGIN IMMEDIATE")
         try:
             refuse_newer(connection, steps=steps)
-            found = written(connection)
-            layout = max(found.layout, LAYOUT)
-            for layout, step in due(found.layout, steps):
-                _refuse_without_checksums(found)
+            before = written(connection)
+            layout = max(before.layout, LAYOUT)
+            for layout, step in due(before.layout, steps):
+                _refuse_without_checksums(before)
                 log.info("the store is brought to a newer layout", extra={"layout": layout})
                 step(connection)
             for statement in _OWN_TABLES:
@@ -193,7 +193,7 @@ def migrate(
             for collection in collections:
                 _reconcile(connection, collection)
             log_file.begin(connection)
-            if found != Written(layout, VERSION):
+            if before != Written(layout, VERSION):
                 connection.execute("INSERT OR REPLACE INTO store_info VALUES ('release', ?)", (VERSION,))
                 connection.pragma("user_version", layout)
         except BaseException:
@@ -202,9 +202,9 @@ def migrate(
         connection.execute("COMMIT")
 
 
-def _refuse_without_checksums(found: Written) -> None:
+def _refuse_without_checksums(before: Written) -> None:
     """Later layouts all have checksums. Raises StoreUnavailable for a store without them."""
-    if found.layout == LAYOUT:
+    if before.layout == LAYOUT:
         raise StoreUnavailable(
             "This release needs page checksums, and the store has none: run `recalld add-checksums`, then start again.",
             retry_after=None,

@@ -43,8 +43,8 @@ def read(
             f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
         )
         bound = (collection.name, tenant, *(value or "" for value in values))
-        found: list[Any] = connection.execute(statement, bound).fetchall()
-        for number, version, floor, count, tombstones, speakers, agent, model in found:
+        rows: list[Any] = connection.execute(statement, bound).fetchall()
+        for number, version, floor, count, tombstones, speakers, agent, model in rows:
             names = orjson.loads(speakers)
             states[number] = PartitionState(
                 pair=number,
@@ -91,10 +91,10 @@ def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> I
     )
     last, more = -1, True
     while more:
-        found: Any = connection.execute(statement, (pair, last)).fetchone()
-        ids, *sizes = (orjson.loads(one) for one in (found[0], *found[5:]))
-        heads, *parts = (part or b"" for part in found[1:5])
-        if [len(part) for part in parts] != [sum(each) for each in sizes]:
+        block: Any = connection.execute(statement, (pair, last)).fetchone()
+        ids, *sizes = (orjson.loads(text) for text in (block[0], *block[5:]))
+        heads, *parts = (part or b"" for part in block[1:5])
+        if [len(part) for part in parts] != [sum(counts) for counts in sizes]:
             raise RuntimeError("SQLite did not join the rows as they are")
         if ids:
             yield Block(ids, heads, *parts, *sizes)
@@ -132,15 +132,15 @@ def _rows(
 
 def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
     """Returns the alternate vectors of `model`, by row."""
-    found: dict[int, bytes] = {}
+    vectors: dict[int, bytes] = {}
     for start in range(0, len(rows), AT_ONCE):
         part = rows[start : start + AT_ONCE]
         statement = (
             "SELECT row, vector FROM kept_vectors "
             f"WHERE pair = ? AND model = ? AND row IN ({', '.join('?' * len(part))})"
         )
-        found.update(connection.execute(statement, (pair, code(model), *part)))
-    return found
+        vectors.update(connection.execute(statement, (pair, code(model), *part)))
+    return vectors
 
 
 class Writing:
@@ -160,10 +160,10 @@ class Writing:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
-        found: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
-        if found is None:
+        stored: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
+        if stored is None:
             return
-        packed = repack(collection.spec, doc, PackedRecord(*found), state.version)
+        packed = repack(collection.spec, doc, PackedRecord(*stored), state.version)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
         self._connection.execute(
             "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
@@ -192,10 +192,10 @@ class Writing:
         its vectors stay."""
         state, table = self._state(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
-        found: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
-        if found is None:
+        stored: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        if stored is None:
             return
-        old = PackedRecord(found[0], None, *found[1:])
+        old = PackedRecord(stored[0], None, *stored[1:])
         if text is None:
             packed = repack(collection.spec, doc, old, state.version, changed)
         else:
@@ -276,8 +276,8 @@ class Writing:
         key = (collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)
         if state is None:
-            found = read(self._connection, collection, key[1], [Partition(agent, user)])
-            state = self._open[key] = found[0] if found else self._create(key)
+            states = read(self._connection, collection, key[1], [Partition(agent, user)])
+            state = self._open[key] = states[0] if states else self._create(key)
             state.version += 1
             self._collections[state.pair] = collection
         return state
@@ -289,5 +289,5 @@ class Writing:
 
     def _there(self, collection: Collection, pair: int, row: int) -> bool:
         statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
-        found: Any = self._connection.execute(statement, (pair, row)).fetchone()
-        return found is not None and bool(found[0])
+        stored: Any = self._connection.execute(statement, (pair, row)).fetchone()
+        return stored is not None and bool(stored[0])

@@ -153,12 +153,16 @@ def _selects(collection: Collection, part: Filter) -> bool:
     """Returns whether only few documents can match."""
     parts = part.parts if isinstance(part, And) else (part,)
     fields = (collection.id_field, *collection.selective)
-    return any(isinstance(one, Eq | In) and one.field in fields for one in parts)
+    return any(isinstance(condition, Eq | In) and condition.field in fields for condition in parts)
 
 
 def _few(collection: Collection, part: Filter) -> bool:
     parts = part.parts if isinstance(part, And) else (part,)
-    times = {one.field for one in parts if isinstance(one, Range) and (one.le, one.lt) != (None, None)}
+    times = {
+        condition.field
+        for condition in parts
+        if isinstance(condition, Range) and (condition.le, condition.lt) != (None, None)
+    }
     return bool(times & {*collection.global_indexes} - {collection.order})
 
 
@@ -192,8 +196,8 @@ def select_documents(
         f"SELECT id, doc FROM {quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
         f"LIMIT {int(limit)}"
     )
-    found: Any = connection.execute(statement, values).fetchall()
-    return [*found]
+    documents: Any = connection.execute(statement, values).fetchall()
+    return [*documents]
 
 
 def select_texts(
@@ -205,8 +209,8 @@ def select_texts(
     marks = ", ".join("?" * len(rows))
     # "+" keeps SQLite from walking all of the tenant in one of its indexes
     statement = f"SELECT row, doc FROM {quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
-    found: Any = connection.execute(statement, (*rows, tenant)).fetchall()
-    return [*found]
+    texts: Any = connection.execute(statement, (*rows, tenant)).fetchall()
+    return [*texts]
 
 
 def fetched(text: str) -> Fetched | None:
@@ -245,8 +249,8 @@ def count_documents(connection: apsw.Connection, collection: Collection, tenant:
     """Counts the documents that match."""
     condition, values = selection(collection, tenant, where)
     statement = f"SELECT count(*) FROM {quoted(collection.name)} WHERE {condition}"
-    ((found,),) = connection.execute(statement, values)
-    return int(found)
+    ((count,),) = connection.execute(statement, values)
+    return int(count)
 
 
 def count_by_values(
@@ -267,4 +271,4 @@ def count_by_values(
         f"SELECT {', '.join(columns)}, count(*) FROM {quoted(collection.name)} WHERE {condition} "
         f"GROUP BY {groups} ORDER BY {groups}"
     )
-    return {tuple(found): int(count) for *found, count in connection.execute(statement, values)}
+    return {tuple(group): int(count) for *group, count in connection.execute(statement, values)}

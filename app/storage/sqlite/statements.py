@@ -93,8 +93,8 @@ def undecayable(
 def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
     """Returns the numbers of the user's partitions without documents."""
     statement = "SELECT pair FROM pairs WHERE tenant = ? AND user = ? AND count = 0"
-    found: list[Any] = connection.execute(statement, (tenant, user)).fetchall()
-    return [int(pair) for (pair,) in found]
+    rows: list[Any] = connection.execute(statement, (tenant, user)).fetchall()
+    return [int(pair) for (pair,) in rows]
 
 
 def forget(
@@ -102,7 +102,11 @@ def forget(
 ) -> None:
     """Deletes the user's empty partitions and these counters. Runs in the writer's thread, in a transaction."""
     for pair in empty_pairs(connection, tenant, user):
-        for table in (*(sql.search_table(one) for one in collections if one.searched), "kept_vectors", "pairs"):
+        for table in (
+            *(sql.search_table(collection) for collection in collections if collection.searched),
+            "kept_vectors",
+            "pairs",
+        ):
             connection.execute(f"DELETE FROM {table} WHERE pair = ?", (pair,))
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
 
@@ -145,8 +149,8 @@ class EmbeddedReembedding:
         bound = (*pairs, after, code(model), limit)
 
         def read(connection: apsw.Connection) -> list[MissingVector]:
-            found: Any = connection.execute(statement, bound)
-            return [MissingVector(row, orjson.loads(doc)) for row, doc in found]
+            rows: Any = connection.execute(statement, bound)
+            return [MissingVector(row, orjson.loads(doc)) for row, doc in rows]
 
         return await self._readers.apart(read)
 
@@ -171,8 +175,8 @@ class EmbeddedReembedding:
         )
 
         def read(connection: apsw.Connection) -> VectorCounts:
-            found: Any = connection.execute(statement, (code(model), dim, collection.name)).fetchone()
-            records, vectors, of_model, kept = map(int, found)
+            row: Any = connection.execute(statement, (code(model), dim, collection.name)).fetchone()
+            records, vectors, of_model, kept = map(int, row)
             return VectorCounts.of(records, vectors, of_model, kept)
 
         return await self._readers.apart(read)
@@ -196,12 +200,12 @@ class _Dropping:
             "SELECT k.pair FROM kept_vectors k JOIN pairs p ON p.pair = k.pair "
             "WHERE k.pair > ? AND p.collection = ? ORDER BY k.pair LIMIT ?"
         )
-        found: Any = connection.execute(statement, (self._after, self._collection.name, DROPPED_AT_ONCE)).fetchall()
-        for (pair,) in dict.fromkeys(found):
+        rows: Any = connection.execute(statement, (self._after, self._collection.name, DROPPED_AT_ONCE)).fetchall()
+        for (pair,) in dict.fromkeys(rows):
             connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (pair,))
             self.dropped += connection.changes()
             self._after = pair
-        self.done = len(found) < DROPPED_AT_ONCE
+        self.done = len(rows) < DROPPED_AT_ONCE
 
 
 def _marks(values: Sequence[int]) -> str:
@@ -261,8 +265,8 @@ def load(connection: apsw.Connection, collection: Collection, records: Sequence[
 
 def counters(connection: apsw.Connection) -> list[Counter]:
     """Returns all counters."""
-    found = connection.execute("SELECT tenant, name, value FROM counters")
-    return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in found]
+    rows = connection.execute("SELECT tenant, name, value FROM counters")
+    return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in rows]
 
 
 def load_counters(connection: apsw.Connection, given: Sequence[Counter], *, only: bool = False) -> None:

@@ -105,20 +105,20 @@ class EmbeddedStore:
 
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         if collection.cached:
-            found = self._reads.get((collection.name, tenant, doc_id), partial(self._sized, collection, tenant, doc_id))
+            text = self._reads.get((collection.name, tenant, doc_id), partial(self._sized, collection, tenant, doc_id))
         else:
-            found = self._get(collection, tenant, doc_id)
-        return None if found is None else parsed_one(collection, doc_id, found)
+            text = self._get(collection, tenant, doc_id)
+        return None if text is None else parsed_one(collection, doc_id, text)
 
     def _sized(self, collection: Collection, tenant: str, doc_id: str) -> tuple[Any, int]:
-        found = self._get(collection, tenant, doc_id)
-        return found, len(found or "")
+        text = self._get(collection, tenant, doc_id)
+        return text, len(text or "")
 
     def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
         statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with self._faults.translated():
-            found = self._reader.execute(statement, (tenant, doc_id)).fetchone()
-        return None if found is None else found[0]
+            row = self._reader.execute(statement, (tenant, doc_id)).fetchone()
+        return None if row is None else row[0]
 
     async def find(
         self,
@@ -144,11 +144,11 @@ class EmbeddedStore:
                     return parsed(collection, texts), sum(len(text) for _, text in texts)
 
                 return [*self._reads.get(key, load)]
-            found = await self._readers.bounded(read)
-            if len(found) <= PARSED_INLINE:
-                return parsed(collection, found)
+            rows = await self._readers.bounded(read)
+            if len(rows) <= PARSED_INLINE:
+                return parsed(collection, rows)
             # background work reads many pages: this lets others run
-            return await asyncio.to_thread(parsed, collection, found)
+            return await asyncio.to_thread(parsed, collection, rows)
 
         return await first_whole(limit, first)
 
@@ -228,12 +228,12 @@ class EmbeddedStore:
         with self._faults.translated():
             texts = select_texts(self._reader, collection, tenant, missing)
         for row, text in texts:
-            one = self._fetched(text)
-            if one is None:
+            fetched = self._fetched(text)
+            if fetched is None:
                 left_out(collection, f"row {row}", orjson.JSONDecodeError.__name__)
-            elif not one.derived.once("readable", partial(is_readable, collection), one.doc):
-                one = None
-            documents[row] = one
+            elif not fetched.derived.once("readable", partial(is_readable, collection), fetched.doc):
+                fetched = None
+            documents[row] = fetched
             if len(text) <= MAX_KEPT_CHARS:
                 self._reads.keep((collection.name, tenant, row), documents[row], len(text))
         return [documents[row] for row in wanted]

@@ -154,10 +154,10 @@ class WriterThread:
         refusal = self._refusal()
         if refusal is None:
             self.make_durable(group)
-            full = [one for one in group if one.reserve and isinstance(one.outcome, StorageFull)]
+            full = [write for write in group if write.reserve and isinstance(write.outcome, StorageFull)]
         else:
             self.failure = refusal
-            full = [one for one in group if one.reserve]
+            full = [write for write in group if write.reserve]
             for waiting in group:
                 waiting.outcome = refusal
         if full:
