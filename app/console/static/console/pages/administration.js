@@ -74,13 +74,15 @@ export function Keys() {
       <p>The next request with it is refused. This cannot be undone.</p></${Confirm}>`}</section>`;
 }
 
+/** Kinds of records as the pages call them, where the store has another word. */
+const KINDS = /** @type {Record<string, string>} */ ({ agent_memories: "memories", conversation_sessions: "sessions", action_logs: "actions", task_states: "tasks" });
 const CHANGES = /** @type {Record<string, string>} */ ({ insert: "added", update: "changed", delete: "removed" });
 /** Records of an entry that are named at once. */
 const NAMED = 3;
 
-/** "1 memory added", of the collection agent_memories. @param {string} kind @param {string} what @param {number} count */
+/** "1 memory added", of the insert in agent_memories. @param {string} kind @param {string} what @param {number} count */
 function changed(kind, what, count) {
-  const many = words(kind.replace(/^agent_/, ""));
+  const many = KINDS[kind] ?? words(kind);
   const noun = many.endsWith("ies") ? `${many.slice(0, -3)}y` : many.endsWith("s") ? many.slice(0, -1) : many;
   return `${counted(count, noun, many)} ${CHANGES[what] ?? words(what)}`;
 }
@@ -129,7 +131,8 @@ const groupName = (name) => {
 const MEBI = 1024 * 1024;
 
 /** A value as one reads it: 268435456 bytes are 256 MB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
-function readable({ name, description }, value) {
+function readable({ name, description, secret, changed }, value) {
+  if (secret && changed) return "changed, and not shown here";
   if (!value) return "empty";
   if (value === "True" || value === "False") return value === "True" ? "on" : "off";
   const bytes = /\bbytes\b/i.test(`${name.replaceAll("_", " ")} ${description}`) && /^\d+$/.test(value) ? Number(value) : 0;
@@ -142,7 +145,7 @@ const Described = ({ text }) => html`${text.split("`").map((part, index) => (ind
 /** @param {{ items: Schemas["SettingInForce"][], keyless: boolean }} props `keyless`: there is no API key yet */
 function SettingTable({ items, keyless }) {
   return html`<dl class="settings">${items.map((one) => html`<div key=${one.name}>
-    <dt><code>${one.name}</code> ${one.changed && html`<${Tag} of="changed" />`}</dt>
+    <dt><code>${one.name}</code> ${one.changed && !one.secret && html`<${Tag} of="changed" />`}</dt>
     <dd><b class="text">${readable(one, one.value)}</b>${one.changed && !one.secret && html` <span class="quiet">default: ${readable(one, one.default)}</span>`}<div class="small quiet"><${Described} text=${one.description} />${one.name === "RECALLD_AUTH" && one.value === "on" && keyless
       && " Keys are asked for as soon as there is one. There is none yet: this machine alone is answered."}</div></dd></div>`)}</dl>`;
 }

@@ -64,7 +64,7 @@ function health(stats) {
   const done = Object.values(others).reduce((sum, count) => sum + count, 0);
   const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
   return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
-      : html`<${Tag} of="healthy" tone="good" /> No operation failed, of ${done.toLocaleString("en")}.`}</p>
+      : html`<${Tag} of="healthy" tone="good" /> ${done ? `No operation failed, of ${done.toLocaleString("en")}.` : "No operation was begun yet."}`}</p>
     <p class="quiet">${slowest ? html`The slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
       : "There were too few requests to say how fast it answers."}</p>`;
 }
@@ -97,9 +97,11 @@ const routesOf = (latency) => (latency ?? []).filter((row) => row.route !== "/v1
 /** @param {Stats} stats */
 function latencies({ latency }) {
   const rows = routesOf(latency);
+  const shown = rows.filter(({ requests }) => requests >= FEW).slice(0, ROUTES);
+  const rest = rows.slice(shown.length);
   return html`<p class="quiet small">Of this process since it started, in milliseconds. The median and the 95 % are estimates, from ${FEW} requests on.</p>
-    <${Routes} rows=${rows.slice(0, ROUTES)} />
-    ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}`;
+    ${shown.length ? html`<${Routes} rows=${shown} />` : html`<p>No route was asked for ${FEW} times yet.</p>`}
+    ${rest.length > 0 && html`<details><summary class="small">${counted(rest.length, shown.length ? "more route" : "route")}</summary><${Routes} rows=${rest} /></details>`}`;
 }
 
 /** @param {{ rows: NonNullable<Stats["latency"]> }} props */
@@ -128,16 +130,17 @@ const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" 
 /** @type {import("../console.js").Page} */
 export default function Overview({ caller }) {
   const { data: stats, error, again } = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
-  return html`<h1>Overview</h1><${ProblemBox} problem=${error} />
+  const empty = stats && Object.values(stats.counts).every((count) => !count);
+  return html`<h1>Overview</h1><${ProblemBox} problem=${error} again=${again} />
     ${(stats || !error) && html`<${Counts} counts=${stats?.counts} />
       ${stats?.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
       <div class="masonry">
         <${Counted} title="Health" label="Health" stats=${stats} lines=${2}>${health}</${Counted}>${may(caller, "admin") && html`<${Cost} />`}
-        <${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>
-        <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}><${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
+        ${!empty && html`<${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>
+        <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}>`}<${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
         ${stats?.latency && html`<${Counted} title="Latency" stats=${stats}>${latencies}</${Counted}>`}
       </div>
-      ${stats && html`<p class="small quiet">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
+      ${stats && html`<p class="small quiet counted">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
 }

@@ -8,7 +8,6 @@ import { Loaded, ProblemBox } from "../parts/feedback.js";
 import { Text, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { EntityView } from "./owner_entity.js";
-import cytoscape from "../vendor/cytoscape.mjs";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {{ names: Map<string, string>, edges: Map<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
@@ -40,7 +39,7 @@ function Walked({ id, owner, route }) {
   now.current = drawn;
   const walk = async (/** @type {string} */ name) => {
     try {
-      const query = { ...owner, depth: 1, max_nodes: MOST_NEW };
+      const query = { ...owner, depth: 2, max_nodes: MOST_NEW }; // the second step has the links between the neighbours
       const found = await ask(api.GET("/v1/graph/entities/{name}/neighbors", { params: { path: { name }, query } }));
       setDrawn(joined(now.current, name, found));
       setProblem(undefined);
@@ -57,20 +56,21 @@ function Walked({ id, owner, route }) {
       <button type="button" disabled=${!count} onClick=${() => setDrawn(NOTHING)}>Clear the picture</button></div>
     <${ProblemBox} problem=${problem} />
     <${Loaded} of=${entities}>${(/** @type {Schemas["EntityList"]} */ found) => html`
-      <p class="small">Entities, those with the most facts first: ${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
+      <p class="small walks">Entities, those with the most facts first: ${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
         onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}
         <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
     <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see up to ${MOST_NEW} neighbours.</p>
-    ${last && html`<p><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
+    ${last && html`<p class="small"><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
     ${count > 0 && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
 }
 
 /** @param {Drawn} drawn @param {string} name @param {Schemas["Neighbors"]} found @returns {Drawn} */
 function joined(drawn, name, found) {
   const names = new Map(drawn.names); // no object: an entity may be called __proto__ or constructor
-  let cut = drawn.cut || found.truncated !== null;
-  for (const one of [{ name, key: found.key }, ...found.nodes]) {
+  const neighbours = found.nodes.filter(({ depth }) => depth === 1);
+  let cut = drawn.cut || (found.truncated !== null && neighbours.length >= MOST_NEW);
+  for (const one of [{ name, key: found.key }, ...neighbours]) {
     if (names.has(one.key)) continue;
     if (names.size >= MOST_NODES) cut = true;
     else names.set(one.key, one.name);
@@ -104,6 +104,7 @@ function elements(drawn, box, called) {
   const arrangement = arranged(nodes, links, width, box.clientWidth < NARROW);
   box.style.height = `${Math.max(SHORTEST, (arrangement.rows + 2) * ROW)}px`;
   const quiet = nodes.length > MOST_LABELS ? "quiet" : "";
+  const beside = bulges(arrangement, (key) => width(short(called(drawn.names.get(key) ?? ""))), width);
   return [
     ...nodes.map(({ key, name }) => {
       const place = arrangement.places.get(key) ?? { x: 0, y: 0, side: 0 };
@@ -111,10 +112,36 @@ function elements(drawn, box, called) {
       return { data: { id: nodeId(key), name: drawn.names.get(key), label: short(name) }, position: { x: place.x, y: place.y }, classes: `${walked} ${["left", "root", "right"][place.side + 1]}` };
     }),
     ...arrangement.drawn.map((link) => ({
-      data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14 },
-      classes: `${link.tree ? "tree" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
-    })),
+      data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14,
+        turn: arrangement.places.get(link.parent)?.side ? 16 : Math.max(16, width(short(called(drawn.names.get(link.parent) ?? ""))) / 2 + 10) },
+      classes: `${link.tree ? "tree" : beside.has(link.id) ? "cross beside" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
+    })).map((element) => (beside.has(element.data.id) ? { ...element, data: { ...element.data, bulge: beside.get(element.data.id) } } : element)),
   ];
+}
+
+/** Room between a label and the curve beside it. */
+const ROOM = 16;
+
+/** How far the curve of a link between two nodes of one column stands out, in pixels, so that its own label stands beyond the
+ * labels of the nodes; where two such labels would meet, the later one stands farther out. The middle of a curve is half as far
+ * out as the point that bends it.
+ * @param {ReturnType<typeof arranged>} arrangement @param {(key: string) => number} named the width of the label of a node @param {(text: string) => number} width */
+function bulges({ places, drawn }, named, width) {
+  /** @type {Map<string, number>} */
+  const all = new Map();
+  /** @type {{ x: number, y: number, out: number }[]} */
+  const taken = [];
+  for (const { id, parent, child, label, tree } of drawn) {
+    const one = places.get(parent), other = places.get(child);
+    if (tree || !one?.side || !other || one.x !== other.x) continue;
+    const column = [...places].filter(([, place]) => place.x === one.x).map(([key]) => named(key));
+    const y = (one.y + other.y) / 2;
+    const near = taken.filter((place) => place.x === one.x && Math.abs(place.y - y) < ROW);
+    const out = Math.max(...column, ...near.map((place) => place.out)) + ROOM + width(label) / 2;
+    taken.push({ x: one.x, y, out: out + width(label) / 2 });
+    all.set(id, 2 * out * one.side * (one.y < other.y ? -1 : 1)); // a positive one bends a line that goes down to the left
+  }
+  return all;
 }
 
 /** @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
@@ -131,21 +158,29 @@ function Picture({ drawn, walk, called }) {
   };
   const now = useRef(drawn);
   now.current = drawn;
+  const latest = useRef(draw);
+  latest.current = draw;
   useEffect(() => {
     const box = node.current;
     if (!box) return undefined;
-    picture.current = cytoscape({ container: box, style: style(box), layout: { name: "preset" }, minZoom: 0.2, maxZoom: 1.15, userZoomingEnabled: false, autoungrabify: true, boxSelectionEnabled: false });
-    picture.current.on("tap", "node", (/** @type {any} */ event) => walk(event.target.data("name")));
-    picture.current.on("mouseover", "node", (/** @type {any} */ event) => event.target.closedNeighborhood().addClass("near"));
-    picture.current.on("mouseout", "node", () => picture.current?.elements().removeClass("near"));
+    let gone = false;
+    import("../vendor/cytoscape.mjs").then(({ default: cytoscape }) => { // 400 kB, which the list of entities need not wait for
+      if (gone) return;
+      picture.current = cytoscape({ container: box, style: style(box), layout: { name: "preset" }, minZoom: 0.2, maxZoom: 1.15, userZoomingEnabled: false, autoungrabify: true, boxSelectionEnabled: false });
+      picture.current.on("tap", "node", (/** @type {any} */ event) => walk(event.target.data("name")));
+      picture.current.on("mouseover", "node", (/** @type {any} */ event) => event.target.closedNeighborhood().addClass("near"));
+      picture.current.on("mouseout", "node", () => picture.current?.elements().removeClass("near"));
+      latest.current();
+    });
     const themed = () => picture.current?.style(style(box));
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     let width = box.clientWidth;
-    const resized = new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; draw(); } });
+    const resized = new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; latest.current(); } });
     resized.observe(box);
     addEventListener("theme", themed);
     scheme.addEventListener("change", themed);
     return () => {
+      gone = true;
       resized.disconnect();
       removeEventListener("theme", themed);
       scheme.removeEventListener("change", themed);
@@ -167,12 +202,13 @@ function style(box) {
     { selector: "node.root", style: { "text-halign": "center", "text-valign": "bottom", "text-margin-x": 0, "text-margin-y": 6, width: 16, height: 16 } },
     { selector: "node.walked", style: { "background-color": colour(box, "--tone-0") } },
     { selector: "edge", style: { ...label, color: quiet, "font-size": 11, width: 1, "line-color": edge, "target-arrow-color": edge, "source-arrow-color": edge, "arrow-scale": 0.7 } },
-    { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": 16, "target-label": "data(label)", "target-text-offset": "data(offset)" } },
+    { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": "data(turn)", "target-label": "data(label)", "target-text-offset": "data(offset)" } },
     { selector: "edge.cross", style: { "curve-style": "unbundled-bezier", "line-style": "dashed", "line-dash-pattern": [3, 3] } },
+    { selector: "edge.beside", style: { "control-point-distances": "data(bulge)", label: "data(label)" } },
     { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
     { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
     { selector: "node.quiet", style: { label: "" } },
-    { selector: "edge.quiet", style: { "target-label": "" } },
+    { selector: "edge.quiet", style: { "target-label": "", label: "" } },
     { selector: "node.near", style: { label: "data(label)", "z-index": 9 } },
     { selector: "edge.near", style: { "line-color": colour(box, "--tone-0"), "target-label": "data(label)", "z-index": 8 } },
     { selector: "edge.cross.near", style: { "target-label": "", label: "data(label)" } },

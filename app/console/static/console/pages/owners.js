@@ -4,8 +4,8 @@ import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { FieldValue, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
-import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
-import { to } from "../route.js";
+import { Code, Icon, Tag, Text, Time, curl, visible, words } from "../parts/text.js";
+import { parse, to } from "../route.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -14,7 +14,14 @@ import { called, useKnown, useNames } from "../parts/scope.js";
 
 /** A part whose module is fetched when it is shown: the graph alone brings a library of 400 kB.
  * @param {() => Promise<(props: PartProps) => any>} load */
-const fetched = (load) => (/** @type {PartProps} */ props) => html`<${Fetched} load=${load} props=${props} />`;
+function fetched(load) {
+  const part = (/** @type {PartProps} */ props) => html`<${Fetched} load=${load} props=${props} />`;
+  LOADS.set(part, load);
+  return part;
+}
+
+/** How each part is fetched. @type {Map<(props: PartProps) => any, () => Promise<unknown>>} */
+const LOADS = new Map();
 
 /** @param {{ load: () => Promise<(props: PartProps) => any>, props: PartProps }} given */
 function Fetched({ load, props }) {
@@ -47,6 +54,13 @@ const TABS = /** @type {Record<string, { name: string, title: string, show: (pro
   ],
 });
 
+/** @param {string} kind @param {string | undefined} part */
+const tabOf = (kind, part) => TABS[kind].find(({ name }) => name === part) ?? TABS[kind][0];
+
+// The part of the address is fetched while the service says who asks. `Fetched` reports what fails.
+const { rest: [kindAsked = "", , partAsked] } = parse(location.hash);
+if (Object.hasOwn(TABS, kindAsked)) LOADS.get(tabOf(kindAsked, partAsked).show)?.().catch(() => {});
+
 /** @type {import("../console.js").Page} */
 export default function Owners({ route, caller }) {
   const [kind, id, part] = route.rest;
@@ -56,7 +70,7 @@ export default function Owners({ route, caller }) {
   const missing = kind === "users" && Boolean(id) && known.everyone && !known.users.some((user) => user.user_id === id);
   useEffect(() => { if (missing) known.again(); }, [missing, id]);
   if (!id || !tabs) return html`<${Lists} />`;
-  const tab = tabs.find((one) => one.name === part) ?? tabs[0];
+  const tab = tabOf(kind, part);
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
   return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
     <${Heading} kind=${kind} id=${id} />
@@ -88,7 +102,7 @@ function Lists() {
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        ${(LISTED.some((field) => user[field]) || doubtful.has(user.user_id)) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
+        ${(LISTED.some((field) => user[field]) || doubtful.has(user.user_id)) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
           && html` <a href=${to("findings", [], { user_id: user.user_id })}><${Tag} of="uncertain" tone="bad" /></a>`}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
@@ -136,8 +150,8 @@ function Profile({ id }) {
         <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
     <section class="box"><h2>Issues and solutions</h2><ul class="list">
-        ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${one.status} /> <${Text} text=${one.description} long=${300} /></li>`)}
-        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solution" tone="good" /> <${Text} text=${one.problem} long=${200} />: <${Text} text=${one.fix} long=${200} /></li>`)}</ul>
+        ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${words(one.status)} /> <${Text} text=${one.description} long=${300} /></li>`)}
+        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solution" tone="good" /> ${one.problem && html`<${Text} text=${one.problem} long=${200} />: `}<${Text} text=${one.fix} long=${200} /></li>`)}</ul>
         ${!issues.items.length && !solutions.items.length && html`<p class="quiet">None.</p>`}</section></div></div>`}</${Loaded}>`;
 }
 
@@ -165,10 +179,10 @@ function Experience({ id }) {
   return html`<${Loaded} of=${loaded}>${(/** @type {Schemas["Experience"] | null} */ experience) => experience === null
     ? html`<p class="quiet">Only registered agents gather experience.</p>`
     : html`${experience.procedural_knowledge && html`<section class="box"><${Text} text=${experience.procedural_knowledge} /></section>`}
-      <div class="grid">${LESSONS.map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
-        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /> <span class="quiet small">seen ${lesson.seen === 1 ? "once" : `${lesson.seen} times`}${lesson.source.session_id
-          && html`, <a href=${to("sessions", [lesson.source.session_id])}>session</a>`}</span></li>`)}</ul>
-        ${!experience[name].length && html`<p class="quiet">Nothing yet.</p>`}</section>`)}</div>`}</${Loaded}>`;
+      ${!LESSONS.some(([name]) => experience[name].length) && html`<p class="quiet">No lesson yet: conversations and actions of this agent bring them.</p>`}
+      <div class="grid">${LESSONS.filter(([name]) => experience[name].length).map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
+        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /><div class="quiet small">seen ${lesson.seen === 1 ? "once" : `${lesson.seen} times`}${lesson.source.session_id
+          && html`, from <a href=${to("sessions", [lesson.source.session_id])}>${visible(lesson.source.session_id)}</a>`}</div></li>`)}</ul></section>`)}</div>`}</${Loaded}>`;
 }
 
 /** @param {PartProps} props */

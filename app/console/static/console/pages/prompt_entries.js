@@ -50,6 +50,8 @@ function originOf(id) {
 }
 
 const RECORD = /^(mem|fact)_/;
+/** What has an id of the service and no page of its own, by how the id begins. */
+const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "procedure" });
 /** What was left out is told by its id alone: the first few are looked up at once. */
 const LOOKED_UP = 5;
 
@@ -79,25 +81,28 @@ export function Kept({ context }) {
   const owner = scopeOf(parse(location.hash));
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
   return html`<p class="quiet small">Strong, likely and weak say how well an entry fits the query by itself. The search of memories gives what states the present value the place of what it replaced; here the older entry names that value instead.</p>
-    ${context.sections.map((section) => html`<section key=${section.name}><h3>${words(section.name)} · ${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</h3>
+    ${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
       <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
 }
 
 /** What was left out, by the reason. The first one is open, unless it is a score that is too low: those are many.
- * @param {{ items: Context["dropped"] }} props */
-export function Dropped({ items }) {
+ * @param {{ context: Context }} props */
+export function Dropped({ context }) {
+  const items = context.dropped;
+  const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} atFirst=${index === 0 && reason !== "score"} />`);
+  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} atFirst=${index === 0 && reason !== "score"} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], atFirst: boolean }} props `atFirst`: it is open at first */
-function Reason({ reason, dropped, atFirst }) {
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, atFirst: boolean }} props `citations`: what stands for each entry of the prompt; `atFirst`: it is open at first */
+function Reason({ reason, dropped, citations, atFirst }) {
   const [open, setOpen] = useState(atFirst);
   const records = dropped.filter((item) => RECORD.test(item.id));
-  const row = (/** @type {{ id: string }} */ { id }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} /></div></li>`;
+  const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
+  const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
   return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
       <ul class="list">${records.slice(0, LOOKED_UP).map((item) => row(item, open))}</ul>
       ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
@@ -106,6 +111,6 @@ function Reason({ reason, dropped, atFirst }) {
 
 /** What is no record of its own, by its kind: ["experience", 4]. @param {Context["dropped"]} items */
 function others(items) {
-  const names = items.filter((item) => !RECORD.test(item.id)).map((item) => words(item.id.split(":")[0]));
+  const names = items.filter((item) => !RECORD.test(item.id)).map(({ id }) => KINDS[id.split("_")[0]] ?? words(id.split(":")[0]));
   return [...new Set(names)].map((name) => /** @type {[string, number]} */ ([name, names.filter((one) => one === name).length]));
 }

@@ -29,6 +29,9 @@ export function titleOf({ kind, reason, user_id, proposal, evidence }, person) {
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
 
+/** What a piece of evidence says; a fact about the person says "The user", whoever that is. @param {Schemas["FindingEvidence"]} piece @param {Finding} finding @param {(id: string) => string} person */
+export const saidBy = ({ kind, text }, { user_id }, person) => (text && kind === "fact" && user_id ? text.replace(/^The user /, `${person(user_id)} `) : text);
+
 /** The disputed facts and memories of an owner, without the other side of each. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<(Fact | Memory)[]>} */
 export async function disputedOf({ user_id, agent_id }, signal) {
   const query = { user_id, agent_id, status: /** @type {const} */ ("disputed"), limit: MOST };
@@ -93,9 +96,12 @@ function holdsNow(value, by, names, facts) {
 }
 
 /** A field of a person's profile as it holds now, marked where a finding waits that would change it.
- * @param {{ value: string, by: Finding | undefined, names: string[], facts?: { fact_id: string, object: string }[] }} props */
-export const FieldValue = ({ value, by, names, facts = [] }) => html`<${Text} text=${holdsNow(value, by, names, facts)} long=${160} />${by
-  && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
+ * @param {{ value: string, by: Finding | undefined, names: string[], facts?: { fact_id: string, object: string }[], lead?: string }} props `lead`: stands before the value, unless a statement is shown in its place */
+export function FieldValue({ value, by, names, facts = [], lead = "" }) {
+  const shown = holdsNow(value, by, names, facts);
+  return html`<${Text} text=${shown === value ? `${lead}${value}` : shown} long=${160} />${by
+    && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
+}
 
 /** What is said, where it is shown, and since when and by whom. @typedef {{ text: string, href: string, about: unknown }} Claim */
 
