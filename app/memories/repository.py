@@ -187,16 +187,16 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
 MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
 
 
-class TagFilters(TypedDict):
-    """What a list asks of the tags. None: nothing."""
+class TagFilters(TypedDict, total=False):
+    """What a list asks of the tags. None or absent: nothing."""
 
     tags: list[str] | None
     tags_match: TagsMatch
     exclude_tags: list[str] | None
 
 
-class MemoryFilters(TagFilters):
-    """What a list or a deletion asks of memories, beside their status. None: nothing."""
+class MemoryFilters(TagFilters, total=False):
+    """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
 
     agent_id: str | None
     user_id: str | None
@@ -236,16 +236,17 @@ def of_session(filters: Mapping[str, Any]) -> list[Filter]:
 
 def listed(filters: MemoryListFilters) -> SplitFilter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    status, metadata = filters["status"], by_metadata(filters["metadata"])
+    status, metadata = filters["status"], by_metadata(filters.get("metadata"))
+    origin, tag = filters.get("origin"), filters.get("tag")
     where = both(
         having(filters, "agent_id", "user_id", "key", "memory_type"),
         None if status == "any" else Eq("status", status),
         *of_session(filters),
-        None if filters["origin"] is None else Eq("source.origin", filters["origin"]),
-        None if filters["tag"] is None else Has("tags", filters["tag"]),
-        by_tags(filters["tags"], filters["tags_match"], filters["exclude_tags"]),
+        None if origin is None else Eq("source.origin", origin),
+        None if tag is None else Has("tags", tag),
+        by_tags(filters.get("tags"), filters.get("tags_match", "all"), filters.get("exclude_tags")),
         metadata.where,
         having(filters, "pinned"),
-        between("created_at", filters["since"], filters["until"]),
+        between("created_at", filters.get("since"), filters.get("until")),
     )
     return SplitFilter(where, metadata.keep)

@@ -235,8 +235,7 @@ class UserService:
     async def _page(
         self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
     ) -> RenderedPage[A]:
-        filters = {"user_id": user_id, "memory_type": kind, "status": "active"}
-        page = await self._memories.page(filters, listing)
+        page = await self._memories.page({"user_id": user_id, "memory_type": kind, "status": "active"}, listing)
         return {"items": [render(memory) for memory in page["items"]], "next_cursor": page["next_cursor"]}
 
 
