@@ -1,0 +1,67 @@
+"""What is stored is what the record types say: every collection has one, and every field of a document is declared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.lifespan import COLLECTIONS
+from app.memories.models import MEMORIES
+from app.storage.schema import EVERYTHING
+from tests.conftest import Service
+from tests.support.old_store import fill
+from tests.support.operations import work
+from tests.support.record_types import departures, record_types
+
+
+def test_every_collection_has_a_record_type() -> None:
+    declared = record_types()
+    assert {collection.name for collection in COLLECTIONS} <= declared.keys()
+    assert Any not in declared.values()
+
+
+def test_every_field_that_a_filter_or_an_index_names_is_declared() -> None:
+    """`source.session_id` is a field of `MemorySource`, and `source` one of `MemoryRecord`."""
+    declared = record_types()
+    for collection in COLLECTIONS:
+        for name in (*collection.fields, *collection.needs, collection.id_field):
+            document: Any = "a value of another type"
+            for part in reversed(name.split(".")):
+                document = {part: document}
+            unknown = [fault for fault in departures(declared[collection.name], document) if "not declared" in fault]
+            assert unknown == [], collection.name
+
+
+@pytest.mark.anyio
+async def test_every_stored_document_is_as_its_type_says(service: Service) -> None:
+    await fill(service.client)
+    await work(service)
+    declared, store = record_types(), service.resources.store
+    kinds = set[str]()
+    for collection in COLLECTIONS:
+        if not collection.fields:
+            continue  # read by its ids alone
+        for document in await store.find(collection, None, EVERYTHING, limit=1_000):
+            kinds.add(collection.name)
+            assert [*departures(declared[collection.name], document)] == [], collection.name
+    assert {"agent_memories", "facts", "conversation_sessions", "messages", "action_logs", "procedures"} < kinds
+
+
+MEMORY: Mapping[str, Any] = {"memory_id": "mem_1", "content": "Likes tea", "tags": ["tea"], "source": {"origin": "api"}}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fault"),
+    [
+        ({"contnet": "Likes tea"}, "contnet is not declared"),
+        ({"content": 5}, "content: 5"),
+        ({"pinned": None}, "pinned: None"),
+        ({"tags": ["tea", 5]}, "tags[1]: 5"),
+        ({"source": {"origin": "api", "speeker": "Ada"}}, "source.speeker is not declared"),
+        ({"status": "gone"}, "status: 'gone'"),
+    ],
+)
+def test_a_document_that_departs_from_its_type_is_noticed(wrong: Mapping[str, Any], fault: str) -> None:
+    record_type = record_types()[MEMORIES.name]
+    assert [*departures(record_type, {**MEMORY})] == []
+    assert [*departures(record_type, {**MEMORY, **wrong})] == [fault]
