@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.sessions.repository import SessionRepository, new_session
-from app.sessions.schemas import SESSIONS
+from app.sessions.schemas import SESSIONS, SessionCreate, SessionRecord
 from app.storage.changes import CommitConflict, Insert
 from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
@@ -244,11 +244,11 @@ async def test_sessions_of_an_earlier_version_are_found_by_metadata_too(service:
     assert ([one["session_id"] for one in rest["items"]], rest["next_cursor"]) == (["s005"], None)
 
 
-def old_session(session_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+def old_session(session_id: str, metadata: dict[str, Any]) -> SessionRecord:
     now = f"2026-05-01T00:00:00.{session_id[1:]}Z"
-    doc = new_session(SessionCreate(session_id=session_id, **OWNER, metadata=metadata), now)
-    doc.pop("metadata_terms", None)
-    return doc
+    session = new_session(SessionCreate(session_id=session_id, **OWNER, metadata=metadata), now)
+    session.pop("metadata_terms", None)
+    return session
 
 
 # --- Reopening --------------------------------------------------------------------------------------------------------
