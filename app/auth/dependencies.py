@@ -231,7 +231,8 @@ async def _by_key(request: Request, resources: Resources) -> Principal | None:
     if given is None:
         return None
     if resources.tokens is not None and not given.startswith(PREFIX):
-        return await resources.tokens.principal(given)
+        principal: Principal = await resources.tokens.principal(given)
+        return principal
     principal = await Keys(resources.store, resources.clock).principal(given)
     if not resources.keyless.ended:
         await resources.keyless.end()

@@ -35,8 +35,8 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import Json
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.retention.decay_job import BARS, DecayJob, bar_of, histogram
-from app.retention.service import ForgetRequest, Forgetting
+from app.retention.decay_job import BARS, DecayJob, Histograms, bar_of, histogram
+from app.retention.service import ForgetPreview, ForgetRequest, ForgettableMemory, Forgetting
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
@@ -55,27 +55,30 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would ha
 
 def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = False) -> None:
     """Write down how memories have faded, to the last digit; --dry-run shows the histogram before and after."""
-    result = on_store(lambda store: _decay(store, tenant, dry_run=dry_run), existing=True)
+    if dry_run:
+        histograms = on_store(lambda store: _histograms(store, tenant), existing=True)
+        if as_json_:
+            as_json(histograms)
+        else:
+            _show(histograms)
+        return
+    changed = on_store(lambda store: DecayJob(store, SystemClock()).apply(tenant), existing=True)
     if as_json_:
-        as_json(result)
-    elif dry_run:
-        _show(result)
+        as_json({"changed": changed})
     else:
-        print(f"{result['changed']} memories have another importance now.")
+        print(f"{changed} memories have another importance now.")
 
 
-async def _decay(store: Store, tenant: str | None, *, dry_run: bool) -> Json:
+async def _histograms(store: Store, tenant: str | None) -> Histograms:
     job = DecayJob(store, SystemClock())
-    if not dry_run:
-        return {"changed": await job.apply(tenant)}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("memories", total=await store.count(MEMORIES, tenant))
         return await job.dry_run(tenant, lambda seen: progress.update(bar, completed=seen))
 
 
-def _show(result: Json) -> None:
-    print(f"{result['memories']} memories; importance as it was written down last, and as it is now:\n")
-    before, after = result["before"], result["after"]
+def _show(histograms: Histograms) -> None:
+    print(f"{histograms['memories']} memories; importance as it was written down last, and as it is now:\n")
+    before, after = histograms["before"], histograms["after"]
     largest = max([*before, *after, 1])
     rows = [
         (name, str(old), _bar(old, largest), str(new), _bar(new, largest))
@@ -129,7 +132,14 @@ def forget(  # noqa: PLR0913 (options)
         _show_plan(plan)
 
 
-def _show_plan(plan: Json) -> None:
+class PreviewOfStore(ForgetPreview, total=False):
+    """What would be forgotten, with the number of memories in each bar of importance if this process has counted
+    them."""
+
+    importance: list[int]
+
+
+def _show_plan(plan: PreviewOfStore) -> None:
     print(f"{plan['total']} memories would be forgotten; --apply forgets them.")
     if counts := plan.get("importance"):  # of the local store alone
         print("Their importance:\n")
@@ -168,25 +178,25 @@ def _said(error: ErrorDetails) -> str:
     return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"
 
 
-async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Json:
+async def _plan(store: Store, tenant: str, request: ForgetRequest) -> PreviewOfStore:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
         counts = [0] * BARS
 
-        def step(item: Json) -> None:
+        def step(item: ForgettableMemory) -> None:
             counts[bar_of(item["importance"])] += 1
             progress.advance(bar)
 
         plan = await _forgetting(store, tenant).plan(request, step)
-        return plan | {"importance": counts}
+        return {**plan, "importance": counts}
 
 
 def _forgetting(store: Store, tenant: str) -> Forgetting:
     return Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
 
 
-def _row(item: Json) -> tuple[str, ...]:
-    why = ", ".join(f"{r['reason']} {r['points']:.0f} ({r['detail']})" for r in item["reasons"])
+def _row(item: ForgettableMemory) -> tuple[str, ...]:
+    why = ", ".join(f"{reason['reason']} {reason['points']:.0f} ({reason['detail']})" for reason in item["reasons"])
     return (
         item["memory_id"],
         item["memory_type"],

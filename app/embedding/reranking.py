@@ -13,11 +13,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import httpx2
 from pydantic import AliasChoices, BaseModel, Field, TypeAdapter, ValidationError
 
+from app.core.schemas import Json
 from app.core.work import off_loop
 from app.embedding.model import clipped
 from app.metrics import RERANK_SECONDS
@@ -265,14 +266,14 @@ class HttpReranker:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _scores(self, body: dict[str, Any], count: int) -> list[float]:
+    async def _scores(self, body: Json, count: int) -> list[float]:
         try:
             answer = await self._read(body)
         except httpx2.HTTPError as error:
             raise RerankingFailed(f"The reranker cannot be reached, or broke off ({type(error).__name__}).") from None
         return await off_loop(len(answer), _scores_of, answer, count)
 
-    async def _read(self, body: dict[str, Any]) -> bytes:
+    async def _read(self, body: Json) -> bytes:
         """Reads the answer in pieces, so that a large one cannot fill the memory."""
         read = bytearray()
         async with self._client.stream("POST", self._url, json=body) as response:

@@ -10,7 +10,7 @@ from app.facts import drafts as drafting
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
 from app.facts.drafts import StatedProfile, UserRecords, assertion_of, draft_of, least_start, respell
-from app.facts.keys import field_of, sentence, states, value_of
+from app.facts.keys import field_of, sentence, states
 from app.facts.ledger import Ledger, Shared
 from app.facts.models import FactRecord
 from app.facts.repository import FactFilters, FactRepository, View, about
@@ -133,12 +133,10 @@ class FactService:
         facts = [fact for ledger in distinct for fact in (*ledger.written.values(), *ledger.closed.values())]
         return [*changes, *await self._users.touched(facts, earlier, rfc3339(self._clock.now()))]
 
-    async def state_profile(
-        self, user_id: str, stated: StatedProfile
-    ) -> tuple[list[Change], dict[str, str | int | None]]:
+    async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], dict[str, FactRecord]]:
         """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
-        changes without those of the user's record, and the values that hold then. A value of less trust than the one
-        that holds is stored as disputed."""
+        changes without those of the user's record, and the facts that state fields then, by field. A value of less
+        trust than the one that holds is stored as disputed."""
         bodies = stated.assertions(user_id)
         drafts = [draft_of(body, self._source(body, source)) for body, source in bodies]
         asserted = await self._assert_drafts([body for body, _ in bodies], drafts) if drafts else Asserted({}, [], [])
@@ -156,9 +154,7 @@ class FactService:
                 ledger.retract(fact_id)
         distinct = _distinct(ledgers.values())
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
-        stating = states(fact for ledger in distinct for fact in ledger.holding())
-        values = {name: value_of(name, fact["object"]) for name, fact in stating.items()}
-        return [*changes, *asserted.titles], values
+        return [*changes, *asserted.titles], states(fact for ledger in distinct for fact in ledger.holding())
 
     def _source(self, body: FactCreate, derived: MemorySource) -> MemorySource:
         stated: MemorySource = {} if body.source is None else body.source.stated()

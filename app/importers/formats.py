@@ -19,6 +19,7 @@ from app.importers.loader import (
     ImportResult,
     NoMemory,
     SkippedEntry,
+    SpokenMessage,
     Unreadable,
     each,
     memory,
@@ -32,7 +33,7 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     """Yields the records of a file."""
     whole = {"results": file} if isinstance(file, list) else file
 
-    def one(record: Json, where: str) -> Iterator[ImportResult]:
+    def memory_of(record: Json, where: str) -> Iterator[ImportResult]:
         expires = time(record.get("expiration_date"))
         if expires is not None and expires <= owner.now:
             raise Unreadable("it has expired")
@@ -59,7 +60,7 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         yield ImportRecord("fact", where, {**named, **owner.of(None, record.get("user_id")), "cardinality": "many"})
 
     if "results" in whole:
-        yield from each(whole["results"], "/results", one)
+        yield from each(whole["results"], "/results", memory_of)
     if whole.get("relations"):
         yield from each(whole["relations"], "/relations", relation)
     if whole.get("next"):
@@ -111,15 +112,17 @@ def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResul
 def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportResult]:
     session = next((str(thread[name]) for name in ("thread_id", "session_id", "uuid") if thread.get(name)), "thread")
 
-    def said(record: Json, place: str) -> Iterator[ImportResult]:
-        role = str(record.get("role") or record.get("role_type") or "")
-        spoken = {"role": role, "content": str(record.get("content") or ""), "name": record.get("name")}
-        whose = owner.of(None, thread.get("user_id"))
-        yield message(
-            place, whose, owner.id_of(f"zep-{session}"), {**spoken, "timestamp": time(record.get("created_at"))}
-        )
+    def message_of(record: Json, place: str) -> Iterator[ImportResult]:
+        whose, session_id = owner.of(None, thread.get("user_id")), owner.id_of(f"zep-{session}")
+        spoken: SpokenMessage = {
+            "role": str(record.get("role") or record.get("role_type") or ""),
+            "content": str(record.get("content") or ""),
+            "name": record.get("name"),
+            "timestamp": time(record.get("created_at")),
+        }
+        yield message(place, whose, session_id, spoken)
 
-    yield from each(thread.get("messages"), f"{where}/messages", said)
+    yield from each(thread.get("messages"), f"{where}/messages", message_of)
 
 
 _TYPES = {"semantic": "fact", "episodic": "experience", "message": "message"}
@@ -134,14 +137,17 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
         session = str(record.get("session_id") or "session")
         user = record.get("user_id")
 
-        def said(spoken: Json, place: str) -> Iterator[ImportResult]:
-            words_ = {"role": str(spoken.get("role")), "content": str(spoken.get("content") or "")}
-            when = {"timestamp": time(spoken.get("created_at"))}
-            yield message(place, owner.of(None, user), owner.id_of(session), {**words_, **when})
+        def message_of(record: Json, place: str) -> Iterator[ImportResult]:
+            spoken: SpokenMessage = {
+                "role": str(record.get("role")),
+                "content": str(record.get("content") or ""),
+                "timestamp": time(record.get("created_at")),
+            }
+            yield message(place, owner.of(None, user), owner.id_of(session), spoken)
 
-        yield from each(record.get("messages") or [], f"{where}/messages", said)
+        yield from each(record.get("messages") or [], f"{where}/messages", message_of)
         yield from each(
-            record.get("memories") or [], f"{where}/memories", lambda one, at: _memory(one, at, owner, user)
+            record.get("memories") or [], f"{where}/memories", lambda record, place: _memory(record, place, owner, user)
         )
         if record.get("context"):
             named = {"id": f"{session}:context"}
@@ -156,7 +162,7 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
     elif "messages" in whole:
         yield from each([whole], "", working)
     else:
-        yield from each(whole.get("memories"), "/memories", lambda one, where: _memory(one, where, owner, None))
+        yield from each(whole.get("memories"), "/memories", lambda record, where: _memory(record, where, owner, None))
     if whole.get("next_offset"):
         yield SkippedEntry("/next_offset", "this is one page of several: import the others, too")
 
@@ -193,10 +199,13 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         name = owner.agent_id or owner.id_of(record.get("name") or record.get("id"))
         whose = DefaultOwner(name, owner.user_id, owner.now, owner.mapped)
         wanted = record.get("block_ids")
-        inside = file.get("blocks") or [] if wanted is None else [blocks[one] for one in wanted if one in blocks]
+        if wanted is None:
+            inside = file.get("blocks") or []
+        else:
+            inside = [blocks[block_id] for block_id in wanted if block_id in blocks]
         yield from each(inside, "/blocks", lambda block, place: _block(block, place, whose))
-        said = record.get("messages") or []
-        yield from each(said, f"{where}/messages", lambda one, place: _message(one, place, whose, record))
+        messages = record.get("messages") or []
+        yield from each(messages, f"{where}/messages", lambda entry, place: _message(entry, place, whose, record))
         if record.get("system"):
             yield SkippedEntry(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
 
@@ -230,9 +239,15 @@ def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResul
 
 def _message(record: Json, where: str, owner: DefaultOwner, agent: Json) -> Iterator[ImportResult]:
     text = _assistant_text(record, agent) if record.get("role") == "assistant" else _text(record)
-    said = {"role": str(record.get("role")), "content": text, "name": record.get("name")}
-    session = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
-    yield message(where, owner.of(), session, {**said, "timestamp": time(record.get("created_at"))})
+    session_id = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
+    whose = owner.of()
+    spoken: SpokenMessage = {
+        "role": str(record.get("role")),
+        "content": text,
+        "name": record.get("name"),
+        "timestamp": time(record.get("created_at")),
+    }
+    yield message(where, whose, session_id, spoken)
 
 
 def _assistant_text(record: Json, agent: Json) -> str:
@@ -241,9 +256,9 @@ def _assistant_text(record: Json, agent: Json) -> str:
     Agents of Letta's first design speak by a tool, `send_message`; the text beside their tool calls is thought. Agents
     that never call it speak by the text. Raises Unreadable for words that cannot be read, NoMemory for thoughts.
     """
-    said = [_sent(call) for call in _sending(record)]
-    if said:
-        return "\n".join(said)
+    sent = [_sent(call) for call in _sending(record)]
+    if sent:
+        return "\n".join(sent)
     if _called(record) and any(map(_sending, agent["messages"])):
         raise NoMemory("it calls tools, and says nothing to the user")
     return _text(record)

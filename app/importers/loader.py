@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import groupby
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict
 from urllib.parse import quote
 
 from app.core.clock import rfc3339
@@ -24,6 +24,28 @@ MAX_TAG = 128
 MAX_KEY = 256
 
 
+class RecordOwner(TypedDict):
+    """The agent and the user of a record: one of them at least."""
+
+    agent_id: str | None
+    user_id: str | None
+
+
+class ImportedSession(RecordOwner):
+    """The session of a message, as it is posted."""
+
+    session_id: str | None
+
+
+class SpokenMessage(TypedDict):
+    """What another system has of a message."""
+
+    role: str
+    content: str
+    name: NotRequired[Any]
+    timestamp: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class ImportRecord:
     """A record to import. `body` is the body of its POST request; a message also has its session."""
@@ -31,7 +53,7 @@ class ImportRecord:
     kind: RecordKind
     where: str
     body: Json
-    session: Json | None = None
+    session: ImportedSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +105,9 @@ class DefaultOwner:
             self.mapped[str(name)] = mapped
         return mapped
 
-    def of(self, agent_id: Any = None, user_id: Any = None) -> Json:
+    def of(self, agent_id: Any = None, user_id: Any = None) -> RecordOwner:
         """Returns the owners of a record. Raises Unreadable if there is none."""
-        owner = {
+        owner: RecordOwner = {
             "agent_id": self.id_of(agent_id) or self.agent_id,
             "user_id": self.id_of(user_id) or self.user_id,
         }
@@ -157,16 +179,15 @@ def mapped_id(name: str) -> str:
         return f"{kept[: MAX - len(mark) - 1].strip()}~{mark}"
 
 
-def message(where: str, owner: Json, session_id: str | None, said: Mapping[str, Any]) -> ImportRecord:
-    """Returns a message of the session with this id of ours. `said` has role, content, name and timestamp. Raises
-    Unreadable if no session can contain it."""
+def message(where: str, owner: RecordOwner, session_id: str | None, spoken: SpokenMessage) -> ImportRecord:
+    """Returns a message of the session with this id of ours. Raises Unreadable if no session can contain it."""
     if owner["agent_id"] is None or owner["user_id"] is None:
         raise Unreadable("a conversation needs both: say which with --agent and --user")
-    if said["role"] not in ("user", "assistant"):
+    if spoken["role"] not in ("user", "assistant"):
         raise NoMemory("its role is neither user nor assistant: prompts and tools' own words are not taken")
-    if not said["content"].strip():
+    if not spoken["content"].strip():
         raise NoMemory("it has no text")
-    body = {name: value for name, value in said.items() if value}
+    body = {name: value for name, value in spoken.items() if value}
     return ImportRecord("message", where, body, {"session_id": session_id, **owner})
 
 
@@ -190,6 +211,23 @@ SHOWN = 3
 """The number of examples for each reason."""
 
 
+class SkipReason(TypedDict):
+    """Why records stayed out: how many, and examples of their places in the file."""
+
+    reason: str
+    count: int
+    such_as: list[str]
+
+
+class ShownReport(TypedDict):
+    """The report as the command prints it."""
+
+    taken: dict[str, int]
+    there: dict[str, int]
+    left: list[SkipReason]
+    not_memory: list[SkipReason]
+
+
 @dataclass(slots=True)
 class ImportReport:
     """The result of an import. `taken` counts records that came in, `there` messages that an earlier import had
@@ -204,106 +242,110 @@ class ImportReport:
         """Notes that a part of the file was skipped."""
         self._skipped.append(SkippedEntry(where, reason, is_memory))
 
-    def shown(self) -> Json:
+    def shown(self) -> ShownReport:
         """Returns counts and reasons as the command prints them."""
         return {
             "taken": dict(self.taken),
             "there": dict(self.there),
-            "left": _by_reason([one for one in self._skipped if one.is_memory]),
-            "not_memory": _by_reason([one for one in self._skipped if not one.is_memory]),
+            "left": _by_reason([entry for entry in self._skipped if entry.is_memory]),
+            "not_memory": _by_reason([entry for entry in self._skipped if not entry.is_memory]),
         }
 
 
-def _by_reason(skipped: Sequence[SkippedEntry]) -> list[Json]:
+def _by_reason(skipped: Sequence[SkippedEntry]) -> list[SkipReason]:
     places: dict[str, list[str]] = {}
-    for one in skipped:
-        places.setdefault(one.reason, []).append(one.where)
-    ordered = sorted(places.items(), key=lambda one: -len(one[1]))
+    for entry in skipped:
+        places.setdefault(entry.reason, []).append(entry.where)
+    ordered = sorted(places.items(), key=lambda of_reason: -len(of_reason[1]))
     return [{"reason": reason, "count": len(where), "such_as": where[:SHOWN]} for reason, where in ordered]
 
 
 async def bring(
-    found: Iterable[ImportResult], service: ImportTarget, step: ImportStep = lambda number: None
+    results: Iterable[ImportResult], service: ImportTarget, step: ImportStep = lambda number: None
 ) -> ImportReport:
     """Posts all records: memories, facts, and then messages by session. Returns the report."""
-    report, taken = ImportReport(), list[ImportRecord]()
-    for one in found:
-        if isinstance(one, SkippedEntry):
-            report.leave(one.where, one.reason, is_memory=one.is_memory)
+    report, records = ImportReport(), list[ImportRecord]()
+    for result in results:
+        if isinstance(result, SkippedEntry):
+            report.leave(result.where, result.reason, is_memory=result.is_memory)
         else:
-            taken.append(one)
+            records.append(result)
     for kind, path in (("memory", "/v1/memories"), ("fact", "/v1/facts")):
-        for some in _some([one for one in taken if one.kind == kind]):
-            await _records(some, path, service, report)
-            step(len(some))
-    messages = sorted((one for one in taken if one.kind == "message"), key=_session)
-    for _, said in groupby(messages, key=_session):
-        spoken = list(said)
-        await _conversation(spoken, service, report)
-        step(len(spoken))
+        for batch in _batches([record for record in records if record.kind == kind]):
+            await _post(batch, path, service, report)
+            step(len(batch))
+    messages = sorted((record for record in records if record.kind == "message"), key=_session_id)
+    for session_id, of_session in groupby(messages, key=_session_id):
+        conversation = list(of_session)
+        await _post_conversation(session_id, conversation, service, report)
+        step(len(conversation))
     return report
 
 
-def _some(taken: Sequence[ImportRecord]) -> Iterator[Sequence[ImportRecord]]:
-    return (taken[at : at + AT_ONCE] for at in range(0, len(taken), AT_ONCE))
+def _batches(records: Sequence[ImportRecord]) -> Iterator[Sequence[ImportRecord]]:
+    return (records[at : at + AT_ONCE] for at in range(0, len(records), AT_ONCE))
 
 
-def _session(one: ImportRecord) -> str:
-    assert one.session is not None
-    return str(one.session["session_id"])
+def _session_id(message: ImportRecord) -> str:
+    assert message.session is not None
+    return str(message.session["session_id"])
 
 
-async def _records(some: Sequence[ImportRecord], path: str, service: ImportTarget, report: ImportReport) -> None:
+async def _post(batch: Sequence[ImportRecord], path: str, service: ImportTarget, report: ImportReport) -> None:
     """Posts records as one batch or, if the batch is refused, one by one. Their source says that they were imported."""
-    bodies = [{**one.body, "origin": "import"} for one in some]
+    bodies = [{**record.body, "origin": "import"} for record in batch]
     if await service.post(f"{path}/batch", {"items": bodies}) is None:
-        report.taken.update(one.kind for one in some)
+        report.taken.update(record.kind for record in batch)
         return
-    for one, body in zip(some, bodies, strict=True):
+    for record, body in zip(batch, bodies, strict=True):
         refused = await service.post(path, body)
         if refused is None:
-            report.taken[one.kind] += 1
+            report.taken[record.kind] += 1
         else:
-            report.leave(one.where, refused)
+            report.leave(record.where, refused)
 
 
-async def _conversation(said: Sequence[ImportRecord], service: ImportTarget, report: ImportReport) -> None:
+async def _post_conversation(
+    session_id: str, conversation: Sequence[ImportRecord], service: ImportTarget, report: ImportReport
+) -> None:
     """Posts a conversation. If an earlier import was cut short in it, the rest follows; a session that holds anything
     else stays as it is."""
-    session: Any = said[0].session
-    path = f"/v1/sessions/{quote(session['session_id'], safe='')}"
-    ordered = sorted(said, key=lambda one: one.body.get("timestamp") or "")
-    refused = await service.post("/v1/sessions", session)
+    session = conversation[0].session
+    assert session is not None
+    path = f"/v1/sessions/{quote(session_id, safe='')}"
+    ordered = sorted(conversation, key=lambda message: message.body.get("timestamp") or "")
+    refused = await service.post("/v1/sessions", {**session})
     if refused is not None:
-        there = await _brought(path, session, service)
+        there = await _messages_there(path, session, service)
         if there is None or len(there) > len(ordered) or not all(map(_is_same, there, ordered)):
-            for one in ordered:
-                report.leave(one.where, f"its session: {refused}")
+            for message in ordered:
+                report.leave(message.where, f"its session: {refused}")
             return
         report.there["message"] += len(there)
         ordered = ordered[len(there) :]
-    for some in _some(ordered):
-        if await service.post(f"{path}/messages", {"messages": [one.body for one in some]}) is None:
-            report.taken["message"] += len(some)
+    for batch in _batches(ordered):
+        if await service.post(f"{path}/messages", {"messages": [message.body for message in batch]}) is None:
+            report.taken["message"] += len(batch)
             continue
-        for one in some:
-            refused = await service.post(f"{path}/messages", {"messages": [one.body]})
+        for message in batch:
+            refused = await service.post(f"{path}/messages", {"messages": [message.body]})
             if refused is None:
                 report.taken["message"] += 1
             else:
-                report.leave(one.where, refused)
+                report.leave(message.where, refused)
 
 
-async def _brought(path: str, session: Json, service: ImportTarget) -> list[Json] | None:
+async def _messages_there(path: str, session: ImportedSession, service: ImportTarget) -> list[Json] | None:
     """Returns the messages of a session of the same agent and user, in order, or None if there is none."""
     stored = await service.get(path)
-    if stored is None or any(stored[name] != session[name] for name in ("agent_id", "user_id")):
+    owner = (session["agent_id"], session["user_id"])
+    if stored is None or (stored["agent_id"], stored["user_id"]) != owner:
         return None
-    found, after = list[Json](), 0
+    messages, after = list[Json](), 0
     while page := (await service.get(f"{path}/messages?limit=100&after_seq={after}") or {}).get("items"):
-        found += page
+        messages += page
         after = page[-1]["seq"]
-    return found
+    return messages
 
 
 def _is_same(stored: Json, record: ImportRecord) -> bool:

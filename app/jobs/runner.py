@@ -345,9 +345,10 @@ Back: TypeAlias = Callable[[R], Awaitable[list[Change] | None]]
 """Returns the changes that restore a piece, or None if it can no longer be restored."""
 
 
-async def undo_each(run: Run, collection: Collection[R], pieces: AsyncIterator[R], back: Back[R]) -> Done:
-    """Undoes each piece of an operation, a document of `collection`. A restored piece must not appear in `pieces`
-    again. An interrupted run resumes its count, since count and restored piece are one commit."""
+async def undo_each(run: Run, collection: Collection, pieces: AsyncIterator[R], back: Back[R]) -> Done:
+    """Undoes each piece of an operation: a record of `collection`, or a mapping with the id of one. A restored piece
+    must not appear in `pieces` again. An interrupted run resumes its count, since count and restored piece are one
+    commit."""
     operation = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
     done, left = operation["progress"]["done"] if operation else 0, 0
     async for piece in pieces:

@@ -69,10 +69,10 @@ def find(text: str, lines: Sequence[TranscriptLine], role: str | None = None) ->
     messages have it, one of `role` goes first, then the earliest."""
     parts = _parts(text)
     for at in sorted(range(len(lines)), key=lambda at: (lines[at].role != role, at)):
-        said = lines[at].text
-        if spans := _place(text, said) or (_places(parts, said) if len(parts) > 1 else None):
-            quoted = LEFT_OUT.join(said[start:end] for start, end in spans)[:QUOTE_CHARS]
-            return Quote(lines[at], quoted, _sentences_at(spans, said), lines[at - 1] if at else None)
+        message = lines[at].text
+        if spans := _place(text, message) or (_places(parts, message) if len(parts) > 1 else None):
+            quoted = LEFT_OUT.join(message[start:end] for start, end in spans)[:QUOTE_CHARS]
+            return Quote(lines[at], quoted, _sentences_at(spans, message), lines[at - 1] if at else None)
     return None
 
 
@@ -81,34 +81,34 @@ def _parts(quote: str) -> list[str]:
     return [part for piece in _LEFT_OUT.split(quote) for part in sentences(piece)]
 
 
-def _place(part: str, said: str, start: int = 0) -> list[tuple[int, int]] | None:
-    span = _letters(said).place_of(_letters(part), start)
+def _place(part: str, message: str, start: int = 0) -> list[tuple[int, int]] | None:
+    span = _letters(message).place_of(_letters(part), start)
     return None if span is None else [span]
 
 
-def _places(parts: Sequence[str], said: str) -> list[tuple[int, int]] | None:
+def _places(parts: Sequence[str], message: str) -> list[tuple[int, int]] | None:
     """Returns where the parts of a quote stand in a message, one behind the other, or None."""
     spans: list[tuple[int, int]] = []
     for part in parts:
-        place = _place(part, said, spans[-1][1] if spans else 0)
+        place = _place(part, message, spans[-1][1] if spans else 0)
         if place is None or len(words(part)) < LEAST_WORDS:
             return None
         spans += place
     return spans
 
 
-def _sentences_at(spans: Sequence[tuple[int, int]], said: str) -> str:
+def _sentences_at(spans: Sequence[tuple[int, int]], message: str) -> str:
     """Returns the whole sentences that spans of a message touch, as they stand there where they follow one another."""
     runs: list[tuple[int, int]] = []
     before = -1
-    for at, (start, end) in enumerate(sentence_spans(said)):
+    for at, (start, end) in enumerate(sentence_spans(message)):
         if any(start < last and end > first for first, last in spans):
             runs[-1:] = [(runs[-1][0], end)] if runs and before == at - 1 else [*runs[-1:], (start, end)]
             before = at
-    return LEFT_OUT.join(said[start:end] for start, end in runs)
+    return LEFT_OUT.join(message[start:end] for start, end in runs)
 
 
-@kept_by_digest(KEPT_BYTES, lambda said: getsizeof(said.letters) + 100 * (len(said.begins) + len(said.ends)))
+@kept_by_digest(KEPT_BYTES, lambda text: getsizeof(text.letters) + 100 * (len(text.begins) + len(text.ends)))
 def _letters(text: str) -> Letters:
     return Letters.of(text)
 
@@ -144,7 +144,7 @@ def lacks(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | 
     words a memory keeps promises ("I'll send you the list on Monday.") and what it found out in its work, if these are
     not about the user.
     """
-    kept = KEPT[part]
+    keeps = KEPT[part]
     if item.certainty != "stated" or item.holds == "corrected":
         return "not_stated"
     quote = find(item.quote, lines, "user")
@@ -155,7 +155,7 @@ def lacks(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | 
         of_work = item.about == "nobody" and getattr(item, "memory_type", None) in OF_WORK
         if part != "memory" or quote.line.role != "assistant" or not (promise or of_work):
             return "not_quoted"
-    return None if item.about in kept.about and item.holds in kept.holds else "not_of_this_part"
+    return None if item.about in keeps.about and item.holds in keeps.holds else "not_of_this_part"
 
 
 # --- Numbers, dates and values stand in the message -------------------------------------------------------------------
@@ -192,14 +192,14 @@ def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | Non
     wanted = numbers(text)
     if not wanted:
         return Shown(stands=True, worded=False)
-    said = values("\n".join(line.text for line in lines))
+    spoken = values("\n".join(line.text for line in lines))
     following = frozenset[str]().union(*(_of_dates(line.text, line.at) for line in lines))
-    missing = [meant for meant in wanted.values() if not meant & said and not meant <= following]
+    missing = [meant for meant in wanted.values() if not meant & spoken and not meant <= following]
     in_digits = any(numbers(line.text) for line in lines) if sentence is None else bool(numbers(sentence))
     may_be_word = _is_small if in_digits else _is_said_in_words
     years = {int(line.at[:4]) for line in lines if line.at}
     worded = all(
-        any(_otherwise(value, said, years) for value in meant) or all(map(may_be_word, meant)) for meant in missing
+        any(_otherwise(value, spoken, years) for value in meant) or all(map(may_be_word, meant)) for meant in missing
     )
     return Shown(stands=worded, worded=bool(missing))
 
@@ -213,7 +213,7 @@ def _is_said_in_words(value: str) -> bool:
     return value.isdecimal() and int(value.rstrip("0") if int(value) >= ROUND else value) <= MORE_IN_WORDS
 
 
-def _otherwise(value: str, said: frozenset[str], years: set[int]) -> bool:
+def _otherwise(value: str, spoken: frozenset[str], years: set[int]) -> bool:
     """Returns whether a number is another way to write one that was said: "8 pm" is 20:00, "2.5k" is 2,500, "36" is a
     birth in 1989 or 1990 and "since 1988" is 38 years."""
     if not value.isdecimal() or len(value) > len(str(10**12)):
@@ -221,10 +221,10 @@ def _otherwise(value: str, said: frozenset[str], years: set[int]) -> bool:
     number = int(value)
     half_day = {number - 12} if 12 < number <= 24 else {number + 12} if number <= 12 else set()
     ages = {year - number - more for year in years for more in (0, 1)} if number <= max(years, default=0) else set()
-    spans = {said_in for said_in in ages if said_in <= YEARS or number <= YEARS}
-    if any(str(other) in said for other in half_day | spans):
+    spans = {age for age in ages if age <= YEARS or number <= YEARS}
+    if any(str(other) in spoken for other in half_day | spans):
         return True
-    return any(_shifted(value, power) in said for power in MAGNITUDES)
+    return any(_shifted(value, power) in spoken for power in MAGNITUDES)
 
 
 def _shifted(value: str, power: int) -> str:
@@ -281,24 +281,24 @@ LEAST_LETTERS = 4
 def stands(value: str, text: str) -> bool:
     """Returns whether every word of a value stands in a text, in one of its forms: "hiking" in "I hike". English stop
     words do not count, numbers do by value."""
-    said = words(value)
-    wanted = dict.fromkeys([word for word in said if word not in STOP_WORDS] or said)
+    spelled = words(value)
+    wanted = dict.fromkeys([word for word in spelled if word not in STOP_WORDS] or spelled)
     if is_unspaced(value):  # by pairs of characters: those of 青城山 stand in many a text
-        return {*terms(value)} <= _said(text)[1]
+        return {*terms(value)} <= _words_and_stems(text)[1]
     return bool(wanted) and all(_stands(word, text) for word in wanted)
 
 
 def _stands(word: str, text: str) -> bool:
-    said, stems = _said(text)
-    if word in said or (word.isdecimal() and values(word) & values(text)):
+    spoken, stems = _words_and_stems(text)
+    if word in spoken or (word.isdecimal() and values(word) & values(text)):
         return True
     if {*terms(word)} <= stems:
         return True
-    return not any(character.isdigit() for character in word) and any(_alike(word, other) for other in said)
+    return not any(character.isdigit() for character in word) and any(_alike(word, other) for other in spoken)
 
 
-@kept_by_digest(KEPT_BYTES, lambda said: sum(100 + getsizeof(word) for part in said for word in part))
-def _said(text: str) -> tuple[frozenset[str], frozenset[str]]:
+@kept_by_digest(KEPT_BYTES, lambda sets: sum(100 + getsizeof(word) for words in sets for word in words))
+def _words_and_stems(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """Returns the words of a text and their stems."""
     return frozenset(words(text)), frozenset(terms(text))
 

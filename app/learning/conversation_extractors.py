@@ -45,13 +45,14 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A part of a conversation with its owners. `said` maps message numbers to the memories made of the messages."""
+    """A part of a conversation with its owners. `message_memories` has the memories made of messages, by their
+    numbers."""
 
     scope: Scope
     agent_id: str | None
     user_id: str | None
     lines: Sequence[TranscriptLine]
-    said: Mapping[int, MemoryRecord] = field(default_factory=dict)
+    message_memories: Mapping[int, MemoryRecord] = field(default_factory=dict)
     session: SessionRecord | None = None
 
     @property
@@ -85,7 +86,8 @@ class Conversation:
         """Returns owner, session and message numbers, as fields of a derivation."""
         assert self.session is not None
         return {
-            **self.owner,
+            "agent_id": self.agent_id,
+            "user_id": self.user_id,
             "session_id": self.session["session_id"],
             "from_seq": self.lines[0].seq,
             "to_seq": self.lines[-1].seq,
@@ -192,14 +194,14 @@ class MemoryExtractor:
 
     async def _known(self, tools: Tools, talk: Conversation) -> list[MemoryRecord]:
         """Returns memories of this user that are near to the user's messages, so that the model can supersede them."""
-        said, pairs = _said(talk), _own_pairs(talk)
-        if not said or not pairs:
+        query, pairs = _query(talk), _own_pairs(talk)
+        if not query or not pairs:
             return []
         now = tools.clock.now()
         kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # only a summary replaces a summary
         where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
         lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
-        retrieved = await lookup.find(RetrievalQuery(said, pairs, where, to_ms(now), KNOWN_MEMORIES))
+        retrieved = await lookup.find(RetrievalQuery(query, pairs, where, to_ms(now), KNOWN_MEMORIES))
         return [hit.doc for hit in retrieved.hits]
 
 
@@ -286,10 +288,10 @@ class FactExtractor:
         return plan
 
     async def _known(self, tools: Tools, talk: Conversation, user_name: str) -> list[deduplication.KnownFact]:
-        said, pairs = _said(talk), _own_pairs(talk)
-        if not said or not pairs:
+        query, pairs = _query(talk), _own_pairs(talk)
+        if not query or not pairs:
             return []
-        return await deduplication.known(tools, talk.scope, said, pairs, user_name)
+        return await deduplication.known(tools, talk.scope, query, pairs, user_name)
 
 
 class ExperienceExtractor:
@@ -342,8 +344,8 @@ class ExperienceExtractor:
         sessions = SessionRepository(tools.store, talk.scope)
         where = sessions.within(talk.session, talk.session.get("learned_seq") or 0, talk.lines[-1].seq)
         roles = both(where, In("role", ("assistant", "tool")))
-        found = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
-        return episodes.of_messages([message async for page in found for message in page])
+        messages = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
+        return episodes.of_messages([message async for page in messages for message in page])
 
     async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
         """Returns the names that no lesson may contain."""
@@ -364,7 +366,8 @@ async def _judged(talk: Conversation, rule: Callable[..., list[T]], *args: Any) 
 
 async def _rules(tools: Tools, talk: Conversation, *, looked: bool) -> Rules:
     names = await _names_of_user(tools, talk)
-    return Rules(talk.lines, talk.owner, talk.said, names, profiled=talk.scope.agents is None, looked=looked)
+    profiled = talk.scope.agents is None
+    return Rules(talk.lines, talk.owner, talk.message_memories, names, profiled=profiled, looked=looked)
 
 
 async def _names_of_user(tools: Tools, talk: Conversation) -> list[str]:
@@ -379,7 +382,7 @@ def _filled(profile: UserProfile) -> Json:
     return {name: value for name, value in profile.items() if value}
 
 
-def _said(talk: Conversation) -> str:
+def _query(talk: Conversation) -> str:
     """Returns the end of what the user said, as a query for related records."""
     return "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:].strip()
 

@@ -283,7 +283,9 @@ async def undo_of(run: Run, days: float) -> OperationUndo | None:
     """Returns the data for an undo of the run's operation, which is possible for `days` days from the request. Returns
     None if no attempt changed anything."""
     by = run.lease.job.operation_id
-    notes = await run.store.find(DERIVATIONS, run.tenant, Eq("operation_id", by)) if by else []
+    if not by:
+        return None
+    notes = await run.store.find(DERIVATIONS, run.tenant, Eq("operation_id", by))
     if not any(note["undo"] for note in notes):
         return None
     asked_at = parse_rfc3339(run.lease.doc["created_at"])

@@ -162,7 +162,7 @@ class Batch:
 
     def described(self) -> DerivationRecord:
         """Returns owner and episodes, as fields of a derivation."""
-        return {**self.owner, "action_ids": self.action_ids}
+        return {"agent_id": self.agent_id, "user_id": self.user_id, "action_ids": self.action_ids}
 
     def unchanged(self) -> list[Change]:
         """Returns no changes: what was logged does not change."""
@@ -222,25 +222,30 @@ def _quotable(action: ActionRecord) -> str:
 
 
 def facts(
-    found: Sequence[StatedFact], batch: Batch, dropped: DroppedCounts, names: Sequence[str] = (), *, looked: bool = True
+    stated: Sequence[StatedFact],
+    batch: Batch,
+    dropped: DroppedCounts,
+    names: Sequence[str] = (),
+    *,
+    looked: bool = True,
 ) -> list[tuple[FactCreate, MemorySource]]:
     """Returns the facts to assert with the ids of their episodes, as a field of the source. Facts that cite no episode,
     or whose object none of them contains, are dropped. A fact without a time, or with one that its episodes do not
     say, is valid from its first episode on. `names` are the user's."""
     lines_of = {line.seq: line for line in lines(batch)}
     result: list[tuple[FactCreate, MemorySource]] = []
-    for fact, cited in _citing(found, batch, dropped):
-        stated = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
-        if not stands(stated["object"], " ".join(map(_as_prompted, cited))):
+    for fact, cited in _citing(stated, batch, dropped):
+        texts = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
+        if not stands(texts["object"], " ".join(map(_as_prompted, cited))):
             dropped["not_said"] += 1
             continue
         logged = [lines_of[number] for number in fact.episode_numbers if number in lines_of]
         begun = None if fact.valid_from is None else time_said(fact.valid_from, logged, looked=looked)
         if fact.valid_from is not None and begun is None:
             dropped["not_said"] += 1
-        user = batch.scope.agents is None and is_user(stated["subject"], names)
+        user = batch.scope.agents is None and is_user(texts["subject"], names)
         try:
-            fields = about(fact.model_copy(update=stated), batch.owner, user=user)
+            fields = about(fact.model_copy(update=texts), batch.owner, user=user)
             fields["valid_from"] = begun or cited[0]["timestamp"]
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except (ValidationError, Invalid):
@@ -251,11 +256,11 @@ def facts(
 
 
 def procedures(
-    found: Sequence[StatedProcedure], batch: Batch, dropped: DroppedCounts
+    stated: Sequence[StatedProcedure], batch: Batch, dropped: DroppedCounts
 ) -> Iterator[tuple[StatedProcedure, ProcedureCreate, list[ActionRecord]]]:
     """Yields the procedures that cite episodes, each as a body and with its episodes. Their numbers stand there."""
     lines_of = {line.seq: line for line in lines(batch)}
-    for procedure, cited in _citing(found, batch, dropped):
+    for procedure, cited in _citing(stated, batch, dropped):
         fields = {
             "name": strip_served(procedure.name).strip(),
             "trigger": strip_served(procedure.trigger).strip(),
@@ -275,9 +280,9 @@ def procedures(
             dropped["not_said"] += 1
 
 
-def _citing(found: Sequence[T], batch: Batch, dropped: DroppedCounts) -> Iterator[tuple[T, list[ActionRecord]]]:
+def _citing(stated: Sequence[T], batch: Batch, dropped: DroppedCounts) -> Iterator[tuple[T, list[ActionRecord]]]:
     """Yields the items that cite episodes and that the second look left, each with its episodes."""
-    for item in found:
+    for item in stated:
         if item == UNSUPPORTED:
             dropped["unsupported"] += 1
         elif cited := batch.cited(item.episode_numbers):

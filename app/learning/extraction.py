@@ -45,14 +45,14 @@ UNSUPPORTED = "\x00unsupported"
 class Rules:
     """The rules for one conversation.
 
-    `said` maps message numbers to the memories made of the messages. `names` are those that the user goes by.
+    `message_memories`: the memories made of messages, by their numbers. `names` are those that the user goes by.
     `profiled`: whether the caller may change the profile; facts about the user then have the reserved subject.
     `looked`: whether the answer has been looked at for a second time.
     """
 
     lines: Sequence[TranscriptLine]
     owner: OwnedRecord
-    said: Mapping[int, MemoryRecord] = field(default_factory=dict)
+    message_memories: Mapping[int, MemoryRecord] = field(default_factory=dict)
     names: Sequence[str] = ()
     profiled: bool = True
     looked: bool = False
@@ -97,10 +97,10 @@ class Rules:
             fields = {"memory_type": memory.memory_type, "importance": round(memory.importance, 3)}
             result.append(self._memory(quote, content=content, context=context, supersedes=retired, **fields))
         for item in of_other_parts:
-            said = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
-            if said is not None and said.sentence not in sentences:
-                sentences.add(said.sentence)
-                result.append(self._memory(said, content=said.sentence, memory_type="fact"))
+            place = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
+            if place is not None and place.sentence not in sentences:
+                sentences.add(place.sentence)
+                result.append(self._memory(place, content=place.sentence, memory_type="fact"))
         return result
 
     def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, MemorySource]:
@@ -138,7 +138,7 @@ class Rules:
     def _of_profile(self, fact: LearnedFact) -> bool:
         """Returns whether a fact is the value of a field of the profile."""
         user = self.profiled and self.owner["user_id"] is not None and is_user(fact.subject, self.names)
-        return user and field_of({"subject": USER, "predicate": fact.predicate, **self.owner}) is not None
+        return user and field_of(_of_user(fact, self.owner)) is not None
 
     def _retired(
         self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str]
@@ -257,13 +257,13 @@ class Rules:
 
     def trust_of(self, quote: Quote) -> float:
         """Returns the trust of the memory made of the message, or else that of its role."""
-        said = self.said.get(quote.line.seq)
-        return quote.line.trust if said is None else said["trust"]
+        memory = self.message_memories.get(quote.line.seq)
+        return quote.line.trust if memory is None else memory["trust"]
 
     def source_of(self, quote: Quote) -> MemorySource:
         """Returns the memory of the quoted message, and the quote, as fields of a source."""
-        said = self.said.get(quote.line.seq)
-        return {"memory_ids": [] if said is None else [said["memory_id"]], "quote": quote.text}
+        memory = self.message_memories.get(quote.line.seq)
+        return {"memory_ids": [] if memory is None else [memory["memory_id"]], "quote": quote.text}
 
 
 def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:
@@ -273,11 +273,21 @@ def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:
     if not user or owner["user_id"] is None:
         return stated
     stated["subject"] = USER
-    of_profile: FactRecord = {"subject": USER, "predicate": fact.predicate, "object": fact.object, **owner}
+    of_profile = _of_user(fact, owner)
     if field_of(of_profile) is None:
         return stated
     settled(of_profile)
     return stated | {"cardinality": "one"}
+
+
+def _of_user(fact: FactReply, owner: OwnedRecord) -> FactRecord:
+    return {
+        "subject": USER,
+        "predicate": fact.predicate,
+        "object": fact.object,
+        "agent_id": owner["agent_id"],
+        "user_id": owner["user_id"],
+    }
 
 
 def is_user(subject: str, names: Sequence[str]) -> bool:

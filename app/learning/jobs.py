@@ -174,14 +174,14 @@ class ConversationJobs:
         self, scope: Scope, session: SessionRecord, lines: Sequence[prompts.TranscriptLine]
     ) -> Conversation:
         of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
-        said: dict[int, MemoryRecord] = {}
+        by_seq: dict[int, MemoryRecord] = {}
         memories = MemoryRepository(self._tools.store, scope)
         async for page in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
             numbered = handled(MEMORIES, page, lambda memory: _seq_in(session, memory))
-            said |= {seq: memory for memory, seq in numbered if seq is not None}
-            if said and min(said) <= lines[0].seq:
+            by_seq |= {seq: memory for memory, seq in numbered if seq is not None}
+            if by_seq and min(by_seq) <= lines[0].seq:
                 break
-        return Conversation(scope, session["agent_id"], session["user_id"], lines, said, session)
+        return Conversation(scope, session["agent_id"], session["user_id"], lines, by_seq, session)
 
     async def _around(self, scope: Scope, session: SessionRecord, last: int) -> list[prompts.TranscriptLine]:
         """Returns the first and the last messages of a session; there may be a gap between them."""
@@ -200,7 +200,8 @@ class ConversationJobs:
         session, seq = talk.session, talk.lines[-1].seq
         assert session is not None
         same = {"created_at": session.get("created_at"), "revised": session.get("revised")}
-        change = Update(SESSIONS, run.tenant, session["session_id"], set={"learned_seq": seq}, expect=same)
+        learned: SessionRecord = {"learned_seq": seq}
+        change = Update(SESSIONS, run.tenant, session["session_id"], set=learned, expect=same)
         try:
             await run.commit([change])
         except CommitConflict:

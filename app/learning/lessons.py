@@ -84,10 +84,10 @@ QUOTED_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class SharingRule:
-    """What no shared procedure may say: `names` of the user, and words that the user `said`."""
+    """What no shared procedure may say: `names` of the user, and the words of the user's `utterances`."""
 
     names: Sequence[str]
-    said: Sequence[str] = ()
+    utterances: Sequence[str] = ()
 
     def allows(self, texts: Iterable[str]) -> bool:
         """Returns True if none of the texts names or quotes the user."""
@@ -95,7 +95,7 @@ class SharingRule:
 
     def _quotes(self, text: str) -> bool:
         runs = _runs(text)
-        return any(runs & _runs(said) for said in self.said)
+        return any(runs & _runs(utterance) for utterance in self.utterances)
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
@@ -121,10 +121,10 @@ async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
     user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
     profile: UserProfile = {} if user is None else user.profile
     names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
-    return SharingRule(names, _said(batch.actions))
+    return SharingRule(names, _utterances(batch.actions))
 
 
-def _said(actions: Sequence[ActionRecord]) -> list[str]:
+def _utterances(actions: Sequence[ActionRecord]) -> list[str]:
     """Returns what the user said in episodes: their feedback, and what the user did."""
     corrections = [text for action in actions if isinstance(text := action["feedback"].get("correction"), str)]
     return corrections + [action["content"] for action in actions if action["actor"] == "user" and action["content"]]

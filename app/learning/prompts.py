@@ -266,8 +266,8 @@ def _sentences(value: Any) -> Any:
         value = sentences(value)
     if not isinstance(value, list):
         return value
-    said = [part.strip()[:SENTENCE_CHARS] for part in value if isinstance(part, str)]
-    return list(dict.fromkeys(part for part in said if part))[:SUMMARY_SENTENCES]
+    texts = [part.strip()[:SENTENCE_CHARS] for part in value if isinstance(part, str)]
+    return list(dict.fromkeys(text for text in texts if text))[:SUMMARY_SENTENCES]
 
 
 class Summary(Shape):

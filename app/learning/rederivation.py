@@ -5,9 +5,8 @@ language model these go, and the conversation is learned from again, which bring
 Without one nothing could bring them back: a record that names other messages, too, stays and no longer names this one.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 
 from app.core.clock import Clock, new_id, rfc3339
 from app.facts.drafts import UserRecords
@@ -27,13 +26,11 @@ from app.sessions.schemas import SESSIONS, SessionRecord
 from app.sessions.service import QUIET
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import Repository, pages
+from app.storage.repository import pages
 from app.storage.schema import Eq
 from app.storage.scope import Scope
 
 PAGE = 50
-L = TypeVar("L", MemoryRecord, FactRecord)
-"""A record that was learned."""
 
 
 class Rederivation:
@@ -124,11 +121,11 @@ class _Judge:
         for memory in memories.values():
             with skipping(MEMORIES, memory["memory_id"]):
                 if self._names(memory["source"]):
-                    await self._judge(self._memories, memory, note, self._without_memory)
+                    await self._judge_memory(memory, note)
         for fact in facts.values():
             with skipping(FACTS, fact["fact_id"]):
                 if self._names(fact["source"]):
-                    await self._judge(self._facts, fact, note, self._without_fact)
+                    await self._judge_fact(fact, note)
 
     def _names(self, source: MemorySource) -> bool:
         """Returns whether the record was learned from the message. Of a session without memories of its messages no
@@ -136,24 +133,36 @@ class _Judge:
         learned = source["origin"] in ("extraction", "import") and source["session_id"] == self._session_id
         return learned and (not source["memory_ids"] or self._memory_id in source["memory_ids"])
 
-    async def _judge(
-        self,
-        records: Repository[L],
-        record: L,
-        note: DerivationRecord,
-        without: Callable[[L], Awaitable[list[Change]]],
-    ) -> None:
-        collection = records.collection
-        others = [memory_id for memory_id in record["source"]["memory_ids"] if memory_id != self._memory_id]
-        if others and not self._learns:
-            fields = collection.record({"source": {**record["source"], "memory_ids": others}})
-            same = {"version": record["version"]}
-            record_id = record[collection.id_field]
-            await self._run.commit([Update(collection, self._run.tenant, record_id, set=fields, expect=same)])
+    async def _judge_memory(self, memory: MemoryRecord, note: DerivationRecord) -> None:
+        changes: list[Change]
+        if (source := self._source_left(memory["source"])) is None:
+            changes = await self._without_memory(memory)
         else:
-            await self._run.commit(await without(record))
+            fields, same = MemoryRecord(source=source), {"version": memory["version"]}
+            changes = [Update(MEMORIES, self._run.tenant, memory["memory_id"], set=fields, expect=same)]
+        await self._commit(changes, memory["source"], note)
+
+    async def _judge_fact(self, fact: FactRecord, note: DerivationRecord) -> None:
+        changes: list[Change]
+        if (source := self._source_left(fact["source"])) is None:
+            changes = await self._without_fact(fact)
+        else:
+            fields, same = FactRecord(source=source), {"version": fact["version"]}
+            changes = [Update(FACTS, self._run.tenant, fact["fact_id"], set=fields, expect=same)]
+        await self._commit(changes, fact["source"], note)
+
+    def _source_left(self, source: MemorySource) -> MemorySource | None:
+        """Returns the source of a record that stays, without the message, or None if the record goes."""
+        others = self._others(source)
+        return {**source, "memory_ids": others} if others and not self._learns else None
+
+    def _others(self, source: MemorySource) -> list[str]:
+        return [memory_id for memory_id in source["memory_ids"] if memory_id != self._memory_id]
+
+    async def _commit(self, changes: list[Change], source: MemorySource, note: DerivationRecord) -> None:
+        await self._run.commit(changes)
         self.count += 1
-        self.first_seq = min([self.first_seq, *await self._seqs(others, note)])
+        self.first_seq = min([self.first_seq, *await self._seqs(self._others(source), note)])
 
     async def _without_memory(self, memory: MemoryRecord) -> list[Change]:
         """Returns the changes that delete a memory. What it had superseded comes back."""

@@ -129,8 +129,8 @@ class Learning:
         Raises what the model's client raises; nothing was stored then."""
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
-        kept = await within_limit(body.messages, BODY_LIMITS.text_chars)
-        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(kept.messages))
+        cut = await within_limit(body.messages, BODY_LIMITS.text_chars)
+        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(cut.messages))
         budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         answers = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
@@ -151,7 +151,7 @@ class Learning:
                 "disputed": stored.result["disputed"],
                 "dropped": stored.result["dropped"],
                 "llm": budget.spent,
-                "warnings": kept.warnings,
+                "warnings": cut.warnings,
             }
             return WriteResult(answer, stored.changes, 201)
 

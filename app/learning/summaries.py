@@ -99,9 +99,9 @@ class SummaryExtractor:
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that stores the summary of an answer. Raises Skipped if none of its sentences is kept."""
         earlier = answer.request.known["earlier"]
-        kept = faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked)
-        written = replace(written_by(answer.model, talk, kept.text), rolls=earlier is not None)
-        return stored(tools, talk, written, kept.dropped)
+        summary = faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked)
+        written = replace(written_by(answer.model, talk, summary.text), rolls=earlier is not None)
+        return stored(tools, talk, written, summary.dropped)
 
 
 async def ask_for(tools: Tools, talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
@@ -127,13 +127,13 @@ def faithful(
 ) -> Faithful:
     """Returns the sentences of a model's summary that the second look left and whose numbers were said: at most
     `MAX_WORDS` words of them, and no more words than were said."""
-    said = "\n".join([*(f"{line.name or ''} {line.text} {line.at}" for line in lines), earlier or ""])
-    left = min(MAX_WORDS, word_count(said))
-    kept: list[str] = []
+    spoken = "\n".join([*(f"{line.name or ''} {line.text} {line.at}" for line in lines), earlier or ""])
+    left = min(MAX_WORDS, word_count(spoken))
+    taken: list[str] = []
     dropped: Counter[str] = Counter()
     dropped["unsupported"] = sum(sentence == UNSUPPORTED for sentence in told)
     for sentence in sentences(strip_served("\n".join(part for part in told if part != UNSUPPORTED))):
-        if sentence in kept:
+        if sentence in taken:
             dropped["known"] += 1
         elif not _numbers_said(sentence, lines, earlier, looked=looked):
             dropped["not_said"] += 1
@@ -141,8 +141,8 @@ def faithful(
             dropped["invalid"] += 1
         else:
             left -= word_count(sentence)
-            kept.append(sentence)
-    return Faithful(" ".join(kept), +dropped)
+            taken.append(sentence)
+    return Faithful(" ".join(taken), +dropped)
 
 
 def _numbers_said(sentence: str, lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool) -> bool:
@@ -161,7 +161,8 @@ def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
 
 def least_trust(talk: Conversation) -> float:
     """Returns the lowest trust of the messages: of the memory made of a message, or else by its role."""
-    return min(talk.said[line.seq]["trust"] if line.seq in talk.said else line.trust for line in talk.lines)
+    memories = talk.message_memories
+    return min(memories[line.seq]["trust"] if line.seq in memories else line.trust for line in talk.lines)
 
 
 def stored(

@@ -1,10 +1,9 @@
 """HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field, TypeAdapter
-from typing_extensions import TypeAliasType
 
 from app.api.errors import BODY, problems
 from app.api.lookup import retriever_of
@@ -18,7 +17,7 @@ from app.memories.embedding import Embeddings
 from app.memories.feedback import FeedbackService
 from app.memories.models import MEMORIES, MemoryType, Origin
 from app.memories.narrowing import TagsMatch
-from app.memories.repository import MemoryRepository
+from app.memories.repository import MemoryFilters, MemoryListStatus, MemoryRepository, TagFilters
 from app.memories.search import MemorySearch
 from app.memories.search_schemas import SearchRequest, SearchResult
 from app.memories.service import MemoryService
@@ -83,7 +82,7 @@ async def tag_filters(
         TagsMatch, Query(description="`any`: has at least one of `tags`. `all`: has each of them.")
     ] = "any",
     exclude_tags: ExcludedTagsParameter = None,
-) -> dict[str, Any]:
+) -> TagFilters:
     """Returns the filters by tags in the query string. Raises Invalid if one is no list of tags."""
     return {
         "tags": texts_in_query("tags", tags, _TAGS),
@@ -105,16 +104,30 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     pinned: Annotated[bool | None, Query()] = None,
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
-    by_tags: Annotated[dict[str, Any] | None, Depends(tag_filters)] = None,
     metadata: InMetadata = None,
-) -> dict[str, Any]:
+    *,
+    by_tags: Annotated[TagFilters, Depends(tag_filters)],
+) -> MemoryFilters:
     """Returns the filters in the query string of lists and deletions."""
-    given = dict(locals())
-    return given | (given.pop("by_tags") or {})
+    return {
+        "agent_id": agent_id,
+        "user_id": user_id,
+        "memory_type": memory_type,
+        "session_id": session_id,
+        "after_seq": after_seq,
+        "before_seq": before_seq,
+        "origin": origin,
+        "key": key,
+        "tag": tag,
+        "pinned": pinned,
+        "since": since,
+        "until": until,
+        "metadata": metadata,
+        **by_tags,
+    }
 
 
-Filters = Annotated[dict[str, Any], Depends(list_filters)]
-MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
+Filters = Annotated[MemoryFilters, Depends(list_filters)]
 
 
 @router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})

@@ -3,13 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypedDict
+
+from typing_extensions import TypeAliasType
 
 from app.core.clock import new_id
+from app.core.schemas import JsonObject
 from app.errors import invalid
 from app.memories.embedding import Embeddings
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES, HistoryRecord, MemoryRecord, MemoryStatus
-from app.memories.narrowing import SplitFilter, by_metadata, by_tags
+from app.memories.models import (
+    FEEDBACK,
+    HISTORY,
+    MEMORIES,
+    HistoryRecord,
+    MemoryRecord,
+    MemoryStatus,
+    MemoryType,
+    Origin,
+)
+from app.memories.narrowing import SplitFilter, TagsMatch, by_metadata, by_tags
 from app.memories.pending import MEMORY, Embeddable, pending_note
 from app.memories.records import identity_hash, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
@@ -172,6 +184,41 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         return self.revise(memory, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
+MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
+
+
+class TagFilters(TypedDict):
+    """What a list asks of the tags. None: nothing."""
+
+    tags: list[str] | None
+    tags_match: TagsMatch
+    exclude_tags: list[str] | None
+
+
+class MemoryFilters(TagFilters):
+    """What a list or a deletion asks of memories, beside their status. None: nothing."""
+
+    agent_id: str | None
+    user_id: str | None
+    memory_type: MemoryType | None
+    session_id: str | None
+    after_seq: int | None
+    before_seq: int | None
+    origin: Origin | None
+    key: str | None
+    tag: str | None
+    pinned: bool | None
+    since: str | None
+    until: str | None
+    metadata: JsonObject | None
+
+
+class MemoryListFilters(MemoryFilters):
+    """What a list or a deletion asks of memories."""
+
+    status: MemoryListStatus
+
+
 def of_session(filters: Mapping[str, Any]) -> list[Filter]:
     """Returns the filters for records whose source is a session, or messages of it.
 
@@ -187,18 +234,18 @@ def of_session(filters: Mapping[str, Any]) -> list[Filter]:
     return []
 
 
-def listed(filters: Mapping[str, Any]) -> SplitFilter:
+def listed(filters: MemoryListFilters) -> SplitFilter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    status, metadata = filters.get("status"), by_metadata(filters.get("metadata"))
+    status, metadata = filters["status"], by_metadata(filters["metadata"])
     where = both(
         having(filters, "agent_id", "user_id", "key", "memory_type"),
-        None if status in (None, "any") else Eq("status", status),
+        None if status == "any" else Eq("status", status),
         *of_session(filters),
-        None if filters.get("origin") is None else Eq("source.origin", filters["origin"]),
-        None if filters.get("tag") is None else Has("tags", filters["tag"]),
-        by_tags(filters.get("tags"), filters.get("tags_match") or "any", filters.get("exclude_tags")),
+        None if filters["origin"] is None else Eq("source.origin", filters["origin"]),
+        None if filters["tag"] is None else Has("tags", filters["tag"]),
+        by_tags(filters["tags"], filters["tags_match"], filters["exclude_tags"]),
         metadata.where,
         having(filters, "pinned"),
-        between("created_at", filters.get("since"), filters.get("until")),
+        between("created_at", filters["since"], filters["until"]),
     )
     return SplitFilter(where, metadata.keep)

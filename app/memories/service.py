@@ -1,8 +1,7 @@
 """The rules of long-term memory. Methods that write return a `WriteResult` and commit nothing."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
@@ -12,7 +11,7 @@ from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.models import HISTORY, MEMORIES, HistoryRecord, MemoryRecord, MemoryStatus, ShownMemory, ShownVersion
 from app.memories.records import revision
-from app.memories.repository import MemoryRepository, listed
+from app.memories.repository import MemoryListFilters, MemoryRepository, listed
 from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch, Predecessors
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
@@ -50,7 +49,7 @@ class MemoryService:
         now = self._clock.now()
         return await self._decays.render_now(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> RenderedPage[ShownMemory]:
+    async def page(self, filters: MemoryListFilters, listing: Listing) -> RenderedPage[ShownMemory]:
         """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
         where, keep = listed(filters)
@@ -121,13 +120,13 @@ class MemoryService:
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(disputed, keep)
         return WriteResult(await self._decays.render_now(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
-    async def delete_some(self, filters: Mapping[str, Any]) -> int:
+    async def delete_some(self, filters: MemoryListFilters) -> int:
         """Deletes all memories that match, in steps, and returns how many.
 
         Each step is one commit. After an error, the same call continues with what is left. Raises Invalid if the
         filters name neither agent nor user.
         """
-        if filters.get("agent_id") is None and filters.get("user_id") is None:
+        if filters["agent_id"] is None and filters["user_id"] is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where, keep = listed(filters)
         where = both(where, self._memories.scope.writable())

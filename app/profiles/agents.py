@@ -167,7 +167,7 @@ class AgentService:
 
     async def _known_of(self, agent: AgentRecord, user_id: str) -> list[MemoryRecord]:
         """Returns what the agent may know of the user, single messages excluded, most important first."""
-        now, least = self._clock.now(), agent["settings"]["min_importance"]
+        now, least = self._clock.now(), agent["settings"].get("min_importance") or 0.0
         where = both(
             Eq("user_id", user_id),
             Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),

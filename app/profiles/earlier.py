@@ -27,8 +27,8 @@ def with_change(record: UserRecord, new: UserProfile, old: UserProfile, now: str
         if (entries := old.get(field, {})) != new.get(field, {}):
             changed[field] = entries
     least = rfc3339(parse_rfc3339(now) - KEPT)
-    kept = [change for change in _changes(record) if change["until"] > least]
-    return [*kept, ProfileChange(until=now, fields=changed)][-MOST:] if changed else kept
+    recent = [change for change in _changes(record) if change["until"] > least]
+    return [*recent, ProfileChange(until=now, fields=changed)][-MOST:] if changed else recent
 
 
 def profile_at(record: UserRecord, profile: UserProfile, known_at: str) -> UserProfile:
@@ -45,8 +45,8 @@ def profile_at(record: UserRecord, profile: UserProfile, known_at: str) -> UserP
 def _changes(record: UserRecord) -> list[ProfileChange]:
     """Returns the changes of a record that can be read, as all can that this module wrote."""
     stored = record.get("earlier")
-    return [
-        change
-        for change in (stored if isinstance(stored, list) else ())
-        if isinstance(change, dict) and isinstance(change.get("until"), str) and isinstance(change.get("fields"), dict)
-    ]
+    return [change for change in stored if _is_readable(change)] if isinstance(stored, list) else []
+
+
+def _is_readable(change: object) -> bool:
+    return isinstance(change, dict) and isinstance(change.get("until"), str) and isinstance(change.get("fields"), dict)

@@ -97,10 +97,10 @@ def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: Memory
         lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
         first = lesson.get("first_learned_at") or lesson.get("learned_at") or now
         lesson |= {"seen": lesson["seen"] + 1, "learned_at": now, "first_learned_at": first}
-    kept = list(known.values())
-    while len(kept) > MAX_LESSONS:
-        kept.pop(min(range(len(kept)), key=lambda at: (kept[at]["seen"], at)))
-    return kept
+    learned = list(known.values())
+    while len(learned) > MAX_LESSONS:
+        learned.pop(min(range(len(learned)), key=lambda at: (learned[at]["seen"], at)))
+    return learned
 
 
 def copy_experience(experience: ExperienceRecord, other: ExperienceRecord, from_agent_id: str) -> ExperienceRecord:
@@ -122,7 +122,8 @@ def _with_copies(own: Sequence[LessonRecord], others: Sequence[LessonRecord], fr
     known = {normalise_content(lesson["text"]) for lesson in own}
     new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
     chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
-    return [*own, *({**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen)]
+    copies: list[LessonRecord] = [{**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen]
+    return [*own, *copies]
 
 
 def paragraphs(text: str) -> list[str]:

@@ -15,11 +15,11 @@ def shares(query: str, texts: Sequence[str]) -> list[float]:
     A term weighs log(1 + n / texts with it), so common terms weigh little: where every text is about parcels, a text
     about refunds has more of "refund a parcel" than the others.
     """
-    found, query_terms = [_terms(text) for text in texts], frozenset(text_ids(query).tolist())
-    often = Counter(term for terms in found for term in terms & query_terms)
+    term_sets, query_terms = [_terms(text) for text in texts], frozenset(text_ids(query).tolist())
+    often = Counter(term for terms in term_sets for term in terms & query_terms)
     weights = {term: math.log(1 + len(texts) / max(often[term], 1)) for term in query_terms}
     whole = sum(weights.values()) or 1.0
-    return [sum(weights[term] for term in terms & query_terms) / whole for terms in found]
+    return [sum(weights[term] for term in terms & query_terms) / whole for terms in term_sets]
 
 
 @kept_by_digest(16 << 20, lambda ids: 100 * len(ids))

@@ -12,7 +12,16 @@ from app.core.limits import OBJECT_BYTES
 from app.core.schemas import equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
-from app.facts.keys import EMPTY_PROFILE, USERS, ProfileField, UserInteraction, UserProfile, UserRecord, new_user
+from app.facts.keys import (
+    EMPTY_PROFILE,
+    USERS,
+    ProfileField,
+    UserInteraction,
+    UserProfile,
+    UserRecord,
+    new_user,
+    profile_of,
+)
 from app.facts.repository import View
 from app.facts.service import FactService
 from app.jobs.models import OPERATIONS
@@ -119,9 +128,9 @@ class UserService:
         precondition.check(user)
         if user is None:
             return WriteResult(entry, [self._users.insert({**new_user(user_id, now), "interactions": [entry]})], 201)
-        kept = [*user["interactions"], entry][-merge.MAX_INTERACTIONS :]
+        interactions = [*user["interactions"], entry][-merge.MAX_INTERACTIONS :]
         before = user.get("interacted")
-        counted: UserRecord = {"interactions": kept, "interacted": (before or 0) + 1}
+        counted: UserRecord = {"interactions": interactions, "interacted": (before or 0) + 1}
         return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)
 
     async def interactions(self, user_id: str) -> RenderedPage[UserInteraction]:
@@ -148,12 +157,13 @@ class UserService:
         self._users.require_write(record)
         stored: UserProfile = {**(EMPTY_PROFILE if user is None or user.stored is None else user.stored)}
         wanted = self._bounded(merged(record["profile"]))
-        values, earlier = {name: wanted[name] for name in named}, {name: stored.get(name) for name in named}
-        changes, hold = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
+        values: dict[str, object] = {name: wanted[name] for name in named}
+        earlier: dict[str, object] = {name: stored.get(name) for name in named}
+        changes, stating = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
         cleared: UserProfile = {}
         for name in named:
             cleared[name] = None
-        kept: UserProfile = {
+        own: UserProfile = {
             **stored,
             "interests": wanted["interests"],
             "conversation_preferences": wanted["conversation_preferences"],
@@ -161,14 +171,14 @@ class UserService:
             "custom": wanted["custom"],
             **cleared,
         }
-        profile: UserProfile = {**wanted, **cleared, **hold}
+        profile = profile_of({**wanted, **cleared}, stating)
         if user is None or user.stored is None:
             shown = render_profile({**record, "profile": profile, "updated_at": now})
-            insert = self._users.insert({**record, "profile": kept})
+            insert = self._users.insert({**record, "profile": own})
             return WriteResult(shown, [*changes, insert], headers={"ETag": etag(record)})
         fields: UserRecord = {}
-        if not equal_json(kept, user.stored):
-            fields = {"profile": kept, "earlier": with_change(record, kept, user.stored, now)}
+        if not equal_json(own, user.stored):
+            fields = {"profile": own, "earlier": with_change(record, own, user.stored, now)}
         if not fields and not changes:
             return WriteResult(render_profile({**record, "profile": profile}), headers={"ETag": etag(record)})
         new: UserRecord = {**record, "profile": profile, "version": record["version"] + 1, "updated_at": now}

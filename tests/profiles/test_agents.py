@@ -4,14 +4,16 @@ from typing import Any
 
 import pytest
 
+from app.memories.agents import AGENTS, ExperienceRecord, LessonRecord
 from app.profiles.agents import LEAST, MOST, ranked
 from app.profiles.merge import EMPTY_EXPERIENCE
 
 
-def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> dict[str, Any]:
+def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> ExperienceRecord:
     """Lessons as (text, how often seen)."""
-    lessons = {name: [{"text": text, "seen": seen} for text, seen in found] for name, found in lists.items()}
-    return {**EMPTY_EXPERIENCE, "procedural_knowledge": knowledge, **lessons}
+    lessons = {name: [{"text": text, "seen": seen} for text, seen in pairs] for name, pairs in lists.items()}
+    whole = {**EMPTY_EXPERIENCE, "procedural_knowledge": knowledge, **lessons}
+    return AGENTS.record({"experience": whole})["experience"]
 
 
 def texts(query: str, *args: Any, **lists: Any) -> list[str]:
@@ -28,8 +30,11 @@ def test_words_decide_and_how_often_it_was_seen_breaks_ties() -> None:
 
 
 def test_of_equal_lessons_the_newest_comes_first() -> None:
-    lessons = [("Be brief.", None, 9), ("Ask twice.", "2026-05-01", 9), ("Be kind.", "2026-05-02", 1)]
-    dated = [{"text": text, "learned_at": at, "seen": seen} for text, at, seen in lessons]
+    dated: list[LessonRecord] = [
+        {"text": "Be brief.", "seen": 9},
+        {"text": "Ask twice.", "learned_at": "2026-05-01", "seen": 9},
+        {"text": "Be kind.", "learned_at": "2026-05-02", "seen": 1},
+    ]
     found = ranked("refund", {**experience("Say hello."), "heuristics": dated})
     assert [one.text for one in found] == ["Say hello.", "Be kind.", "Ask twice.", "Be brief."]
 

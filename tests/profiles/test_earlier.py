@@ -1,11 +1,11 @@
 """What a user's record keeps of a profile that changed."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Unpack
 
 from app.core.clock import rfc3339
-from app.facts.keys import EMPTY_PROFILE
+from app.facts.keys import EMPTY_PROFILE, USERS, UserProfile, UserRecord
 from app.profiles.earlier import KEPT, MOST, profile_at, with_change
-from app.storage.schema import Doc
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -14,18 +14,18 @@ def at(minutes: float) -> str:
     return rfc3339(START + timedelta(minutes=minutes))
 
 
-def changed(record: Doc, minutes: float, **fields: object) -> None:
-    new = {**record["profile"], **fields}
+def changed(record: UserRecord, minutes: float, **fields: Unpack[UserProfile]) -> None:
+    new: UserProfile = {**record["profile"], **fields}
     record["earlier"] = with_change(record, new, record["profile"], at(minutes))
     record["profile"] = new
 
 
-def empty() -> Doc:
-    return {"user_id": "u", "created_at": at(0), "profile": dict(EMPTY_PROFILE)}
+def empty() -> UserRecord:
+    return {"user_id": "u", "created_at": at(0), "profile": EMPTY_PROFILE.copy()}
 
 
 def test_the_profile_of_each_time_is_read_from_the_changes() -> None:
-    record, known = empty(), {0.0: dict(EMPTY_PROFILE)}
+    record, known = empty(), {0.0: EMPTY_PROFILE}
     for step in range(1, 9):
         changed(record, step, interests=[f"i{n}" for n in range(step % 3)], preferences={"tea": step // 2})
         known[step] = record["profile"]
@@ -42,7 +42,7 @@ def test_fields_that_are_facts_and_unchanged_ones_are_not_kept() -> None:
 
 
 def test_what_cannot_be_read_is_passed_over() -> None:
-    record = empty() | {"earlier": [5, {"until": 5, "fields": {}}, {"until": at(1)}]}
+    record = USERS.record({**empty(), "earlier": [5, {"until": 5, "fields": {}}, {"until": at(1)}]})
     assert profile_at(record, record["profile"], at(0.5)) == record["profile"]
     changed(record, 1, interests=["chess"])
     assert len(record["earlier"]) == 1

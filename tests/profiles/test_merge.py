@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.facts.keys import EMPTY_PROFILE
+from app.facts.keys import EMPTY_PROFILE, UserProfile
+from app.memories.agents import ExperienceRecord
+from app.memories.models import MemorySource
 from app.profiles import merge
 from app.storage.text import normalise_content
 from tests.support.memories import Json
@@ -32,12 +34,12 @@ PATCHES = st.fixed_dictionaries(
         "custom": OBJECTS,
     },
 )
-SOURCE = {"origin": "api"}
+SOURCE: MemorySource = {"origin": "api"}
 NOW = "2026-06-01T00:00:00.000Z"
 
 
-def grown(patches: list[Json]) -> Json:
-    profile = dict(EMPTY_PROFILE)
+def grown(patches: list[Json]) -> UserProfile:
+    profile = EMPTY_PROFILE.copy()
     for patch in patches:
         profile = merge.merge_profile(profile, patch)
     return profile
@@ -72,7 +74,7 @@ def named(patch: Any, path: tuple[str, ...]) -> bool:
 def test_a_patch_never_drops_what_it_does_not_name(patches: list[Json], patch: Json) -> None:
     old = grown(patches)
     before = repr((old, patch))
-    new = merge.merge_profile(old, patch)
+    new: Json = {**merge.merge_profile(old, patch)}
     assert repr((old, patch)) == before
     assert new.keys() == old.keys()
     for name, value in old.items():
@@ -88,7 +90,7 @@ def test_a_patch_never_drops_what_it_does_not_name(patches: list[Json], patch: J
 
 @given(st.lists(PATCHES, max_size=4), PATCHES)
 def test_what_a_patch_names_is_there_afterwards(patches: list[Json], patch: Json) -> None:
-    new = grown([*patches, patch])
+    new: Json = {**grown([*patches, patch])}
     for name, value in patch.items():
         if isinstance(value, list):
             found = forms(new[name])
@@ -113,8 +115,8 @@ def test_a_text_is_kept_as_it_was_first_written() -> None:
     assert merge.add_to(["Tea", "walks"], ["tea", "ＷＡＬＫＳ", "music"]) == ["Tea", "walks", "music"]
 
 
-def empty() -> Json:
-    return dict(merge.EMPTY_EXPERIENCE)
+def empty() -> ExperienceRecord:
+    return merge.EMPTY_EXPERIENCE.copy()
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(merge.LESSONS), LINES, max_size=3), max_size=6))

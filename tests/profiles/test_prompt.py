@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from app.core import prompt_text
 from app.core.prompt_text import KNOWN_OF_USER, LEARNED, escape
-from app.facts.keys import EMPTY_PROFILE
+from app.facts.keys import EMPTY_PROFILE, UserProfile
+from app.memories.agents import AGENTS, ExperienceRecord, LessonRecord
+from app.memories.models import MemoryRecord
 from app.profiles import merge
 from tests.support import payloads
 from tests.support.memories import Json
@@ -71,16 +73,16 @@ HOSTILE = [
 ]
 
 
-def lesson(text: str, seen: int = 1) -> Json:
+def lesson(text: str, seen: int = 1) -> LessonRecord:
     return {"text": text, "seen": seen, "source": {}}
 
 
-def memory(content: str, context: str | None = None) -> Json:
+def memory(content: str, context: str | None = None) -> MemoryRecord:
     return {"memory_id": "mem_1", "memory_type": "fact", "content": content, "context": context}
 
 
-def experience(**parts: Any) -> Json:
-    return {**merge.EMPTY_EXPERIENCE, **parts}
+def experience(**parts: object) -> ExperienceRecord:
+    return AGENTS.record({"experience": {**merge.EMPTY_EXPERIENCE, **parts}})["experience"]
 
 
 def read_as_is(text: str) -> str:
@@ -95,7 +97,7 @@ def tags(text: str) -> list[str]:
 
 def test_the_blocks_stand_in_their_order() -> None:
     learned = experience(procedural_knowledge="ask first", heuristics=[lesson("rare"), lesson("often", 3)])
-    profile = {**EMPTY_PROFILE, "name": "Ada"}
+    profile: UserProfile = {**EMPTY_PROFILE, "name": "Ada"}
     text, size = merge.compose(learned, profile, [memory("likes tea", "mornings")], None)
     assert size == prompt_text.count(text)
     assert [line for line in text.splitlines() if line.startswith("<")] == SKELETON
@@ -105,7 +107,7 @@ def test_the_blocks_stand_in_their_order() -> None:
 
 
 def test_what_is_not_known_has_no_block() -> None:
-    assert merge.compose(experience(), dict(EMPTY_PROFILE), [], None) == ("", 0)
+    assert merge.compose(experience(), EMPTY_PROFILE, [], None) == ("", 0)
     assert merge.compose(None, None, [], None) == ("", 0)
     text, _ = merge.compose(None, None, [memory("x")], None)
     assert "agent_experience" not in text
@@ -116,7 +118,7 @@ def test_what_is_not_known_has_no_block() -> None:
 @pytest.mark.parametrize("payload", HOSTILE)
 def test_no_content_closes_or_opens_a_block(payload: str) -> None:
     learned = experience(procedural_knowledge=payload, **{name: [lesson(payload)] for name in merge.LESSONS})
-    profile = {
+    profile: UserProfile = {
         **EMPTY_PROFILE,
         "name": payload,
         "interests": [payload],
@@ -131,7 +133,7 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
 @pytest.mark.parametrize("payload", [*payloads.HOSTILE, *payloads.UNSEEN], ids=ascii)
 def test_no_payload_acts_as_structure(payload: str) -> None:
     learned = experience(procedural_knowledge=payload, heuristics=[lesson(f"x{payload}")])
-    profile = {**EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
+    profile: UserProfile = {**EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
     text, size = merge.compose(learned, profile, [memory(payload, payload)], None)
     assert special_tokens(text) == hiding(text) == []
     assert size == prompt_text.count(text)
@@ -157,7 +159,7 @@ def test_other_text_is_left_as_it_is(text: str) -> None:
 
 def test_memories_leave_first_then_the_lessons_least_seen() -> None:
     learned = experience(heuristics=[lesson(f"lesson number {at}", at) for at in range(1, 6)])
-    profile = {**EMPTY_PROFILE, "name": "Ada"}
+    profile: UserProfile = {**EMPTY_PROFILE, "name": "Ada"}
     memories = [memory(f"memory number {at}") for at in range(5)]
     whole, size = merge.compose(learned, profile, memories, None)
     last = (5, 5)
@@ -187,7 +189,7 @@ TEXT = st.text(alphabet=st.sampled_from('ab z.\n<>/汉😀é0{}"'), min_size=1, 
 )
 def test_the_budget_is_a_wall(lessons: list[Any], custom: Json, contents: list[str], budget: int) -> None:
     learned = experience(heuristics=[lesson(*one) for one in lessons])
-    profile = {**EMPTY_PROFILE, "custom": custom}
+    profile: UserProfile = {**EMPTY_PROFILE, "custom": custom}
     text, size = merge.compose(learned, profile, [memory(one) for one in contents], budget)
     assert size == prompt_text.count(text) <= budget
     assert len(tags(text)) <= len(SKELETON)
