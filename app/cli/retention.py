@@ -187,12 +187,9 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> PreviewOfS
             counts[bar_of(item["importance"])] += 1
             progress.advance(bar)
 
-        plan = await _forgetting(store, tenant).plan(request, step)
+        forgetting = Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
+        plan = await forgetting.plan(request, step)
         return {**plan, "importance": counts}
-
-
-def _forgetting(store: Store, tenant: str) -> Forgetting:
-    return Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
 
 
 def _row(item: ForgettableMemory) -> tuple[str, ...]:

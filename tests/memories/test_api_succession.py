@@ -58,6 +58,14 @@ async def test_near_duplicates_that_were_superseded_on_wish_come_back(api: httpx
     assert await listed(api) == ["Ada likes green tea in the morning."]
 
 
+async def test_the_history_of_a_superseded_near_duplicate_has_it_as_it_was(api: httpx.AsyncClient) -> None:
+    old = await remember(api, "Ada likes green tea in the morning.")
+    before = await read(api, old)
+    await remember(api, "Ada likes green tea in the morning!", on_similar="supersede")
+    (past,) = await history(api, old["memory_id"])
+    assert past["record"] == before
+
+
 async def test_only_the_last_link_of_a_chain_comes_back(api: httpx.AsyncClient) -> None:
     first, second, third = await chain(api, "one", "two", "three")
     await delete(api, third)
