@@ -165,12 +165,13 @@ def build(directory: str | Path, shape: Shape) -> float | None:
     if directory.exists() and any(directory.iterdir()):
         sys.exit(f"{directory} was not finished: remove it.")
     started = time.perf_counter()
-    asyncio.run(_load(directory, shape))
+    asyncio.run(load(directory, shape))
     finished.touch()
     return shape.total / (time.perf_counter() - started)
 
 
-async def _load(directory: Path, shape: Shape) -> None:
+async def load(directory: Path, shape: Shape) -> None:
+    """Adds the memories of the shape to the store in a folder, which may be a new one."""
     store = await EmbeddedStore.open(directory, COLLECTIONS, dim=DIM)
     started, done = time.perf_counter(), 0
     try:

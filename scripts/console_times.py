@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the first view of each page of the console of a service that runs: scripts/console_times.py http://127.0.0.1:8000
+"""Measures the first view of each page of the console, on a service that runs or on a large store of its own.
 
+    scripts/console_times.py http://127.0.0.1:8000    # a service that runs
+    scripts/console_times.py --store FOLDER           # fills FOLDER unless it is filled, serves it
+
+A store has the demo's story and 100,000 memories of 200 people, with conversations, facts and actions of some of them.
 For each page: how many requests it makes of the API, and the milliseconds until it has a heading, until its first rows
 stand there and until the last answer has come, each the median of some visits with an empty cache of the browser. The
 first line is an address without a page, which is the frame alone. `--user`, `--agent` and `--session` name whose pages
@@ -8,11 +12,24 @@ are measured: those with many records. It needs what `scripts/console_pictures.p
 """
 
 import argparse
+import asyncio
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import httpx
 from playwright.sync_api import Browser, sync_playwright
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.data import AGENT, Shape, load, owner  # noqa: E402
+from benchmarks.harness import recalld  # noqa: E402
 
 CHROMIUM = os.environ.get("RECALLD_TEST_CHROMIUM", "/usr/bin/chromium")
 PAGES = (
@@ -24,14 +41,18 @@ PAGES = (
     "owners/users/{user}/facts",
     "owners/users/{user}/graph",
     "owners/users/{user}/procedures",
+    "owners/users/{user}/data",
     "owners/agents/{agent}",
     "owners/agents/{agent}/experience",
     "owners/agents/{agent}/facts",
     "owners/agents/{agent}/actions",
     "prompt",
+    "prompt?query=Where+does+Mira+live%3F&agent_id={agent}&user_id={user}",
     "memories",
     "memories?user_id={user}",
+    "memories?query=Where+does+Mira+live%3F&user_id={user}",
     "memories?status=disputed",
+    "memories/{memory}",
     "sessions",
     "sessions/{session}",
     "tasks",
@@ -56,6 +77,48 @@ WATCH = """() => {
 QUIET_MS = 400
 LONGEST_MS = 30_000
 
+LARGE = Shape(100_000, 200)
+WRITERS = 20
+"""People with conversations, facts and actions besides."""
+CONVERSATIONS, TURNS, FACTS, ACTIONS = 10, 20, 100, 50
+"""Of each of them. The conversations that `Shape.turns` has memories of are every second of a person's turns."""
+
+
+def fill(folder: Path) -> None:
+    """Makes the large store in a new folder; it takes some minutes."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("RECALLD_")}
+    subprocess.run([sys.executable, "-m", "app.cli", "demo", "--only-fill", str(folder)], check=True, env=ours, cwd=ROOT)
+    asyncio.run(load(folder / "data", LARGE))
+    with recalld(folder / "data", jobs=False) as service, httpx.Client(base_url=service.url, timeout=120) as client:
+        for number in range(WRITERS):
+            for turn in range(1 - number % 2, 2 * CONVERSATIONS, 2):
+                said = [
+                    {"role": ("user", "assistant")[at % 2], "content": f"Turn {at} of conversation {turn} of {number}."}
+                    for at in range(TURNS)
+                ]
+                body = {**owner(number), "messages": said, "memorize": "none"}
+                client.post(f"/v1/sessions/s-{number}-{turn}/messages", json=body).raise_for_status()
+            facts = [
+                {**owner(number), "subject": f"Club {at % 10}", "predicate": "has member", "object": f"Person {at}"}
+                for at in range(FACTS)
+            ]
+            body = {"items": [fact | {"cardinality": "many"} for fact in facts]}
+            client.post("/v1/facts/batch", json=body).raise_for_status()
+            actions = [
+                {**owner(number), "action_type": f"kind_{at % 5}", "outcome": ("success", "failure")[at % 3 == 0]}
+                for at in range(ACTIONS)
+            ]
+            client.post("/v1/actions/batch", json={"items": actions}).raise_for_status()
+    (folder / "finished").touch()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    if not (folder / "finished").exists():
+        fill(folder)
+    with recalld(folder / "data", jobs=False) as service:
+        yield service.url
+
 
 def visit(browser: Browser, address: str) -> dict[str, float]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
@@ -65,40 +128,61 @@ def visit(browser: Browser, address: str) -> dict[str, float]:
     page.goto(address, timeout=LONGEST_MS)
     page.wait_for_load_state("networkidle", timeout=LONGEST_MS)
     page.wait_for_timeout(QUIET_MS)
-    found: dict[str, Any] = page.evaluate(
+    measured: dict[str, Any] = page.evaluate(
         """() => {
           const asked = performance.getEntriesByType("resource")
-            .filter((one) => /\\/(v1\\/(?!changes)|metrics)/.test(one.name));
-          const last = Math.max(0, ...asked.map((one) => one.responseEnd));
+            .filter((entry) => /\\/(v1\\/(?!changes)|metrics)/.test(entry.name));
+          const last = Math.max(0, ...asked.map((entry) => entry.responseEnd));
           return { requests: asked.length, last, ...window.__seen };
         }"""
     )
     context.close()
-    return {name: float(found.get(name) or found["last"]) for name in ("requests", "heading", "rows", "last")}
+    return {name: float(measured.get(name) or measured["last"]) for name in ("requests", "heading", "rows", "last")}
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("base", help="the address of the service")
-    arguments.add_argument("--user", default="mira", help="the person whose pages are measured")
-    arguments.add_argument("--agent", default="workshop", help="the agent whose pages are measured")
-    arguments.add_argument("--session", default="mira-has-moved", help="the conversation that is measured")
-    arguments.add_argument("--visits", type=int, default=3, help="of each page")
-    given = arguments.parse_args()
+def measure(base: str, given: argparse.Namespace) -> None:
+    with httpx.Client(base_url=base, timeout=120) as client:
+        (memory,) = client.get("/v1/memories", params={"user_id": given.user, "limit": 1}).json()["items"]
+    names = {"user": given.user, "agent": given.agent, "session": given.session, "memory": memory["memory_id"]}
     print(f"{'page':44} requests  heading  rows  last answer (ms; + over the frame alone)")
     frame: dict[str, float] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for page in PAGES:
-            named = page.format(user=given.user, agent=given.agent, session=given.session)
-            made = [visit(browser, f"{given.base.rstrip('/')}/console/#/{named}") for _ in range(given.visits)]
-            one = {name: median(each[name] for each in made) for name in made[0]}
-            frame = frame or one
+        visit(browser, f"{base}/console/#/nowhere")  # the browser itself has to start
+        for page in given.only or PAGES:
+            address = page.format(**names)
+            visits = [visit(browser, f"{base}/console/#/{address}") for _ in range(given.visits)]
+            middle = {name: median(times[name] for times in visits) for name in visits[0]}
+            frame = frame or middle
             print(
-                f"{named:44} {one['requests']:8.0f}  {one['heading']:7.0f}  {one['rows']:4.0f} "
-                f"(+{one['rows'] - frame['heading']:.0f})  {one['last']:5.0f} (+{one['last'] - frame['last']:.0f})"
+                f"{address[:44]:44} {middle['requests']:8.0f}  {middle['heading']:7.0f}  {middle['rows']:4.0f} "
+                f"(+{middle['rows'] - frame['heading']:.0f})  {middle['last']:5.0f} (+{middle['last'] - frame['last']:.0f})",
+                flush=True,
             )
         browser.close()
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("base", nargs="?", help="the address of a service that runs")
+    arguments.add_argument("--store", type=Path, metavar="FOLDER", help="the large store, in place of a service")
+    arguments.add_argument("--user", help="the person whose pages are measured")
+    arguments.add_argument("--agent", help="the agent whose pages are measured")
+    arguments.add_argument("--session", help="the conversation that is measured")
+    arguments.add_argument("--visits", type=int, default=3, help="of each page")
+    arguments.add_argument("--only", nargs="+", choices=PAGES, metavar="PAGE", help="pages, the first one the frame")
+    given = arguments.parse_args()
+    if bool(given.base) == bool(given.store):
+        arguments.error("name the address of a service or --store")
+    usual = ("mira", "workshop", "mira-has-moved") if given.base else ("user-7", AGENT, "s-7-0")
+    for name, value in zip(("user", "agent", "session"), usual, strict=True):
+        if getattr(given, name) is None:
+            setattr(given, name, value)
+    if given.base:
+        measure(given.base.rstrip("/"), given)
+        return
+    with served(given.store) as base:
+        measure(base, given)
 
 
 if __name__ == "__main__":
