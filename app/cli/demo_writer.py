@@ -142,7 +142,11 @@ def in_order(story: Json) -> Iterator[tuple[float, str, Json]]:
     parts += [(38.0 - 35 * number, "task", one) for number, one in enumerate(story["tasks"])]
     parts += [(day, "actions", {"types": story["action_types"], "day": day}) for day in range(ACTION_DAYS, 0, -1)]
     parts += [(float(day), "decay", {}) for day in range(49, 0, -7)]
-    parts += [(2.0, "feedback", {"key": "opening-hours"}), (0.5, "profile", {})]
+    parts += [
+        (15.0, "reflection", {"user_id": "jonas"}),
+        (2.0, "feedback", {"key": "opening-hours"}),
+        (0.5, "profile", {}),
+    ]
     yield from sorted(parts, key=lambda part: -part[0])  # stable: equal days keep this order
 
 
@@ -201,8 +205,8 @@ class StoryWriter:
         outcomes = body.pop("outcomes")
         made = await self._call("POST", "/v1/procedures", body)
         path = f"/v1/procedures/{made['procedure_id']}/outcomes"
-        for outcome in outcomes:
-            note = {} if outcome == "+" else {"note": f"Attempt {outcomes.index(outcome) + 1} did not hold."}
+        for attempt, outcome in enumerate(outcomes, 1):
+            note = {} if outcome == "+" else {"note": f"Attempt {attempt} did not hold."}
             await self._call("POST", path, {"success": outcome == "+", **note})
 
     async def write_task(self, body: Json) -> None:
@@ -228,13 +232,14 @@ class StoryWriter:
         day, items = int(entry["day"]), list[Json]()
         for number, kind in enumerate(entry["types"]):
             if (day * (number + 2) + number) % 5 > 1:
-                outcome = OUTCOMES[kind["outcomes"][(day + number) % len(kind["outcomes"])]]
+                sign = kind["outcomes"][(day + number) % len(kind["outcomes"])]
+                outcome, notes = OUTCOMES[sign], kind["notes"][sign]
                 items.append(
                     {
                         "agent_id": "front-desk" if kind["tool"].startswith("desk") else "workshop",
                         "action_type": kind["action_type"],
                         "outcome": outcome,
-                        "content": f"{kind['action_type'].replace('_', ' ').capitalize()}: {outcome}",
+                        "content": notes[day % len(notes)],
                         "action": {"tool": kind["tool"], "duration_ms": 400 + 37 * ((day * 7 + number * 5) % 23)},
                         "entities": [kind["entity"]],
                         "feedback": {"user_rating": 3 + (day + number) % 3} if outcome == "success" else {},
@@ -247,6 +252,11 @@ class StoryWriter:
         await self._call("POST", "/v1/jobs/decay/run", {})
         await self.work()
 
+    async def write_reflection(self, body: Json) -> None:
+        """Looks for what contradicts itself in what is known of a person."""
+        await self._call("POST", "/v1/reflect", body)
+        await self.work()
+
     async def write_feedback(self, entry: Json) -> None:
         """Says that a memory helped."""
         (memory, *_) = (await self._call("GET", f"/v1/memories?key={entry['key']}"))["items"]
@@ -255,7 +265,9 @@ class StoryWriter:
 
     async def write_profile(self, _: Json) -> None:
         """Completes what is known of the people."""
-        await self._call("PATCH", "/v1/users/jonas/profile", {"preferences": {"colour": "silver"}, "age": 41})
+        await self._call(
+            "PATCH", "/v1/users/jonas/profile", {"name": "Jonas", "preferences": {"colour": "silver"}, "age": 41}
+        )
         await self._call("PATCH", "/v1/users/priya/profile", {"name": "Priya", "occupation": "wheel builder"})
         issue = {"description": "Error 26 on a cold start", "agent_id": "front-desk", "status": "in_progress"}
         await self._call("POST", "/v1/users/mira/issues", issue)

@@ -66,7 +66,7 @@ async def test_the_story_fills_a_store_in_the_same_way_each_time(
     assert ("Aero hub", "costs", "99 EUR", "disputed") in held["facts"]
     assert {user for user, *_ in held["users"]} == {"mira", "jonas", "priya"}
     assert all(status == "succeeded" for _, status in held["operations"])
-    expected = {"decay", "post_conversation", "consolidation", "review_procedure"}
+    expected = {"decay", "post_conversation", "consolidation", "review_procedure", "reflection"}
     assert {kind for kind, _ in held["operations"]} == expected
 
 
