@@ -10,6 +10,7 @@ from app.context import rendering
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
+from app.context.repetition import compared_sentences
 from app.context.schemas import ContextRequest, Intent
 from app.core import prompt_text
 from app.storage.schema import Doc
@@ -32,6 +33,14 @@ class SectionAnswer(TypedDict):
     name: str
     tokens: int
     items: list[PackedItemAnswer]
+
+
+class DroppedAnswer(TypedDict):
+    """What was left out, as `schemas.Dropped` describes it."""
+
+    id: str
+    reason: str
+    repeats: NotRequired[list[str]]
 
 
 class PromptPartAnswer(TypedDict):
@@ -60,7 +69,7 @@ class ContextAnswer(CachedAnswer):
     query_tokens: int
     system_prompt_tokens: int
     sections: list[SectionAnswer]
-    dropped: list[dict[str, str]]
+    dropped: list[DroppedAnswer]
     budget: int
     errors: list[dict[str, str]]
     warnings: list[Doc]
@@ -195,13 +204,32 @@ def _cached_answer(
     }
 
 
-def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[dict[str, str]]:
+def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[DroppedAnswer]:
     """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
-    packed_ids = {item.id for item in parts.chosen}
+    chosen = list(parts.chosen)
+    packed_ids = {item.id for item in chosen}
     reasons = {item_id: "importance" for section in read for item_id in section.result.hidden}
     # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
     reasons |= {item.id: reason for part in parts for item, reason in part.packed.dropped}
-    return [{"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids]
+    dropped: list[DroppedAnswer] = [
+        {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
+    ]
+    repetitions = {item.id: item for part in parts for item, reason in part.packed.dropped if reason == "duplicate"}
+    if repetitions:
+        said = [(entry, compared_sentences(entry)) for entry in chosen]
+        for answer in dropped:
+            if answer["reason"] == "duplicate":
+                answer["repeats"] = _repeated(repetitions[answer["id"]], said)
+    return dropped
+
+
+def _repeated(item: Candidate, said: Sequence[tuple[Candidate, frozenset[int]]]) -> list[str]:
+    """Returns the ids of the entries that say what an item says: those with one of its keys or, if none has one, those
+    with one of its sentences. `said`: the entries of the prompt with their sentences."""
+    sentences = compared_sentences(item)
+    return [entry.id for entry, _ in said if entry.same & item.same] or [
+        entry.id for entry, those in said if those & sentences
+    ]
 
 
 def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[Doc]:

@@ -146,6 +146,10 @@ class VolatileContext(Schema):
 class Dropped(Schema):
     id: str
     reason: DropReason
+    repeats: list[str] = Field(
+        default=[],
+        description="Of a `duplicate`: ids of the entries of the prompt that say the same, if they are items of it.",
+    )
 
 
 class SectionError(Schema):

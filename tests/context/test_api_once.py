@@ -33,6 +33,8 @@ async def test_what_was_said_in_several_sessions_stands_once_as_of_the_last(api:
         ("2026-05-09, conversation 1", f"user: {LIVES}")
     ]
     assert list(dropped(body).values()) == ["duplicate", "duplicate"]
+    (kept,) = items(body, "memories")
+    assert [entry["repeats"] for entry in body["dropped"]] == [[kept["id"]], [kept["id"]]]
     past = await ask(api, QUERY, now="2026-05-06T00:00:00Z")
     assert [one.heading for one in entries(past, "memories")] == ["2026-05-05, conversation 1"]
 

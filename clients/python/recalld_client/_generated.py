@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 4ba1c12f2ccc3586d6e527701f39c9bf."""
+"""Made by scripts/generate_clients.py; do not edit. Contract a5d316d6b8ad876eaf25e21b40ef2a6a."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -426,6 +426,7 @@ DropReason: TypeAlias = Literal["budget", "section_budget", "limit", "duplicate"
 class Dropped(TypedDict):
     id: str
     reason: "DropReason"
+    repeats: NotRequired[list[str]]
 
 
 class Edge(TypedDict):

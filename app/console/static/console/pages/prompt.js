@@ -121,7 +121,7 @@ function Made({ context }) {
       <${Bar} label="Tokens of the budget by section" parts=${parts} whole=${context.budget} digits=${0} />
       ${[...context.errors, ...context.warnings].map((one) => html`<p class="problem">${one.code}: ${one.detail}</p>`)}</section>
     <div class="two"><div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div>
-      <div><section class="box" aria-label="Dropped"><h2>Dropped (${context.dropped.length})</h2><${Dropped} items=${context.dropped} /></section>
+      <div><section class="box" aria-label="Dropped"><h2>Dropped (${context.dropped.length})</h2><${Dropped} context=${context} /></section>
         <section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section></div></div>`;

@@ -86,18 +86,21 @@ export function Kept({ context }) {
 }
 
 /** What was left out, by the reason. The first one is open, unless it is a score that is too low: those are many.
- * @param {{ items: Context["dropped"] }} props */
-export function Dropped({ items }) {
+ * @param {{ context: Context }} props */
+export function Dropped({ context }) {
+  const items = context.dropped;
+  const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} atFirst=${index === 0 && reason !== "score"} />`);
+  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} atFirst=${index === 0 && reason !== "score"} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], atFirst: boolean }} props `atFirst`: it is open at first */
-function Reason({ reason, dropped, atFirst }) {
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, atFirst: boolean }} props `citations`: what stands for each entry of the prompt; `atFirst`: it is open at first */
+function Reason({ reason, dropped, citations, atFirst }) {
   const [open, setOpen] = useState(atFirst);
   const records = dropped.filter((item) => RECORD.test(item.id));
-  const row = (/** @type {{ id: string }} */ { id }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} /></div></li>`;
+  const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
+  const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
   return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
       <ul class="list">${records.slice(0, LOOKED_UP).map((item) => row(item, open))}</ul>
       ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
