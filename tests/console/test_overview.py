@@ -229,15 +229,16 @@ def test_the_theme_is_chosen_and_kept(visitor: Visitor) -> None:
     assert page.evaluate(ground) == dark
 
 
-def test_the_demo_is_shown_in_five_steps_until_they_are_closed(visitor: Visitor, empty: Server) -> None:
+def test_the_demo_is_shown_in_six_steps_until_they_are_closed(visitor: Visitor, empty: Server) -> None:
     visit = visitor()
     page = visit.open("overview", "Growth")
-    steps = page.get_by_role("region", name="The demo in five steps")
+    steps = page.get_by_role("region", name="The demo in six steps")
     for heading, seen in (
         ("Mira", "What changed lately"),
         ("Mira", "Altona"),
         ("mira-has-moved", "Mira lives in Bergedorf"),
         ("Prompt", "home: Bergedorf"),
+        ("Findings", "Jonas lives in Bremen"),
         ("Overview", "Growth"),
     ):
         steps.get_by_role("status").get_by_role("link").click()
@@ -252,13 +253,16 @@ def test_the_demo_is_shown_in_five_steps_until_they_are_closed(visitor: Visitor,
     expect(steps).to_have_count(0)
     page.keyboard.press("Control+k")
     expect(page.get_by_role("combobox", name="Find people")).to_be_focused()
-    page.keyboard.type("five steps")
-    expect(page.get_by_role("option", name="The demo in five steps", selected=True)).to_be_visible()
+    page.keyboard.type("six steps")
+    expect(page.get_by_role("option", name="The demo in six steps", selected=True)).to_be_visible()
     page.keyboard.press("Enter")
+    steps.wait_for()
+    steps.get_by_role("button", name="Close").click()
+    page.get_by_role("banner").get_by_role("button", name="The demo").click()
     steps.wait_for()
     other = visitor(base_of(empty))
     page = other.open("overview", "Nothing is remembered yet")
-    expect(page.get_by_role("region", name="The demo in five steps")).to_have_count(0)
+    expect(page.get_by_role("region", name="The demo in six steps")).to_have_count(0)
 
 
 def test_an_address_without_a_page_says_so(visit: Visit) -> None:

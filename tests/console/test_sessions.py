@@ -18,7 +18,7 @@ def test_a_conversation_shows_what_came_of_each_turn(visit: Visit) -> None:
     visit.check()
     page.get_by_role("link", name="mira-has-moved").click()
     turn = page.locator("#turn-1")
-    expect(turn).to_contain_text("I moved to Bergedorf last week")
+    expect(turn).to_contain_text("I moved to Bergedorf, so")
     expect(turn).to_contain_text("Mira commutes 23 km a day since she moved.")
     expect(turn).to_contain_text("Mira lives in Bergedorf")
     expect(page.locator("#turn-3")).to_contain_text("Mira rides Halcyon E3")

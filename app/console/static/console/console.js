@@ -5,7 +5,7 @@ import { PAGES } from "./pages/index.js";
 import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
 import { Palette } from "./parts/palette.js";
 import { KnownOwners, ScopeChoice } from "./parts/scope.js";
-import { Tour, useTour } from "./parts/tour.js";
+import { OpenTour, TOUR, Tour, useTour } from "./parts/tour.js";
 import { Icon } from "./parts/text.js";
 import { parse, to, useRoute } from "./route.js";
 
@@ -152,7 +152,7 @@ function Console() {
   const commands = [
     ...pages.map((page) => ({ group: "Go to", label: page.title, href: to(page.name) })),
     ...THEMES.filter((one) => one !== theme).map((one) => ({ group: "Commands", label: `Theme: ${one}`, run: () => setTheme(one) })),
-    ...(tour ? [] : [{ group: "Commands", label: "The demo in five steps", run: () => showTour(true) }]),
+    ...(tour ? [] : [{ group: "Commands", label: TOUR, run: () => showTour(true) }]),
     { group: "Commands", label: "Keyboard shortcuts", run: () => showHelp(true) },
   ];
   return html`<${ToastArea}><${KnownOwners} route=${route}>
@@ -170,8 +170,8 @@ function Console() {
             <button type="button" class="small" aria-label="Keyboard shortcuts" onClick=${() => showHelp(true)}><${Icon} of="circle-question-mark" /></button></span></div></div>
       </aside>
       <div class="content">
-        <header class="top"><${ScopeChoice} route=${route} />
-          <button type="button" class="find" onClick=${() => showFind(true)}><span><${Icon} of="search" /> Find…</span> <kbd>⌘K</kbd></button></header>
+        <header class="top"><${ScopeChoice} route=${route} /><div class="row">${!tour && html`<${OpenTour} onOpen=${() => showTour(true)} />`}
+          <button type="button" class="find" onClick=${() => showFind(true)}><span><${Icon} of="search" /> Find…</span> <kbd>⌘K</kbd></button></div></header>
         ${tour && html`<${Tour} onClose=${() => showTour(false)} />`}
         <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>
       </div>

@@ -129,7 +129,8 @@ const groupName = (name) => {
 const MEBI = 1024 * 1024;
 
 /** A value as one reads it: 268435456 bytes are 256 MB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
-function readable({ name, description }, value) {
+function readable({ name, description, secret, changed }, value) {
+  if (secret && changed) return "changed, and not shown here";
   if (!value) return "empty";
   if (value === "True" || value === "False") return value === "True" ? "on" : "off";
   const bytes = /\bbytes\b/i.test(`${name.replaceAll("_", " ")} ${description}`) && /^\d+$/.test(value) ? Number(value) : 0;
@@ -142,7 +143,7 @@ const Described = ({ text }) => html`${text.split("`").map((part, index) => (ind
 /** @param {{ items: Schemas["SettingInForce"][], keyless: boolean }} props `keyless`: there is no API key yet */
 function SettingTable({ items, keyless }) {
   return html`<dl class="settings">${items.map((one) => html`<div key=${one.name}>
-    <dt><code>${one.name}</code> ${one.changed && html`<${Tag} of="changed" />`}</dt>
+    <dt><code>${one.name}</code> ${one.changed && !one.secret && html`<${Tag} of="changed" />`}</dt>
     <dd><b class="text">${readable(one, one.value)}</b>${one.changed && !one.secret && html` <span class="quiet">default: ${readable(one, one.default)}</span>`}<div class="small quiet"><${Described} text=${one.description} />${one.name === "RECALLD_AUTH" && one.value === "on" && keyless
       && " Keys are asked for as soon as there is one. There is none yet: this machine alone is answered."}</div></dd></div>`)}</dl>`;
 }

@@ -2,7 +2,7 @@
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended, place } from "../parts/records.js";
 import { DisputeOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
@@ -171,7 +171,7 @@ export default function Findings({ route, caller }) {
       <${Choice} route=${route} name="kind" label="Kind" of=${KINDS} all="every kind" /><${Choice} route=${route} name="status" label="Status" of=${STATUSES} value="open" /><${Order} params=${params} set=${set} /></form>
     <${Chips} params=${params} set=${set} names=${{ kind: "Kind", status: "Status" }} />
     ${may(caller, "write") && html`<${Reflect} params=${params} onEnd=${list.again} />`}
-    <${ProblemBox} problem=${list.error} />
+    <${ProblemBox} problem=${list.error} again=${list.again} />${!list.items && list.loading && html`<div class="box"><${WaitingRows} of=${list} /></div>`}
     ${["open", "any"].includes(query.status) && [undefined, "contradiction"].includes(query.kind) && html`<${Disputed} owner=${asked} />`}
     ${list.items?.length === 0 && html`<${Empty} title="No finding waits to be settled here. Look for what cannot be true together:"
       curl=${curl("POST", `${BASE}/v1/reflect`, asked, Boolean(key.get()))} />`}

@@ -1,11 +1,11 @@
 /** Memories: search as one types, filters, and one memory beside the list. */
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChosen } from "../parts/collection.js";
-import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
+import { Empty, More, ProblemBox, WaitingRows, useToast } from "../parts/feedback.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
-import { Icon, Tag, Text, Time, counted, curl, visible } from "../parts/text.js";
+import { Icon, Tag, Text, Time, counted, curl, statement, visible } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -19,6 +19,9 @@ const NEW_TYPES = TYPES.filter((type) => type !== "message" && type !== "summary
 const MODES = ["hybrid", "vector", "text"];
 const TYPING_MS = 200;
 const HITS = 20;
+/** Facts of a person that are asked for, and notes of a hit about them. */
+const FACTS = 100;
+const NOTES = 2;
 /** Records of a request for the list, and the most requests for one step of it: roll-ups are left out here. */
 const ROWS = 30;
 const MOST_REQUESTS = 4;
@@ -78,6 +81,39 @@ function useHits(params) {
   }, inputs, searched ? [] : ["memory"]);
 }
 
+/** What was learned from a memory: a fact, and the one that followed it where it has ended. @typedef {{ fact: Schemas["Fact"], next?: Schemas["Fact"] }} Learned */
+
+/** What the facts of a person say of the memories that they were learned from, by the id of the memory.
+ * @param {Schemas["Fact"][]} facts @returns {Map<string, Learned[]>} */
+function learnedFrom(facts) {
+  /** @type {Map<string, Learned[]>} */
+  const places = new Map();
+  const now = Date.now();
+  for (const fact of facts) {
+    if (fact.status !== "active") continue;
+    const ended = fact.valid_until && Date.parse(fact.valid_until) <= now;
+    const next = ended ? facts.find((other) => other.status === "active" && other.subject === fact.subject && other.predicate === fact.predicate && other.valid_from === fact.valid_until) : undefined;
+    for (const id of fact.source.memory_ids ?? []) places.set(id, [...(places.get(id) ?? []), { fact, next }]);
+  }
+  return places;
+}
+
+/** @param {Params} params */
+function useLearned({ query, user_id }) {
+  const asked = Boolean(query?.trim() && user_id);
+  const loaded = useLoad(async (signal) => (asked ? (await ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: FACTS } }, signal }))).items : []), [asked, user_id], asked ? ["fact"] : []);
+  return useMemo(() => learnedFrom(loaded.data ?? []), [loaded.data]);
+}
+
+/** What took the place of what a hit says or, where nothing did, since when it holds. @param {{ of: Learned[] }} props */
+function Since({ of }) {
+  const names = useNames();
+  const told = (/** @type {Schemas["Fact"]} */ fact) => html`<a href=${to("owners", ["users", fact.user_id ?? "", "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, fact.user_id && names.person(fact.user_id))} long=${120} /></a>`;
+  const replaced = of.filter(({ next }) => next);
+  return html`${(replaced.length ? replaced : of).slice(0, NOTES).map(({ fact, next }) => html`<div class="small" key=${fact.fact_id}>${next ? html`<${Tag} of="replaced" /> since <${Time} at=${next.valid_from} day=${true} /> ${told(next)}`
+    : html`<span class="quiet">${fact.valid_until ? "until" : "since"} <${Time} at=${fact.valid_until ?? fact.valid_from} day=${true} /></span> ${told(fact)}`}</div>`)}`;
+}
+
 const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups" };
 
 /** @param {{ params: Params, set: (given: Params) => void, children: unknown }} props */
@@ -108,8 +144,8 @@ function Filters({ params, set, children }) {
 }
 
 /** `turn`: chooses the row for work on several, where the key may write.
- * @param {{ hit: Hit, chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
-function Row({ hit, chosen, params, picked, turn }) {
+ * @param {{ hit: Hit, learned: Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
+function Row({ hit, learned, chosen, params, picked, turn }) {
   const { memory } = hit;
   const names = useNames();
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
@@ -117,7 +153,7 @@ function Row({ hit, chosen, params, picked, turn }) {
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.memory_type === "message" && (memory.source?.speaker ?? memory.source?.role) && `said by ${visible(memory.source.speaker ?? memory.source.role ?? "")}`, memory.agent_id && names.agent(memory.agent_id), memory.user_id && names.person(memory.user_id)].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
-    ${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
+    <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
 /** What can be done with the chosen memories at once. @param {{ memories: Memory[], clear: () => void, again: () => void }} props */
@@ -176,6 +212,7 @@ function Chosen(props) {
 export default function Memories({ route, caller }) {
   const { params, rest: [chosen] } = route;
   const hits = useHits(params);
+  const learned = useLearned(params);
   const owners = useKnown();
   const set = (/** @type {Params} */ given) => go(to("memories", chosen ? [chosen] : [], { ...params, ...given }), { replace: true });
   const writes = may(caller, "write");
@@ -184,13 +221,13 @@ export default function Memories({ route, caller }) {
   const weak = hits.items?.filter((hit) => hit.score !== undefined && (params.mode ?? "hybrid") === "hybrid" && hit.score < LEAST_SHOWN).length ?? 0;
   const shown = weak && all !== params.query ? hits.items?.slice(0, -weak) : hits.items;
   const chosenOnes = (hits.items ?? []).map((hit) => hit.memory).filter((memory) => picked.has(memory.memory_id));
-  return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} />
+  return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} again=${hits.again} />
     <div class=${chosen ? "two detail" : ""}>
       <section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
         ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
-        ${!hits.items && hits.loading && html`<p class="quiet" role="status">Loading…</p>`}
+        <${WaitingRows} of=${hits} />
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
-        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}
         <${More} of=${hits} /></section>
       ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}

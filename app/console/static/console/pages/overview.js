@@ -128,7 +128,7 @@ const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" 
 /** @type {import("../console.js").Page} */
 export default function Overview({ caller }) {
   const { data: stats, error, again } = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
-  return html`<h1>Overview</h1><${ProblemBox} problem=${error} />
+  return html`<h1>Overview</h1><${ProblemBox} problem=${error} again=${again} />
     ${(stats || !error) && html`<${Counts} counts=${stats?.counts} />
       ${stats?.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>

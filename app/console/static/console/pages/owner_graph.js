@@ -40,7 +40,7 @@ function Walked({ id, owner, route }) {
   now.current = drawn;
   const walk = async (/** @type {string} */ name) => {
     try {
-      const query = { ...owner, depth: 1, max_nodes: MOST_NEW };
+      const query = { ...owner, depth: 2, max_nodes: MOST_NEW }; // the second step has the links between the neighbours
       const found = await ask(api.GET("/v1/graph/entities/{name}/neighbors", { params: { path: { name }, query } }));
       setDrawn(joined(now.current, name, found));
       setProblem(undefined);
@@ -69,8 +69,9 @@ function Walked({ id, owner, route }) {
 /** @param {Drawn} drawn @param {string} name @param {Schemas["Neighbors"]} found @returns {Drawn} */
 function joined(drawn, name, found) {
   const names = new Map(drawn.names); // no object: an entity may be called __proto__ or constructor
-  let cut = drawn.cut || found.truncated !== null;
-  for (const one of [{ name, key: found.key }, ...found.nodes]) {
+  const neighbours = found.nodes.filter(({ depth }) => depth === 1);
+  let cut = drawn.cut || (found.truncated !== null && neighbours.length >= MOST_NEW);
+  for (const one of [{ name, key: found.key }, ...neighbours]) {
     if (names.has(one.key)) continue;
     if (names.size >= MOST_NODES) cut = true;
     else names.set(one.key, one.name);
@@ -104,6 +105,7 @@ function elements(drawn, box, called) {
   const arrangement = arranged(nodes, links, width, box.clientWidth < NARROW);
   box.style.height = `${Math.max(SHORTEST, (arrangement.rows + 2) * ROW)}px`;
   const quiet = nodes.length > MOST_LABELS ? "quiet" : "";
+  const beside = bulges(arrangement, (key) => width(short(called(drawn.names.get(key) ?? ""))), width);
   return [
     ...nodes.map(({ key, name }) => {
       const place = arrangement.places.get(key) ?? { x: 0, y: 0, side: 0 };
@@ -111,10 +113,36 @@ function elements(drawn, box, called) {
       return { data: { id: nodeId(key), name: drawn.names.get(key), label: short(name) }, position: { x: place.x, y: place.y }, classes: `${walked} ${["left", "root", "right"][place.side + 1]}` };
     }),
     ...arrangement.drawn.map((link) => ({
-      data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14 },
-      classes: `${link.tree ? "tree" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
-    })),
+      data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14,
+        turn: arrangement.places.get(link.parent)?.side ? 16 : Math.max(16, width(short(called(drawn.names.get(link.parent) ?? ""))) / 2 + 10) },
+      classes: `${link.tree ? "tree" : beside.has(link.id) ? "cross beside" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
+    })).map((element) => (beside.has(element.data.id) ? { ...element, data: { ...element.data, bulge: beside.get(element.data.id) } } : element)),
   ];
+}
+
+/** Room between a label and the curve beside it. */
+const ROOM = 16;
+
+/** How far the curve of a link between two nodes of one column stands out, in pixels, so that its own label stands beyond the
+ * labels of the nodes; where two such labels would meet, the later one stands farther out. The middle of a curve is half as far
+ * out as the point that bends it.
+ * @param {ReturnType<typeof arranged>} arrangement @param {(key: string) => number} named the width of the label of a node @param {(text: string) => number} width */
+function bulges({ places, drawn }, named, width) {
+  /** @type {Map<string, number>} */
+  const all = new Map();
+  /** @type {{ x: number, y: number, out: number }[]} */
+  const taken = [];
+  for (const { id, parent, child, label, tree } of drawn) {
+    const one = places.get(parent), other = places.get(child);
+    if (tree || !one?.side || !other || one.x !== other.x) continue;
+    const column = [...places].filter(([, place]) => place.x === one.x).map(([key]) => named(key));
+    const y = (one.y + other.y) / 2;
+    const near = taken.filter((place) => place.x === one.x && Math.abs(place.y - y) < ROW);
+    const out = Math.max(...column, ...near.map((place) => place.out)) + ROOM + width(label) / 2;
+    taken.push({ x: one.x, y, out: out + width(label) / 2 });
+    all.set(id, 2 * out * one.side * (one.y < other.y ? -1 : 1)); // a positive one bends a line that goes down to the left
+  }
+  return all;
 }
 
 /** @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
@@ -167,12 +195,13 @@ function style(box) {
     { selector: "node.root", style: { "text-halign": "center", "text-valign": "bottom", "text-margin-x": 0, "text-margin-y": 6, width: 16, height: 16 } },
     { selector: "node.walked", style: { "background-color": colour(box, "--tone-0") } },
     { selector: "edge", style: { ...label, color: quiet, "font-size": 11, width: 1, "line-color": edge, "target-arrow-color": edge, "source-arrow-color": edge, "arrow-scale": 0.7 } },
-    { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": 16, "target-label": "data(label)", "target-text-offset": "data(offset)" } },
+    { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": "data(turn)", "target-label": "data(label)", "target-text-offset": "data(offset)" } },
     { selector: "edge.cross", style: { "curve-style": "unbundled-bezier", "line-style": "dashed", "line-dash-pattern": [3, 3] } },
+    { selector: "edge.beside", style: { "control-point-distances": "data(bulge)", label: "data(label)" } },
     { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
     { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
     { selector: "node.quiet", style: { label: "" } },
-    { selector: "edge.quiet", style: { "target-label": "" } },
+    { selector: "edge.quiet", style: { "target-label": "", label: "" } },
     { selector: "node.near", style: { label: "data(label)", "z-index": 9 } },
     { selector: "edge.near", style: { "line-color": colour(box, "--tone-0"), "target-label": "data(label)", "z-index": 8 } },
     { selector: "edge.cross.near", style: { "target-label": "", label: "data(label)" } },

@@ -2,7 +2,7 @@
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, Status, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
@@ -30,10 +30,10 @@ export default function Sessions({ route, caller }) {
     <form role="search" aria-label="Sessions" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
       <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any="any status" /><${Order} params=${params} set=${set} /></div>
       <${Chips} params=${params} set=${set} names=${{ status: "Status" }} /></form>
-    <${ProblemBox} problem=${sessions.error} />
+    <${ProblemBox} problem=${sessions.error} again=${sessions.again} />
     <div class=${chosen ? "two detail wide" : ""}>
       <section class="box" aria-label="List of sessions" aria-busy=${sessions.loading}>
-        ${!sessions.items && sessions.loading && html`<p class="quiet" role="status">Loading…</p>`}
+        <${WaitingRows} of=${sessions} />
         ${sessions.items?.length === 0 && html`<${Empty} title=${filtered ? "No conversation is like this. Append messages to begin one:" : "No conversation. Append messages to begin one:"}
           curl=${curl("POST", `${BASE}/v1/sessions/chat-1/messages`, body, Boolean(key.get()))} />`}
         <ul class="list">${sessions.items?.map((session) => html`<${Row} key=${session.session_id} session=${session} params=${params} chosen=${session.session_id === chosen} />`)}</ul>
@@ -120,7 +120,8 @@ function said(message) {
 /** @param {{ id: string, from: number, params: Record<string, string>, caller: import("../api.js").Caller }} props */
 function Conversation({ id, from, params, caller }) {
   const loaded = useLoad((signal) => load(id, from, signal), [id, from], ["session", "message", "memory", "fact"]);
-  return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} all="All sessions" />
+  return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} all="All sessions">
+      ${loaded.data && may(caller, "write") && html`<${EndOrReopen} session=${loaded.data.session} again=${loaded.again} />`}</${DetailHead}>
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) =>
       html`<${Details} data=${data} from=${from} params=${params} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;
 }
@@ -132,6 +133,8 @@ function Details({ data, from, params, caller, again }) {
   const person = names.person(session.user_id);
   const memories = [...new Map([...data.placed.items, ...data.learned.items].map((one) => [one.memory_id, one])).values()];
   const places = bySeq(memories, data.facts.items);
+  // the summary stands above, and is a memory, too
+  const ofAll = (places.get(0) ?? []).filter((record) => !("memory_id" in record && record.memory_type === "summary" && record.content === session.summary));
   const last = messages.items.length ? messages.items[messages.items.length - 1].seq : from;
   const turns = (/** @type {number | ""} */ after) => to("sessions", [session.session_id], { ...params, from: after });
   return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${person}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
@@ -148,15 +151,14 @@ function Details({ data, from, params, caller, again }) {
     </section>
     <p class="row">${from > 0 && html`<a href=${turns(Math.max(0, from - TURNS) || "")}>Earlier turns</a>`}
       ${messages.next_cursor && html`<a href=${turns(last)}>Later turns</a>`}</p>
-    ${places.has(0) && html`<section class="box"><h2>Of the whole conversation</h2><${CameOf} of=${places.get(0)} name=${person} /></section>`}
+    ${ofAll.length > 0 && html`<section class="box"><h2>Of the whole conversation</h2><${CameOf} of=${ofAll} name=${person} /></section>`}
     <${Learned} data=${data} caller=${caller} again=${again} />`;
 }
 
-/** @param {{ data: Awaited<ReturnType<typeof load>>, caller: import("../api.js").Caller, again: () => void }} props */
-function Learned({ data, caller, again }) {
+/** Ends a conversation, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */
+function EndOrReopen({ session, again }) {
   const toast = useToast();
-  const [undoing, setUndoing] = useState(/** @type {Schemas["Operation"] | undefined} */ (undefined));
-  const path = { session_id: data.session.session_id };
+  const path = { session_id: session.session_id };
   const end = useAction(async () => {
     const done = await ended(await ask(api.POST("/v1/sessions/{session_id}/end", { params: { path } })));
     toast({ text: `Ended; learning ${done.status}.` });
@@ -167,6 +169,14 @@ function Learned({ data, caller, again }) {
     toast({ text: "It takes messages again." });
     again();
   });
+  const act = session.status === "active" ? end : reopen;
+  return html`<button type="button" disabled=${act.busy} onClick=${act.start}>${session.status === "active" ? "End and learn" : "Reopen"}</button><${ProblemBox} problem=${act.error} />`;
+}
+
+/** @param {{ data: Awaited<ReturnType<typeof load>>, caller: import("../api.js").Caller, again: () => void }} props */
+function Learned({ data, caller, again }) {
+  const toast = useToast();
+  const [undoing, setUndoing] = useState(/** @type {Schemas["Operation"] | undefined} */ (undefined));
   const undo = async (/** @type {Schemas["Operation"]} */ operation) => {
     const one = { operation_id: operation.operation_id };
     const done = await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: one } })));
@@ -174,11 +184,7 @@ function Learned({ data, caller, again }) {
     again();
   };
   const writes = may(caller, "write");
-  return html`<section class="box"><div class="row apart"><h2>What was learned</h2>
-      ${writes && (data.session.status === "active"
-        ? html`<button type="button" disabled=${end.busy} onClick=${end.start}>End and learn</button>`
-        : html`<button type="button" disabled=${reopen.busy} onClick=${reopen.start}>Reopen</button>`)}</div>
-    <${ProblemBox} problem=${end.error ?? reopen.error} />
+  return html`<section class="box"><h2>What was learned</h2>
     ${!data.operations.items.length && html`<p class="quiet">Nothing yet: the service learns when the session ends.</p>`}
     <ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id}>
       <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the conversation" : words(operation.kind)}, <${Time} at=${operation.updated_at} />

@@ -2,7 +2,7 @@
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Add, Chips, ChosenFilter, DetailHead, Form, Order, lines, orderOf } from "../parts/collection.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { Json, Status, Value } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Icon, Text, Time, curl, words } from "../parts/text.js";
@@ -39,10 +39,10 @@ export default function Tasks({ route, caller }) {
         ${may(caller, "write") && html`<${Add} title="Add a task" save=${add} fields=${[{ name: "goal", label: "Goal" }, { name: "plan", label: "Plan, a step on each line", long: true, optional: true },
           { name: "agent_id", label: "Agent", value: agent_id }, { name: "user_id", label: "Person", value: user_id, optional: true }]} />`}</div>
       <${Chips} params=${params} set=${set} names=${{ status: "Status" }} /></form>
-    <${ProblemBox} problem=${tasks.error} />
+    <${ProblemBox} problem=${tasks.error} again=${tasks.again} />
     <div class=${chosen ? "two detail wide" : ""}>
       <section class="box" aria-label="List of tasks" aria-busy=${tasks.loading}>
-        ${!tasks.items && tasks.loading && html`<p class="quiet" role="status">Loading…</p>`}
+        <${WaitingRows} of=${tasks} />
         ${tasks.items?.length === 0 && html`<${Empty} title="No task. An agent begins one like this:" curl=${curl("POST", `${BASE}/v1/tasks`, body, Boolean(key.get()))} />`}
         <ul class="list">${tasks.items?.map((task) => html`<${Row} key=${task.task_id} task=${task} params=${params} chosen=${task.task_id === chosen} />`)}</ul>
         <${More} of=${tasks} /></section>

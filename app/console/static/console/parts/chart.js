@@ -76,7 +76,7 @@ function plot(box, { x, series, height, time, range }) {
   const across = /** @type {[number, number]} */ ([x[0] - room, x[x.length - 1] + room]);
   const options = {
     width: box.clientWidth || 300, height, legend: { show: series.length > 1, live: false }, cursor: { drag: { x: false, y: false } },
-    scales: { x: { time, ...(room ? { range: across } : {}) }, y: range ? { range } : {} }, axes: [{ ...axis, size: x.length && time && new Date(x[0] * 1000).getUTCFullYear() !== new Date(x[x.length - 1] * 1000).getUTCFullYear() ? 44 : 28, ...(time ? { values: days } : {}) }, { ...axis, size: 44 }], series: [{}, ...lines],
+    scales: { x: { time, ...(room ? { range: across } : {}) }, y: range ? { range } : {} }, axes: [{ ...axis, size: x.length && time && new Date(x[0] * 1000).getUTCFullYear() !== new Date(x[x.length - 1] * 1000).getUTCFullYear() ? 48 : 32, gap: 10, ...(time ? { values: days } : {}) }, { ...axis, size: 44 }], series: [{}, ...lines],
   };
   return new uPlot(options, [x, ...series.map((one) => one.values)], box);
 }

@@ -72,9 +72,9 @@ export function Add({ title, fields, save }) {
 export const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
 /** The head of a record beside its list: what it is, and the way back; where the list has no room beside it, back to all.
- * @param {{ title: string, back: string, all: string }} props `all`: "All memories" */
-export const DetailHead = ({ title, back, all }) => html`<a class="back up" href=${back}><${Icon} of="chevron-left" /> ${all}</a>
-  <div class="row apart"><h2 class="text">${visible(title)}</h2><a class="back close" href=${back}><${Icon} of="x" /> Close</a></div>`;
+ * @param {{ title: string, back: string, all: string, children?: unknown }} props `all`: "All memories"; `children`: what can be done with the record as a whole */
+export const DetailHead = ({ title, back, all, children }) => html`<a class="back up" href=${back}><${Icon} of="chevron-left" /> ${all}</a>
+  <div class="row apart"><h2 class="text">${visible(title)}</h2><div class="row">${children}<a class="back close" href=${back}><${Icon} of="x" /> Close</a></div></div>`;
 
 /** The ids that are chosen in a list, and a function that chooses one or no more. @returns {[Set<string>, (id: string) => void, () => void]} */
 export function useChosen() {

@@ -3,12 +3,14 @@ import { createContext, html, useContext, useEffect, useRef, useState } from "..
 import { asProblem } from "../api.js";
 import { Code, Icon } from "./text.js";
 
-/** Shows a problem of the service with its code and the id of the request. @param {{ problem?: import("../api.js").Problem }} props */
-export function ProblemBox({ problem }) {
+/** Shows a problem of the service with its code and the id of the request. `again`: asks once more, where that may help.
+ * @param {{ problem?: import("../api.js").Problem, again?: () => void }} props */
+export function ProblemBox({ problem, again }) {
   if (!problem) return null;
   return html`<div class="problem" role="alert">
     <p>${problem.message}</p>
     <p class="quiet small">${problem.status || "no answer"} ${problem.code}${problem.request && `, request ${problem.request}`}</p>
+    ${again && problem.status !== 404 && html`<p><button type="button" class="small" onClick=${again}>Try again</button></p>`}
   </div>`;
 }
 
@@ -19,11 +21,14 @@ export function Empty({ title, curl, children }) {
 }
 
 /** Loading, problem or content. `data` undefined: nothing was loaded yet.
- * @param {{ of: { data?: any, error?: any, loading: boolean }, children: (data: any) => unknown }} props */
+ * @param {{ of: { data?: any, error?: any, loading: boolean, again?: () => void }, children: (data: any) => unknown }} props */
 export function Loaded({ of, children }) {
-  return html`<${ProblemBox} problem=${of.error} />
-    ${of.data !== undefined ? children(of.data) : of.loading && html`<p class="quiet" role="status">Loading…</p>`}`;
+  return html`<${ProblemBox} problem=${of.error} again=${of.again} />
+    ${of.data !== undefined ? children(of.data) : of.loading && html`<${Waiting} />`}`;
 }
+
+/** The rows of a list before they are there. @param {{ of: { items?: unknown[], loading: boolean } }} props */
+export const WaitingRows = ({ of }) => (!of.items && of.loading ? html`<${Waiting} lines=${8} />` : null);
 
 /** The place of what is still asked for, as high as so many lines: what stands around it does not move when it comes. @param {{ lines?: number }} props */
 export const Waiting = ({ lines = 3 }) => html`<div class="waiting" role="status" aria-label="Loading…">${Array.from({ length: lines }, () => html`<i></i>`)}</div>`;

@@ -1,10 +1,12 @@
-/** The demo in five steps: a strip above the page, in a store that `recalld demo` has filled. It stays closed once it was. */
+/** The demo in six steps: a strip above the page, in a store that `recalld demo` has filled. It stays closed once it was;
+ * a button in the head of the frame opens it again. */
 import { html, useState } from "../ui.js";
 import { go, to } from "../route.js";
 import { Icon } from "./text.js";
 import { useKnown } from "./scope.js";
 
 const KEPT = "recalld.tour";
+export const TOUR = "The demo in six steps";
 /** The model of the story's agents, which no other store has. */
 const STORY_MODEL = "demo-script";
 /** Before Mira moved. */
@@ -23,6 +25,8 @@ const STEPS = [
     href: () => to("sessions", ["mira-has-moved"], MIRA) },
   { title: "Why does it say that?", says: "The prompt for a question: how well each entry fits, the turn that it comes from, and what was left out and why.",
     href: () => to("prompt", [], { query: "Where does Mira live?", user_id: "mira", agent_id: "front-desk", token_budget: 400 }) },
+  { title: "What contradicts itself?", says: "Jonas's order has another address than the one that he gave. Both stand side by side, with what each choice does; nothing changes until somebody decides.",
+    href: () => to("findings", [], { user_id: "jonas", agent_id: "" }) },
   { title: "Is it healthy?", says: "How much is stored, what was recalled lately, whether the jobs run, and how fast it answers.",
     href: () => to("overview", [], { user_id: "", agent_id: "" }) },
 ];
@@ -39,6 +43,9 @@ export function useTour() {
   }];
 }
 
+/** Opens the strip again. @param {{ onOpen: () => void }} props */
+export const OpenTour = ({ onOpen }) => (useIsDemo() ? html`<button type="button" class="plain" onClick=${onOpen}>The demo</button>` : null);
+
 /** @param {{ onClose: () => void }} props */
 export function Tour({ onClose }) {
   const [step, set] = useState(-1);
@@ -51,8 +58,8 @@ export function Tour({ onClose }) {
     set(index);
   };
   const next = STEPS[step + 1];
-  return html`<section class="tour" aria-label="The demo in five steps">
-    <p role="status"><span class="brief">Demo, ${step < 0 ? "five steps" : `step ${step + 1} of ${STEPS.length}`}. </span><span class="says">${step < 0 ? "This store holds a story: a bicycle workshop's memory of eight weeks, everybody in it invented. Five steps show what it knows." : STEPS[step].says} </span>
+  return html`<section class="tour" aria-label=${TOUR}>
+    <p role="status"><span class="brief">Demo, ${step < 0 ? "six steps" : `step ${step + 1} of ${STEPS.length}`}. </span><span class="says">${step < 0 ? "This store holds a story: a bicycle workshop's memory of eight weeks, everybody in it invented. Six steps show what it knows." : STEPS[step].says} </span>
       ${next && html`<a href=${next.href()} onClick=${open(step + 1)}>${step < 0 ? "Begin" : `Next: ${next.title}`}</a>`}</p>
     <ol>${STEPS.map((one, index) => html`<li key=${one.title}><a href=${one.href()} aria-current=${index === step ? "step" : undefined} onClick=${open(index)}>${one.title}</a></li>`)}</ol>
     <button type="button" class="bare" aria-label="Close" onClick=${onClose}><${Icon} of="x" /></button></section>`;
