@@ -188,6 +188,7 @@ class StoryWriter:
         path = f"/v1/sessions/{segment(talk['session_id'])}"
         await self._call("POST", f"{path}/messages", body)
         if talk["ends"]:
+            await self.work()  # what waits learns from actions: this talk's answer is for the talk alone
             self._model.says = talk["learned"]
             await self._call("POST", f"{path}/end")
             await self.work()

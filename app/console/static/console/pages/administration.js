@@ -74,13 +74,15 @@ export function Keys() {
       <p>The next request with it is refused. This cannot be undone.</p></${Confirm}>`}</section>`;
 }
 
+/** Kinds of records as the pages call them, where the store has another word. */
+const KINDS = /** @type {Record<string, string>} */ ({ agent_memories: "memories", conversation_sessions: "sessions", action_logs: "actions", task_states: "tasks" });
 const CHANGES = /** @type {Record<string, string>} */ ({ insert: "added", update: "changed", delete: "removed" });
 /** Records of an entry that are named at once. */
 const NAMED = 3;
 
-/** "1 memory added", of the collection agent_memories. @param {string} kind @param {string} what @param {number} count */
+/** "1 memory added", of the insert in agent_memories. @param {string} kind @param {string} what @param {number} count */
 function changed(kind, what, count) {
-  const many = words(kind.replace(/^agent_/, ""));
+  const many = KINDS[kind] ?? words(kind);
   const noun = many.endsWith("ies") ? `${many.slice(0, -3)}y` : many.endsWith("s") ? many.slice(0, -1) : many;
   return `${counted(count, noun, many)} ${CHANGES[what] ?? words(what)}`;
 }

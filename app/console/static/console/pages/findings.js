@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended, place } from "../parts/records.js";
-import { DisputeOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
+import { DisputeOf, disputes, saidBy, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
 import { Icon, Tag, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -58,8 +58,7 @@ function Piece({ one, finding }) {
   const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
   const link = address(one, finding);
   const names = useNames();
-  // a fact about the person says "The user", whoever that is
-  const text = one.text && one.kind === "fact" && finding.user_id ? one.text.replace(/^The user /, `${names.person(finding.user_id)} `) : one.text;
+  const text = saidBy(one, finding, names.person);
   return html`<li>${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${text} long=${400} /></p>`}
     ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
     <p class="quiet small">${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}

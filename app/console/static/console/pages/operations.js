@@ -3,6 +3,7 @@ import { api, ask, may, useLoad, usePages } from "../api.js";
 import { html, useEffect, useState } from "../ui.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Tabs } from "../parts/records.js";
+import { useNames } from "../parts/scope.js";
 import { Result } from "../parts/results.js";
 import { Table } from "../parts/table.js";
 import { Tag, Time, words } from "../parts/text.js";
@@ -79,13 +80,14 @@ function Jobs({ onRun, running, onEnd }) {
 function Row({ operation, writes, onUndone }) {
   const [asking, ask_] = useState(false);
   const toast = useToast();
-  const owner = [operation.agent_id, operation.user_id, operation.session_id].filter(Boolean).join(" · ");
+  const names = useNames();
+  const owner = [operation.agent_id && names.agent(operation.agent_id), operation.user_id && names.person(operation.user_id), operation.session_id].filter(Boolean).join(" · ");
   const undo = async () => {
     await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id: operation.operation_id } } }));
     toast({ text: `Undoing ${words(operation.kind)}.` });
     onUndone();
   };
-  return html`<li><div class="row apart"><span><b>${operation.kind === "post_conversation" ? "learned from a conversation" : words(operation.kind)}</b> <${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} />
+  return html`<li class="operation"><div class="row apart"><span><b>${operation.kind === "post_conversation" ? "learned from a conversation" : words(operation.kind)}</b> <${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} />
       <span class="quiet small"> ${owner && `${owner} · `}<${Time} at=${operation.created_at} /></span></span>
       ${operation.can_undo && writes && html`<button type="button" class="small" onClick=${() => ask_(true)}>Undo</button>`}</div>
     <details><summary class="small">Result</summary><${Result} operation=${operation} /></details>

@@ -97,9 +97,11 @@ const routesOf = (latency) => (latency ?? []).filter((row) => row.route !== "/v1
 /** @param {Stats} stats */
 function latencies({ latency }) {
   const rows = routesOf(latency);
+  const shown = rows.filter(({ requests }) => requests >= FEW).slice(0, ROUTES);
+  const rest = rows.slice(shown.length);
   return html`<p class="quiet small">Of this process since it started, in milliseconds. The median and the 95 % are estimates, from ${FEW} requests on.</p>
-    <${Routes} rows=${rows.slice(0, ROUTES)} />
-    ${rows.length > ROUTES && html`<details><summary class="small">${rows.length - ROUTES} more routes</summary><${Routes} rows=${rows.slice(ROUTES)} /></details>`}`;
+    ${shown.length ? html`<${Routes} rows=${shown} />` : html`<p>No route was asked for ${FEW} times yet.</p>`}
+    ${rest.length > 0 && html`<details><summary class="small">${counted(rest.length, shown.length ? "more route" : "route")}</summary><${Routes} rows=${rest} /></details>`}`;
 }
 
 /** @param {{ rows: NonNullable<Stats["latency"]> }} props */
@@ -139,5 +141,5 @@ export default function Overview({ caller }) {
         <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}><${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
         ${stats?.latency && html`<${Counted} title="Latency" stats=${stats}>${latencies}</${Counted}>`}
       </div>
-      ${stats && html`<p class="small quiet">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
+      ${stats && html`<p class="small quiet counted">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
 }

@@ -41,6 +41,9 @@ export function Actions({ id, route }) {
       ${!actions.length && html`<p class="quiet">None is kept singly; those of earlier days were rolled up.</p>`}`}</${Loaded}></section>`;
 }
 
+/** "1,214", or a dash where nothing was measured. @param {number | null | undefined} value */
+const whole = (value) => value?.toLocaleString("en", { maximumFractionDigits: 0 }) ?? "–";
+
 /** @param {{ of: Awaited<ReturnType<typeof statistics>> }} props */
 function Figures({ of: { types, days } }) {
   const x = days.map((day) => Date.parse(day.key) / 1000);
@@ -53,10 +56,10 @@ function Figures({ of: { types, days } }) {
   const most = Math.max(4, ...days.map((day) => day.total_actions));
   return html`<ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
       <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
-      <li><b>${types.p95_duration_ms?.toFixed(0) ?? "–"}</b>ms, 95th percentile</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating of 1 to 5</li></ul>
+      <li><b>${whole(types.p95_duration_ms)}${types.p95_duration_ms ? " ms" : ""}</b>or less took 95 %</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating of 1 to 5</li></ul>
     <div class="grid"><section class="box"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} /></section>
       <section class="box"><${Chart} label="Success rate of the seven days up to each day" x=${x} range=${[-0.05, 1.05]} digits=${2} series=${[{ name: "success", values: rates, tone: 2, points: true }]} /></section></div>
-    <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "p95 ms" }, { figure: "Rating, 1 to 5" }]}
-      rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${group.key} long=${80} />`, group.total_actions,
-        group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", group.p95_duration_ms?.toFixed(0) ?? "–", group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
+    <section class="box"><h2>By type</h2><${Table} label="Actions by type" heads=${["Type", { figure: "Actions" }, "Success, with its 95 % interval", { figure: "95 % took at most, ms" }, { figure: "Rating, 1 to 5" }]}
+      rows=${(types.groups ?? []).map((group) => ({ key: group.key, cells: [html`<${Text} text=${words(group.key)} long=${80} />`, group.total_actions,
+        group.success_rate ? html`<${Interval} ...${group.success_rate} />` : "–", whole(group.p95_duration_ms), group.mean_rating?.toFixed(1) ?? "–"] }))} /></section>`;
 }

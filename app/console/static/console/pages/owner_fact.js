@@ -46,9 +46,9 @@ async function load(id, signal) {
 export function FactView({ id, told, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["fact"]);
   const address = (/** @type {string} */ fact) => to(route.page, route.rest, { ...route.params, fact });
-  return html`<section class="box" aria-label="Fact"><${DetailHead} title="Fact" back=${address("")} all="All facts" />
+  return html`<section class="box" aria-label="Fact"><${DetailHead} title=${loaded.data ? told(loaded.data.fact) : "Fact"} back=${address("")} all="All facts" />
     <${Loaded} of=${loaded}>${(/** @type {Known} */ { fact, history, replaced }) => html`
-      <p><${Text} text=${told(fact)} /> <${Status} of=${fact.status} /></p>
+      <p><${Status} of=${fact.status} /></p>
       ${may(caller, "write") && KNOWN.includes(fact.status) && html`<${Actions} fact=${fact} open=${(/** @type {string} */ other) => go(address(other))} again=${loaded.again} />`}
       <dl class="pairs"><dt>True</dt><dd>${span(fact.valid_from, fact.valid_until)}</dd><dt>Known</dt><dd>${span(fact.known_from, fact.known_until)}</dd>
         <dt>Source</dt><dd><${SourceLink} of=${fact.source} />${fact.source.note && html` <span class="quiet"><${Text} text=${fact.source.note} long=${200} /></span>`}</dd>
@@ -142,5 +142,5 @@ function EditFact({ fact, open, onClose }) {
     ${changed && html`<label>Since <input type="date" name="since" required min=${fact.valid_from?.slice(0, 10)} max=${new Date().toISOString().slice(0, 10)} defaultValue=${new Date().toISOString().slice(0, 10)} /></label>`}
     <p class="quiet small">${changed ? "The old value holds until then." : "The new value counts from the day on which the old one began."} What was known until now stays on record.</p>
     <${ProblemBox} problem=${save.error} />
-    <footer class="actions"><button type="submit" class="main" disabled=${save.busy}>Save</button><button type="button" onClick=${onClose}>Cancel</button></footer></form>`;
+    <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${save.busy}>Save</button></footer></form>`;
 }

@@ -1,7 +1,7 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, useLoad } from "../api.js";
-import { Contradicted, Dispute, FieldValue, againstField, againstRecord, titleOf } from "../parts/doubts.js";
+import { Contradicted, Dispute, FieldValue, againstField, againstRecord, saidBy, titleOf } from "../parts/doubts.js";
 import { Empty, Loaded } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
 import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
@@ -96,12 +96,12 @@ function Shown({ id, route, known }) {
     <div class="two">
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
-        <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} />
-          <div class="small quiet">${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
+        <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
+          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} /> ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Noted from what was said</h3>`}
-        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} />
-          <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
+        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
+          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} /> <${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}
@@ -112,7 +112,7 @@ function Shown({ id, route, known }) {
       <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
         ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
         <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><a class="title" href=${to("findings", [finding.finding_id])}><${Text} text=${titleOf(finding, () => known.profile?.name ?? id)} long=${200} /></a>
-            <div class="small quiet"><${Tag} of=${words(finding.kind)} tone="bad" /> ${finding.evidence.map((one) => visible(one.text ?? "a record that is gone")).join(" · ")}</div></li>`)}
+            <div class="small quiet"><${Tag} of=${words(finding.kind)} tone="bad" /> ${finding.evidence.map((one) => visible(saidBy(one, finding, () => known.profile?.name ?? id) ?? "a record that is gone")).join(" · ")}</div></li>`)}
           ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} decide=${address(fact)} reason=${reason(fact, rivals(fact, known.facts))}
             claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>

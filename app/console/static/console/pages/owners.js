@@ -165,10 +165,10 @@ function Experience({ id }) {
   return html`<${Loaded} of=${loaded}>${(/** @type {Schemas["Experience"] | null} */ experience) => experience === null
     ? html`<p class="quiet">Only registered agents gather experience.</p>`
     : html`${experience.procedural_knowledge && html`<section class="box"><${Text} text=${experience.procedural_knowledge} /></section>`}
-      <div class="grid">${LESSONS.map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
-        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /> <span class="quiet small">seen ${lesson.seen === 1 ? "once" : `${lesson.seen} times`}${lesson.source.session_id
-          && html`, <a href=${to("sessions", [lesson.source.session_id])}>session</a>`}</span></li>`)}</ul>
-        ${!experience[name].length && html`<p class="quiet">Nothing yet.</p>`}</section>`)}</div>`}</${Loaded}>`;
+      ${!LESSONS.some(([name]) => experience[name].length) && html`<p class="quiet">No lesson yet: conversations and actions of this agent bring them.</p>`}
+      <div class="grid">${LESSONS.filter(([name]) => experience[name].length).map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
+        <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /><div class="quiet small">seen ${lesson.seen === 1 ? "once" : `${lesson.seen} times`}${lesson.source.session_id
+          && html`, from <a href=${to("sessions", [lesson.source.session_id])}>${visible(lesson.source.session_id)}</a>`}</div></li>`)}</ul></section>`)}</div>`}</${Loaded}>`;
 }
 
 /** @param {PartProps} props */

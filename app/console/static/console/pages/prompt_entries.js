@@ -50,6 +50,8 @@ function originOf(id) {
 }
 
 const RECORD = /^(mem|fact)_/;
+/** What has an id of the service and no page of its own, by how the id begins. */
+const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "procedure" });
 /** What was left out is told by its id alone: the first few are looked up at once. */
 const LOOKED_UP = 5;
 
@@ -79,7 +81,7 @@ export function Kept({ context }) {
   const owner = scopeOf(parse(location.hash));
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
   return html`<p class="quiet small">Strong, likely and weak say how well an entry fits the query by itself. The search of memories gives what states the present value the place of what it replaced; here the older entry names that value instead.</p>
-    ${context.sections.map((section) => html`<section key=${section.name}><h3>${words(section.name)} · ${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</h3>
+    ${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
       <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
@@ -109,6 +111,6 @@ function Reason({ reason, dropped, citations, atFirst }) {
 
 /** What is no record of its own, by its kind: ["experience", 4]. @param {Context["dropped"]} items */
 function others(items) {
-  const names = items.filter((item) => !RECORD.test(item.id)).map((item) => words(item.id.split(":")[0]));
+  const names = items.filter((item) => !RECORD.test(item.id)).map(({ id }) => KINDS[id.split("_")[0]] ?? words(id.split(":")[0]));
   return [...new Set(names)].map((name) => /** @type {[string, number]} */ ([name, names.filter((one) => one === name).length]));
 }

@@ -187,10 +187,9 @@ function Learned({ data, caller, again }) {
   return html`<section class="box"><h2>What was learned</h2>
     ${!data.operations.items.length && html`<p class="quiet">Nothing yet: the service learns when the session ends.</p>`}
     <ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id}>
-      <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the conversation" : words(operation.kind)}, <${Time} at=${operation.updated_at} />
+      <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the conversation" : words(operation.kind)}, <${Time} at=${operation.updated_at} /> <span class="small quiet"><${RecordLink} id=${operation.operation_id} /></span>
       <${Parts} result=${operation.result} />
-      ${writes && operation.can_undo && html` <button type="button" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}
-      <span class="small"> <${RecordLink} id=${operation.operation_id} /></span></li>`)}</ul>
+      ${writes && operation.can_undo && html` <button type="button" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
     ${undoing && html`<${Confirm} title="Undo what was learned?" button="Undo it" action=${() => undo(undoing)} onClose=${() => setUndoing(undefined)}>
       <p>Memories, facts, lessons and the summary of this run go; what they replaced comes back. Records that were changed since stay.</p></${Confirm}>`}
   </section>`;

@@ -29,6 +29,9 @@ export function titleOf({ kind, reason, user_id, proposal, evidence }, person) {
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
 
+/** What a piece of evidence says; a fact about the person says "The user", whoever that is. @param {Schemas["FindingEvidence"]} piece @param {Finding} finding @param {(id: string) => string} person */
+export const saidBy = ({ kind, text }, { user_id }, person) => (text && kind === "fact" && user_id ? text.replace(/^The user /, `${person(user_id)} `) : text);
+
 /** The disputed facts and memories of an owner, without the other side of each. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<(Fact | Memory)[]>} */
 export async function disputedOf({ user_id, agent_id }, signal) {
   const query = { user_id, agent_id, status: /** @type {const} */ ("disputed"), limit: MOST };

@@ -44,7 +44,7 @@ export function useTour() {
 }
 
 /** Opens the strip again. @param {{ onOpen: () => void }} props */
-export const OpenTour = ({ onOpen }) => (useIsDemo() ? html`<button type="button" class="plain" onClick=${onOpen}>The demo</button>` : null);
+export const OpenTour = ({ onOpen }) => (useIsDemo() ? html`<button type="button" class="plain tours" onClick=${onOpen}>The demo</button>` : null);
 
 /** @param {{ onClose: () => void }} props */
 export function Tour({ onClose }) {
