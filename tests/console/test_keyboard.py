@@ -1,4 +1,4 @@
-"""Five tasks done in a browser by the keyboard alone."""
+"""The five tasks that the console is for, and work on several records, done in a browser by the keyboard alone."""
 
 import re
 
@@ -84,11 +84,56 @@ def test_several_memories_are_archived_and_brought_back(visit: Visit, server: Se
     assert [one["status"] for one in items] == ["active", "active"]
 
 
-def test_whether_it_is_healthy(visit: Visit) -> None:
+def test_whether_it_is_healthy_and_what_it_costs(visit: Visit) -> None:
     page = visit.open("memories", "importance")
     page.get_by_role("searchbox").wait_for()
     page.keyboard.press("1")
     page.get_by_role("heading", name="Overview").wait_for()
+    expect(page.get_by_role("region", name="Health")).to_contain_text("No operation failed")
+    expect(page.get_by_role("region", name="Cost")).to_contain_text("No language model is set here")
     tab_to(page, page.get_by_role("main").get_by_role("link", name="Operations"))
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Jobs", exact=True).wait_for()
+
+
+def test_a_wrong_memory_is_corrected(visit: Visit, server: Server) -> None:
+    page = visit.open("overview", "Growth")
+    find(page, "mira", "Mira")
+    tab_to(page, page.get_by_role("link", name="Mira commutes 23 km a day since she moved.").first)
+    page.keyboard.press("Enter")
+    memory = page.get_by_role("region", name="Memory", exact=True)
+    tab_to(page, memory.get_by_role("button", name="Edit"))
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    tab_to(page, dialog.get_by_role("textbox", name="Text"))
+    page.keyboard.press("Control+a")
+    page.keyboard.type("Mira commutes 21 km a day since she moved.")
+    tab_to(page, dialog.get_by_role("button", name="Save"))
+    page.keyboard.press("Enter")
+    expect(memory.get_by_role("heading", name="Mira commutes 21 km a day since she moved.")).to_be_visible()
+    contents = {item["content"] for item in server.client.get("/v1/memories?user_id=mira&limit=100").json()["items"]}
+    assert "Mira commutes 21 km a day since she moved." in contents
+    assert "Mira commutes 23 km a day since she moved." not in contents
+
+
+def test_what_a_person_said_wrong_is_corrected_and_stays(visit: Visit, server: Server) -> None:
+    page = visit.open("memories?user_id=priya&memory_type=message", "recalibrated")
+    turn = "The gauge was recalibrated on Monday. Use 1,180 newtons from now on."
+    tab_to(page, page.get_by_role("link", name=turn))
+    page.keyboard.press("Enter")
+    memory = page.get_by_role("region", name="Memory", exact=True)
+    tab_to(page, memory.get_by_role("button", name="Correct"))
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    tab_to(page, dialog.get_by_role("textbox"))
+    page.keyboard.press("Control+a")
+    page.keyboard.type("The gauge was recalibrated on Tuesday.")
+    tab_to(page, dialog.get_by_role("button", name="Correct"))
+    page.keyboard.press("Enter")
+    page.get_by_text("Corrected. What was said stays in the history.").wait_for()
+    items = server.client.get("/v1/memories?user_id=priya&status=any&limit=100").json()["items"]
+    (said,), (right,) = (
+        [item for item in items if item["content"] == text] for text in (turn, "The gauge was recalibrated on Tuesday.")
+    )
+    assert said["status"] == "superseded"
+    assert right["supersedes"] == [said["memory_id"]]
