@@ -6,8 +6,9 @@
 
 A store has the demo's story and 100,000 memories of 200 people, with conversations, facts and actions of some of them.
 For each page: how many requests it makes of the API, and the milliseconds until it has a heading, until its first rows
-stand there and until the last answer has come, each the least of some visits with an empty cache of the browser. The
-frame alone, at an address without a page, is visited as often, in turns. `--user`, `--agent` and `--session` name whose
+stand there and until the last answer has come, and the milliseconds of processor that its main thread takes, which
+other work on the machine changes least; each the least of some visits with an empty cache of the browser. The frame
+alone, at an address without a page, is visited as often, in turns. `--user`, `--agent` and `--session` name whose
 pages are measured: those with many records. It needs what `scripts/console_pictures.py` needs.
 """
 
@@ -72,6 +73,8 @@ WATCH = """() => {
   new MutationObserver(look).observe(document, { childList: true, subtree: true });
 }"""
 """Notes when a heading and the first row of a list, a table or a form came."""
+OVER = {"rows": "heading", "last": "last", "worked": "worked"}
+"""What of a page is compared with what of the frame alone."""
 QUIET_MS = 400
 LONGEST_MS = 30_000
 
@@ -124,6 +127,8 @@ def visit(browser: Browser, address: str) -> dict[str, float]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.add_init_script(f"({WATCH})()")
+    tools = context.new_cdp_session(page)
+    tools.send("Performance.enable", {"timeDomain": "threadTicks"})
     page.route("**/v1/changes*", lambda route: route.fulfill(content_type="text/event-stream", body=""))
     page.goto(address, timeout=LONGEST_MS)
     page.wait_for_load_state("networkidle", timeout=LONGEST_MS)
@@ -136,15 +141,17 @@ def visit(browser: Browser, address: str) -> dict[str, float]:
           return { requests: asked.length, last, ...window.__seen };
         }"""
     )
+    metrics = {metric["name"]: metric["value"] for metric in tools.send("Performance.getMetrics")["metrics"]}
     context.close()
-    return {name: float(measured.get(name) or measured["last"]) for name in ("requests", "heading", "rows", "last")}
+    times = {name: float(measured.get(name) or measured["last"]) for name in ("requests", "heading", "rows", "last")}
+    return {**times, "worked": metrics["TaskDuration"] * 1000}
 
 
 def measure(base: str, given: argparse.Namespace) -> None:
     with httpx.Client(base_url=base, timeout=120) as client:
         (memory,) = client.get("/v1/memories", params={"user_id": given.user, "limit": 1}).json()["items"]
     names = {"user": given.user, "agent": given.agent, "session": given.session, "memory": memory["memory_id"]}
-    print(f"{'page':52} requests  heading  rows  last answer (ms; with what it is over the frame alone)")
+    print(f"{'page':52} requests  heading  rows  last answer  work of the page (ms; + over the frame alone)")
     frames: list[dict[str, float]] = []
     pages: dict[str, list[dict[str, float]]] = {}
     with sync_playwright() as playwright:
@@ -159,10 +166,10 @@ def measure(base: str, given: argparse.Namespace) -> None:
         for page, visits in pages.items():
             least = {name: min(times[name] for times in visits) for name in visits[0]}
             frame = {name: min(times[name] for times in frames) for name in frames[0]}
-            rows, last = least["rows"] - frame["heading"], least["last"] - frame["last"]
+            rows, last, worked = (least[name] - frame[of] for name, of in OVER.items())
             print(
                 f"{page:52} {least['requests']:8.0f}  {least['heading']:7.0f}  {least['rows']:4.0f} ({rows:+4.0f})  "
-                f"{least['last']:5.0f} ({last:+4.0f})"
+                f"{least['last']:5.0f} ({last:+4.0f})  {least['worked']:5.0f} ({worked:+4.0f})"
             )
         browser.close()
 

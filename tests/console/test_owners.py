@@ -20,7 +20,7 @@ def _date(days_ago: int) -> str:
 
 def test_people_and_agents_are_listed(visit: Visit) -> None:
     page = visit.open("owners", "Front desk")
-    for name in ("Mira", "jonas", "Priya", "Workshop"):
+    for name in ("Mira", "Jonas", "Priya", "Workshop"):
         expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
     visit.check()
     page.get_by_role("link", name="Mira", exact=True).click()
@@ -51,7 +51,7 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     page.get_by_role("heading", name="mira-has-moved").wait_for()
     page = visit.open("owners/users/jonas", "What is uncertain")
     claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
-    expect(claims).to_contain_text(["jonas works as pilot", "jonas works as carpenter"])
+    expect(claims).to_contain_text(["Jonas works as pilot", "Jonas works as carpenter"])
     expect(claims.nth(0)).to_contain_text("trust 0.20")
     expect(page.get_by_text("It contradicts what has more trust: 0.20 against 1.00.")).to_be_visible()
     page.get_by_role("link", name="Decide which holds").click()
@@ -60,10 +60,10 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     expect(page.locator("li", has=page.get_by_role("link", name="Jonas"))).to_contain_text("uncertain")
     page = visit.open("findings?user_id=jonas", "Disputes")
     claims = page.get_by_role("region", name="Disputes").locator(".claims > li")
-    expect(claims).to_contain_text(["jonas works as pilot", "jonas works as carpenter"])
+    expect(claims).to_contain_text(["Jonas works as pilot", "Jonas works as carpenter"])
     visit.check()
     page = visit.open("owners/users/jonas", "What is uncertain")
-    expect(page.get_by_role("region", name="What holds now")).to_contain_text("jonas works as carpenter")
+    expect(page.get_by_role("region", name="What holds now")).to_contain_text("Jonas works as carpenter")
     visit.check()
 
 
@@ -122,7 +122,7 @@ def test_facts_as_they_were_known(visit: Visit) -> None:
 
 
 def test_a_fact_is_looked_into_and_retracted(visit: Visit, server: Server) -> None:
-    page = visit.open("owners/users/jonas/facts", "jonas allergic to")
+    page = visit.open("owners/users/jonas/facts", "Jonas allergic to")
     page.get_by_role("region", name="Timeline").get_by_role("link", name="latex").click()
     fact = page.get_by_role("region", name="Fact", exact=True)
     expect(fact).to_contain_text("All that was stated of it")

@@ -9,7 +9,7 @@ from tests.support.server import Server
 pytestmark = pytest.mark.before_store
 PHONE = {"width": 375, "height": 800}
 VIEWS = {
-    "sessions": ("sessions/mira-has-moved", "Of the whole conversation"),
+    "sessions": ("sessions/mira-has-moved", "What was learned"),
     "prompt": (
         "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira&token_budget=400",
         "Dropped (",

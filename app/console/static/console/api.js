@@ -1,7 +1,7 @@
 /** The REST API: a typed client (openapi-fetch on the paths of the service's document), problems and loading. */
 import createClient from "./vendor/openapi-fetch.mjs";
 import { follow } from "./live.js";
-import { useCallback, useEffect, useRef, useState } from "./ui.js";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 
 const KEY = "recalld.key";
 /** The address of the service, without a slash at the end: the console lies in `/console/` of it. */
@@ -86,9 +86,9 @@ export function useLoad(load, inputs, kinds = []) {
     /** @returns {{ data?: T, error?: Problem, loading: boolean }} */ () => ({ loading: true }),
   );
   const [turn, next] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => { // an effect that waits for the browser to paint would ask a frame later
     const abort = new AbortController();
-    set((old) => ({ ...old, loading: true }));
+    set((old) => (old.loading ? old : { ...old, loading: true }));
     load(abort.signal).then(
       (data) => abort.signal.aborted || set({ data, loading: false }),
       (error) => abort.signal.aborted || set((old) => ({ data: old.data, error: asProblem(error), loading: false })),

@@ -1,5 +1,5 @@
 /** The frame of the console: menu, whose memory, finding, key, theme, and the page that the address names. */
-import { Component, html, render, useEffect, useRef, useState } from "./ui.js";
+import { Component, html, render, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 import { Problem, api, ask, asProblem, key, may, unauthorized } from "./api.js";
 import { PAGES } from "./pages/index.js";
 import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
@@ -77,7 +77,7 @@ class Guard extends Component {
 function View({ route, caller }) {
   const entry = PAGES.find((page) => page.name === route.page);
   const [loaded, set] = useState(/** @type {{ name?: string, page?: Page, error?: Problem }} */ ({}));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!entry) return;
     document.title = `${entry.title} · Recalld`;
     entry.load().then(
@@ -133,7 +133,7 @@ function Console() {
     whoami().then(setCaller, (error) => setProblem(asProblem(error)));
   };
   const leave = () => { key.set(""); setCaller(undefined); enter(); };
-  useEffect(() => {
+  useLayoutEffect(() => {
     const asked = () => { key.set(""); setCaller(undefined); };
     unauthorized.addEventListener("401", asked);
     enter();

@@ -5,7 +5,7 @@ import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from ".
 import { FieldValue, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
-import { to } from "../route.js";
+import { parse, to } from "../route.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -14,7 +14,14 @@ import { called, useKnown, useNames } from "../parts/scope.js";
 
 /** A part whose module is fetched when it is shown: the graph alone brings a library of 400 kB.
  * @param {() => Promise<(props: PartProps) => any>} load */
-const fetched = (load) => (/** @type {PartProps} */ props) => html`<${Fetched} load=${load} props=${props} />`;
+function fetched(load) {
+  const part = (/** @type {PartProps} */ props) => html`<${Fetched} load=${load} props=${props} />`;
+  LOADS.set(part, load);
+  return part;
+}
+
+/** How each part is fetched. @type {Map<(props: PartProps) => any, () => Promise<unknown>>} */
+const LOADS = new Map();
 
 /** @param {{ load: () => Promise<(props: PartProps) => any>, props: PartProps }} given */
 function Fetched({ load, props }) {
@@ -47,6 +54,13 @@ const TABS = /** @type {Record<string, { name: string, title: string, show: (pro
   ],
 });
 
+/** @param {string} kind @param {string | undefined} part */
+const tabOf = (kind, part) => TABS[kind].find(({ name }) => name === part) ?? TABS[kind][0];
+
+// The part of the address is fetched while the service says who asks. `Fetched` reports what fails.
+const { rest: [kindAsked = "", , partAsked] } = parse(location.hash);
+if (Object.hasOwn(TABS, kindAsked)) LOADS.get(tabOf(kindAsked, partAsked).show)?.().catch(() => {});
+
 /** @type {import("../console.js").Page} */
 export default function Owners({ route, caller }) {
   const [kind, id, part] = route.rest;
@@ -56,7 +70,7 @@ export default function Owners({ route, caller }) {
   const missing = kind === "users" && Boolean(id) && known.everyone && !known.users.some((user) => user.user_id === id);
   useEffect(() => { if (missing) known.again(); }, [missing, id]);
   if (!id || !tabs) return html`<${Lists} />`;
-  const tab = tabs.find((one) => one.name === part) ?? tabs[0];
+  const tab = tabOf(kind, part);
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
   return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
     <${Heading} kind=${kind} id=${id} />

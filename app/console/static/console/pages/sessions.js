@@ -52,18 +52,19 @@ function Row({ session, params, chosen }) {
 /** @param {string} session_id @param {number} from @param {AbortSignal} signal */
 async function load(session_id, from, signal) {
   const path = { session_id };
-  const [session, messages] = await Promise.all([
+  const of = { session_id, limit: RECORDS, status: /** @type {const} */ ("any") };
+  const between = (/** @type {number} */ before_seq) => ask(api.GET("/v1/memories", { params: { query: { ...of, after_seq: from, before_seq } }, signal }));
+  const [session, messages, expected, learned, facts, operations] = await Promise.all([
     ask(api.GET("/v1/sessions/{session_id}", { params: { path }, signal })),
     ask(api.GET("/v1/sessions/{session_id}/messages", { params: { path, query: { after_seq: from, limit: TURNS } }, signal })),
-  ]);
-  const before_seq = messages.items.length ? messages.items[messages.items.length - 1].seq + 1 : from + 1;
-  const of = { session_id, limit: RECORDS, status: /** @type {const} */ ("any") };
-  const [placed, learned, facts, operations] = await Promise.all([
-    ask(api.GET("/v1/memories", { params: { query: { ...of, after_seq: from, before_seq } }, signal })),
+    between(from + TURNS + 1),
     ask(api.GET("/v1/memories", { params: { query: { ...of, origin: "extraction" } }, signal })),
     ask(api.GET("/v1/facts", { params: { query: { ...of, timeline: true } }, signal })),
     ask(api.GET("/v1/operations", { params: { query: { session_id, limit: 20 } }, signal })),
   ]);
+  // where turns were deleted for good, a page of them goes on beyond the numbers that were expected
+  const last = messages.items[messages.items.length - 1]?.seq ?? from;
+  const placed = last > from + TURNS ? await between(last + 1) : expected;
   return { session, messages, placed, learned, facts, operations, cut: [placed, learned, facts].some((page) => page.next_cursor) };
 }
 
