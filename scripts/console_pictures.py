@@ -157,7 +157,7 @@ def demo(names: set[str]) -> Iterator[Services]:
             shutil.copytree(store / "data", data["keys"])
             keys = {
                 "reader": _key(data["keys"], "--verbs", "read"),
-                "bound": _key(data["keys"], "--verbs", "read,write", "--users", "mira"),
+                "bound": _key(data["keys"], "--verbs", "read,write", "--user", "mira"),
             }
         if "empty" in names:
             data["empty"] = Path(folder) / "empty"

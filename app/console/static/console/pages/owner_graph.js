@@ -8,7 +8,6 @@ import { Loaded, ProblemBox } from "../parts/feedback.js";
 import { Text, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { EntityView } from "./owner_entity.js";
-import cytoscape from "../vendor/cytoscape.mjs";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {{ names: Map<string, string>, edges: Map<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
@@ -159,21 +158,29 @@ function Picture({ drawn, walk, called }) {
   };
   const now = useRef(drawn);
   now.current = drawn;
+  const latest = useRef(draw);
+  latest.current = draw;
   useEffect(() => {
     const box = node.current;
     if (!box) return undefined;
-    picture.current = cytoscape({ container: box, style: style(box), layout: { name: "preset" }, minZoom: 0.2, maxZoom: 1.15, userZoomingEnabled: false, autoungrabify: true, boxSelectionEnabled: false });
-    picture.current.on("tap", "node", (/** @type {any} */ event) => walk(event.target.data("name")));
-    picture.current.on("mouseover", "node", (/** @type {any} */ event) => event.target.closedNeighborhood().addClass("near"));
-    picture.current.on("mouseout", "node", () => picture.current?.elements().removeClass("near"));
+    let gone = false;
+    import("../vendor/cytoscape.mjs").then(({ default: cytoscape }) => { // 400 kB, which the list of entities need not wait for
+      if (gone) return;
+      picture.current = cytoscape({ container: box, style: style(box), layout: { name: "preset" }, minZoom: 0.2, maxZoom: 1.15, userZoomingEnabled: false, autoungrabify: true, boxSelectionEnabled: false });
+      picture.current.on("tap", "node", (/** @type {any} */ event) => walk(event.target.data("name")));
+      picture.current.on("mouseover", "node", (/** @type {any} */ event) => event.target.closedNeighborhood().addClass("near"));
+      picture.current.on("mouseout", "node", () => picture.current?.elements().removeClass("near"));
+      latest.current();
+    });
     const themed = () => picture.current?.style(style(box));
     const scheme = matchMedia("(prefers-color-scheme: dark)");
     let width = box.clientWidth;
-    const resized = new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; draw(); } });
+    const resized = new ResizeObserver(() => { if (box.clientWidth !== width) { width = box.clientWidth; latest.current(); } });
     resized.observe(box);
     addEventListener("theme", themed);
     scheme.addEventListener("change", themed);
     return () => {
+      gone = true;
       resized.disconnect();
       removeEventListener("theme", themed);
       scheme.removeEventListener("change", themed);
