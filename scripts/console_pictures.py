@@ -271,14 +271,15 @@ def _answer(route: Route, answer: str, held: list[Route]) -> None:
         held.append(route)
 
 
-def write_index(folder: Path, pictures: Mapping[str, Picture], given: argparse.Namespace) -> None:
-    """Says what each file shows."""
+def write_index(folder: Path) -> None:
+    """Says what each file of the folder shows, those of an earlier run, too."""
     lines = ["# Pictures of the console", "", "| File | Shows | Width | Theme |", "|---|---|--:|---|"]
     lines += [
         f"| {name}-{width}-{scheme}.png | {picture.shows} | {width} | {scheme} |"
-        for name, picture in pictures.items()
-        for width in given.widths
-        for scheme in given.schemes
+        for name, picture in PICTURES.items()
+        for width in WIDTHS
+        for scheme in SCHEMES
+        if (folder / f"{name}-{width}-{scheme}.png").exists()
     ]
     (folder / "INDEX.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 
@@ -335,7 +336,7 @@ def main() -> None:
             return
         given.folder.mkdir(parents=True, exist_ok=True)
         take(browser, services, pictures, given)
-        write_index(given.folder, pictures, given)
+        write_index(given.folder)
         print(f"{len(pictures) * len(given.widths) * len(given.schemes)} pictures in {given.folder}")
 
 
