@@ -34,6 +34,7 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     assert shown == counts
     expect(page.get_by_role("link", name=hit["memory"]["content"])).to_be_visible()
     latency = page.locator(".box", has_text="Latency")
+    latency.locator("summary").click()  # routes of few requests are not listed at once
     expect(latency.get_by_role("row").nth(1)).to_be_visible()
     few = [row for row in latency.get_by_role("row").all() if row.get_by_text("too few").count()]
     assert all(int(row.locator("td").nth(1).inner_text()) < 20 for row in few)

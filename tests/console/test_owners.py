@@ -398,7 +398,7 @@ def test_actions_are_counted_and_drawn(visit: Visit, server: Server) -> None:
     expect(page.locator(".tiles li").first).to_contain_text(str(stats["total_actions"]))
     rows = page.get_by_role("region", name="Actions by type").locator("tbody tr")
     expect(rows).to_have_count(len(stats["groups"]))
-    expect(rows.first).to_contain_text(stats["groups"][0]["key"])
+    expect(rows.first).to_contain_text(stats["groups"][0]["key"].replace("_", " "))
     assert page.locator("figure.chart canvas").count() == 2
     latest = server.client.get("/v1/actions", params={"agent_id": "workshop", "limit": 1}).json()["items"][0]
     expect(page.locator(".box", has_text="Latest actions").locator(".list > li").first).to_contain_text(

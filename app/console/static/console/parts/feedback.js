@@ -31,7 +31,7 @@ export function Loaded({ of, children }) {
 export const WaitingRows = ({ of }) => (!of.items && of.loading ? html`<${Waiting} lines=${8} />` : null);
 
 /** The place of what is still asked for, as high as so many lines: what stands around it does not move when it comes. @param {{ lines?: number }} props */
-export const Waiting = ({ lines = 3 }) => html`<div class="waiting" role="status" aria-label="Loading…">${Array.from({ length: lines }, () => html`<i></i>`)}</div>`;
+export const Waiting = ({ lines = 3 }) => html`<div class="waiting" role="status" aria-label="Loading…">${Array.from({ length: lines }, () => html`<i class="line"></i>`)}</div>`;
 
 /** A button that loads the next page of a list of `usePages`. @param {{ of: ReturnType<typeof import("../api.js").usePages> }} props */
 export function More({ of }) {
