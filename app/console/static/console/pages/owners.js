@@ -4,7 +4,7 @@ import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { FieldValue, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
-import { Code, Icon, Tag, Text, Time, curl, visible } from "../parts/text.js";
+import { Code, Icon, Tag, Text, Time, curl, visible, words } from "../parts/text.js";
 import { parse, to } from "../route.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 
@@ -102,7 +102,7 @@ function Lists() {
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        ${(LISTED.some((field) => user[field]) || doubtful.has(user.user_id)) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
+        ${(LISTED.some((field) => user[field]) || doubtful.has(user.user_id)) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
           && html` <a href=${to("findings", [], { user_id: user.user_id })}><${Tag} of="uncertain" tone="bad" /></a>`}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
@@ -150,8 +150,8 @@ function Profile({ id }) {
         <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
     <section class="box"><h2>Issues and solutions</h2><ul class="list">
-        ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${one.status} /> <${Text} text=${one.description} long=${300} /></li>`)}
-        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solution" tone="good" /> <${Text} text=${one.problem} long=${200} />: <${Text} text=${one.fix} long=${200} /></li>`)}</ul>
+        ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${words(one.status)} /> <${Text} text=${one.description} long=${300} /></li>`)}
+        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solution" tone="good" /> ${one.problem && html`<${Text} text=${one.problem} long=${200} />: `}<${Text} text=${one.fix} long=${200} /></li>`)}</ul>
         ${!issues.items.length && !solutions.items.length && html`<p class="quiet">None.</p>`}</section></div></div>`}</${Loaded}>`;
 }
 

@@ -96,9 +96,12 @@ function holdsNow(value, by, names, facts) {
 }
 
 /** A field of a person's profile as it holds now, marked where a finding waits that would change it.
- * @param {{ value: string, by: Finding | undefined, names: string[], facts?: { fact_id: string, object: string }[] }} props */
-export const FieldValue = ({ value, by, names, facts = [] }) => html`<${Text} text=${holdsNow(value, by, names, facts)} long=${160} />${by
-  && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
+ * @param {{ value: string, by: Finding | undefined, names: string[], facts?: { fact_id: string, object: string }[], lead?: string }} props `lead`: stands before the value, unless a statement is shown in its place */
+export function FieldValue({ value, by, names, facts = [], lead = "" }) {
+  const shown = holdsNow(value, by, names, facts);
+  return html`<${Text} text=${shown === value ? `${lead}${value}` : shown} long=${160} />${by
+    && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
+}
 
 /** What is said, where it is shown, and since when and by whom. @typedef {{ text: string, href: string, about: unknown }} Claim */
 
