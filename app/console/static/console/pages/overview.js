@@ -64,7 +64,7 @@ function health(stats) {
   const done = Object.values(others).reduce((sum, count) => sum + count, 0);
   const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
   return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
-      : html`<${Tag} of="healthy" tone="good" /> No operation failed, of ${done.toLocaleString("en")}.`}</p>
+      : html`<${Tag} of="healthy" tone="good" /> ${done ? `No operation failed, of ${done.toLocaleString("en")}.` : "No operation was begun yet."}`}</p>
     <p class="quiet">${slowest ? html`The slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
       : "There were too few requests to say how fast it answers."}</p>`;
 }
@@ -130,6 +130,7 @@ const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" 
 /** @type {import("../console.js").Page} */
 export default function Overview({ caller }) {
   const { data: stats, error, again } = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
+  const empty = stats && Object.values(stats.counts).every((count) => !count);
   return html`<h1>Overview</h1><${ProblemBox} problem=${error} again=${again} />
     ${(stats || !error) && html`<${Counts} counts=${stats?.counts} />
       ${stats?.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
@@ -137,8 +138,8 @@ export default function Overview({ caller }) {
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
       <div class="masonry">
         <${Counted} title="Health" label="Health" stats=${stats} lines=${2}>${health}</${Counted}>${may(caller, "admin") && html`<${Cost} />`}
-        <${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>
-        <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}><${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
+        ${!empty && html`<${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>
+        <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}>`}<${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
         ${stats?.latency && html`<${Counted} title="Latency" stats=${stats}>${latencies}</${Counted}>`}
       </div>
       ${stats && html`<p class="small quiet counted">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;

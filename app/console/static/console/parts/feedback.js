@@ -17,7 +17,7 @@ export function ProblemBox({ problem, again }) {
 /** An empty list: what it would hold, and a command that fills it and works as pasted.
  * @param {{ title: string, curl?: string, children?: unknown }} props */
 export function Empty({ title, curl, children }) {
-  return html`<div class="empty"><p><strong>${title}</strong></p>${children}${curl && html`<${Code} text=${curl} />`}</div>`;
+  return html`<div class="empty"><p><strong>${title}</strong></p>${curl && html`<${Code} text=${curl} />`}${children}</div>`;
 }
 
 /** Loading, problem or content. `data` undefined: nothing was loaded yet.
