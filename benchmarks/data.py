@@ -212,10 +212,10 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
     for at in range(count):
         topic = _topics_of(number)[(turn + at // 5) % A_USERS]
         when = rfc3339(moment + timedelta(seconds=20 * at))
-        session = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
+        session: MemorySource = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
         words = _words_of(topic)
         topical = " ".join(words[((seed + at) * step) % len(words)] for step in (3, 7, 11))
-        fields: dict[str, Any] = {
+        fields: MemoryRecord = {
             **owner(number),
             "content": f"{texts.memory()[:-1]} {topical}.",
             "memory_type": "message" if said else "fact",
@@ -223,17 +223,17 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
             "tags": [f"topic-{topic}"] if at % 4 == 0 else [],
             "event_at": when if said else None,
         }
-        source = {**session, "speaker": speakers[at % 2]} if said else {}
+        source: MemorySource = {**session, "speaker": speakers[at % 2]} if said else {}
         yield record(new_memory(fields, source, when, unique=not said), _vector(topic, vectors))
 
 
-def record(doc: Doc, vector: Floats) -> Record:
+def record(memory: MemoryRecord, vector: Floats) -> Record:
     """A memory of tenant `default`, as another store would export it."""
-    doc |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
-    text = passage(doc)
+    memory |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
+    text = passage(memory)
     entry = IndexEntry(index_text(text.content, text.context, text.time), vector, MODEL)
     assert MEMORIES.searched is not None
-    return Record(doc, pack(MEMORIES.searched, doc, entry, 0), "")
+    return Record({**memory}, pack(MEMORIES.searched, memory, entry, 0), "")
 
 
 def unit(vector: NDArray[np.floating[Any]]) -> Floats:

@@ -104,12 +104,12 @@ def assertions(user: str, links: int, literals: int, homes: int, people: int) ->
         yield named(subject="Person 0", predicate="lives_in", object=f"City {at}", valid_from=begun)
 
 
-def documents(bodies: Iterator[FactCreate]) -> Iterator[Doc]:
+def documents(bodies: Iterator[FactCreate]) -> Iterator[FactRecord]:
     """The rows that the service would have stored, each a minute after the one before."""
     books: dict[str, Ledger] = {}
     clock = (rfc3339(TODAY - timedelta(days=30) + timedelta(minutes=at)) for at in count())
     for body in bodies:
-        draft, now = draft_of(body, dict(SOURCE)), next(clock)
+        draft, now = draft_of(body, {**SOURCE}), next(clock)
         book = books.setdefault(draft["group_id"], Ledger(None, [], now))
         book.now = now
         book.assert_fact(draft, assertion_of(body, draft, AliasMap()))

@@ -46,7 +46,7 @@ async def _expired(store: EmbeddedStore) -> None:
     """A few of each of many users."""
     now = datetime.now(UTC)
     made, past = rfc3339(now - timedelta(days=2)), rfc3339(now - timedelta(days=1))
-    about = {"memory_type": "fact", "importance": 0.5, "expires_at": past}
+    about: MemoryRecord = {"memory_type": "fact", "importance": 0.5, "expires_at": past}
     docs = [
         new_memory({**owner(number), "content": f"gone by now {number}", **about}, {}, made, unique=False)
         for number in range(EXPIRED)

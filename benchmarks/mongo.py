@@ -45,7 +45,7 @@ TENANT = "bench"
 
 
 def memory(number: int, vectors: np.random.Generator) -> Insert:
-    owner = {"agent_id": "a", "user_id": "u", "memory_type": "fact", "importance": 0.5}
+    owner: MemoryRecord = {"agent_id": "a", "user_id": "u", "memory_type": "fact", "importance": 0.5}
     text = f"memory number {number} speaks of tea, gardens and the {number % 97}th street of a town"
     doc = new_memory({**owner, "content": text}, {}, AT, unique=False)
     entry = IndexEntry(index_text(text), data.unit(vectors.standard_normal(data.DIM)), "m")

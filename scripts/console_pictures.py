@@ -217,7 +217,7 @@ def ids_of(base: str) -> dict[str, str]:
 def take(browser: Browser, services: Services, pictures: Mapping[str, Picture], given: argparse.Namespace) -> None:
     for width in given.widths:
         for scheme in given.schemes:
-            size = {"width": width, "height": WIDTHS[width]}
+            size: ViewportSize = {"width": width, "height": WIDTHS[width]}
             with browser.new_context(viewport=size, color_scheme=scheme) as context:
                 for name, picture in pictures.items():
                     _take(context, services, picture, given.folder / f"{name}-{width}-{scheme}.png", not given.screen)

@@ -106,3 +106,12 @@ def test_messages_are_drawn_as_messages(visit: Visit) -> None:
 def test_a_refused_request_says_why(visit: Visit) -> None:
     page = visit.open(f"{QUERY}&session_id=a%2Fb", "The request")
     expect(page.get_by_role("alert")).to_contain_text("422")
+
+
+def test_a_repetition_that_was_left_out_names_the_entry_that_says_the_same(visit: Visit) -> None:
+    address = "prompt?query=Where+does+Mira+live%3F&agent_id=front-desk&user_id=mira&token_budget=400"
+    page = visit.open(address, "Another entry says the same")
+    page.get_by_text("Another entry says the same").click()
+    repetition = page.get_by_role("region", name="Dropped").locator("li", has_text="mira has name Mira")
+    expect(repetition).to_contain_text("same as [2]")
+    expect(page.get_by_role("region", name="Kept").locator("li", has_text="[2]")).to_contain_text("name: Mira")
