@@ -28,11 +28,11 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import MINILM
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import new_memory, passage
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack
-from app.storage.schema import Doc
+from app.storage.schema import OwnedRecord
 from app.storage.search import Floats
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
@@ -137,7 +137,7 @@ def _weights() -> list[float]:
     return list(accumulate(1 / (rank + 2) for rank in range(len(_words()))))
 
 
-def owner(number: int) -> dict[str, str]:
+def owner(number: int) -> OwnedRecord:
     return {"agent_id": AGENT, "user_id": f"user-{number}"}
 
 
@@ -216,7 +216,8 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
         words = _words_of(topic)
         topical = " ".join(words[((seed + at) * step) % len(words)] for step in (3, 7, 11))
         fields: MemoryRecord = {
-            **owner(number),
+            "agent_id": AGENT,
+            "user_id": f"user-{number}",
             "content": f"{texts.memory()[:-1]} {topical}.",
             "memory_type": "message" if said else "fact",
             "importance": 0.3 if said else round(0.3 + 0.6 * float(vectors.random()), 2),

@@ -29,6 +29,7 @@ from app.facts.aliases import AliasMap
 from app.facts.drafts import assertion_of, draft_of
 from app.facts.keys import sentence
 from app.facts.ledger import Ledger
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
 from app.lifespan import COLLECTIONS, RealParts
@@ -36,7 +37,6 @@ from app.main import create_app
 from app.memories.records import SOURCE
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, IndexEntry
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text

@@ -20,7 +20,7 @@ from app.core.clock import rfc3339
 from app.jobs.models import JOBS
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
 from app.storage.protocol import DecayRule
 from app.storage.schema import Eq, Not

@@ -24,6 +24,8 @@ from typing import Any, TypeAlias
 import httpx
 
 from app.facts.keys import PREDICATES, sentence
+from app.facts.models import FactRecord
+from app.facts.schemas import FACTS
 from benchmarks.evaluation.service import Api
 from benchmarks.harness import ROOT, Section, folder, recalld
 from benchmarks.learned.meter import Answerer, completion, metered
@@ -159,5 +161,5 @@ def _key(fact: Json) -> tuple[str, str]:
     return fact["subject"], fact["predicate"]
 
 
-def _fact(fact: Json) -> Json:
-    return {**fact, "subject": "@user"} if fact["subject"] == "user" else fact
+def _fact(fact: Json) -> FactRecord:
+    return FACTS.record({**fact, "subject": "@user"} if fact["subject"] == "user" else fact)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.core.clock import rfc3339, to_ms
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import Insert, Update
@@ -46,11 +46,11 @@ def memory(seed: random.Random, tenant: str = T, **fields: Any) -> Insert:
         "metadata": ODD,
         **fields,
     }
-    doc = new_memory(given, {}, rfc3339(created), unique=False)
+    doc = new_memory(MEMORIES.record(given), {}, rfc3339(created), unique=False)
     return Insert(MEMORIES, {"tenant_id": tenant, **doc}, search_entry(doc["content"]))
 
 
-async def everything(store: Store) -> dict[str, Doc]:
+async def everything(store: Store) -> dict[str, MemoryRecord]:
     return {doc["memory_id"]: doc for doc in await store.find(MEMORIES, None, limit=10_000)}
 
 
@@ -58,7 +58,7 @@ def rule(decay: DecayCurve, now: datetime = NOW) -> DecayRule:
     return DecayRule(rfc3339(now), float(decay.factor), float(decay.grace_days), float(decay.floor))
 
 
-def expected(doc: Doc, decay: DecayCurve, now: datetime = NOW) -> float:
+def expected(doc: MemoryRecord, decay: DecayCurve, now: datetime = NOW) -> float:
     return importance(doc["base_importance"], to_ms(doc["anchored_at"]), to_ms(now), doc["pinned"], decay)
 
 

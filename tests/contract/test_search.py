@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import to_ms
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory, passage
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -250,7 +250,7 @@ async def test_filters_do_not_change_what_a_scope_knows(store: Store) -> None:
 
 async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
     def memory(content: str, session: str, metadata: Doc) -> Insert:
-        fields = {"memory_type": "fact", "importance": 0.5, "content": content, "metadata": metadata}
+        fields: MemoryRecord = {"memory_type": "fact", "importance": 0.5, "content": content, "metadata": metadata}
         doc = new_memory(
             {**fields, "agent_id": "agent", "user_id": "user"}, {"session_id": session}, at(0), unique=False
         )

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from app.context import rendering
 from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import readings, strip_served
+from app.memories.agents import AGENTS
+from app.memories.models import MemoryRecord
 from app.profiles import merge
 from app.profiles.merge import LESSONS
 from tests.support.memories import Json
@@ -113,12 +115,14 @@ def context_of(contents: list[str], cited: Callable[[int], str] = str) -> str:
 
 def experience_of(contents: list[str]) -> str:
     lessons: Json = {"procedural_knowledge": contents[0], "heuristics": [_lesson(one) for one in contents]}
-    experience = {name: lessons.get(name, [_lesson(contents[-1])]) for name in ("procedural_knowledge", *LESSONS)}
-    memories = [
+    experience: Json = {name: lessons.get(name, [_lesson(contents[-1])]) for name in ("procedural_knowledge", *LESSONS)}
+    memories: list[MemoryRecord] = [
         {"memory_id": f"mem_{number:032x}", "memory_type": "fact", "content": one, "context": None}
         for number, one in enumerate(contents)
     ]
-    return merge.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
+    return merge.compose(
+        AGENTS.record({"experience": experience})["experience"], {"name": SECRET, "interests": contents}, memories, None
+    )[0]
 
 
 def _lesson(text: str) -> Json:

@@ -13,13 +13,12 @@ from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
 from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.text import index_text
 from tests.support.stores import Open
 
@@ -54,12 +53,12 @@ def accesses(store: Store, clock: SetClock) -> AccessRecorder:
 
 async def put(store: Store, memory_id: str, *, at: datetime = BORN, tenant: str = "acme", **fields: Any) -> None:
     given = {"agent_id": "a", "memory_type": "fact", "content": memory_id, "importance": 0.8, **fields}
-    doc = new_memory(given, {}, rfc3339(at), unique=False)
+    doc = new_memory(MEMORIES.record(given), {}, rfc3339(at), unique=False)
     doc |= {"tenant_id": tenant, "memory_id": memory_id}
     await store.commit([Insert(MEMORIES, doc, IndexEntry(index_text(memory_id), None, "m"))])
 
 
-async def get(store: Store, memory_id: str = "m", tenant: str = "acme") -> Doc:
+async def get(store: Store, memory_id: str = "m", tenant: str = "acme") -> MemoryRecord:
     doc = await store.get(MEMORIES, tenant, memory_id)
     assert doc is not None
     return doc
@@ -149,7 +148,7 @@ async def test_decay_and_access_are_nothing_that_a_caller_asked_for(
     assert {k: v for k, v in after.items() if k not in changing} == {
         k: v for k, v in before.items() if k not in changing
     }
-    assert [name for name in changing if after[name] == before[name]] == []
+    assert [name for name in changing if value_at(after, name) == value_at(before, name)] == []
 
 
 # --- Agents' own settings ---------------------------------------------------------------------------------------------

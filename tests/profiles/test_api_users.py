@@ -18,7 +18,7 @@ from app.profiles.users import UserService
 from app.retrieval.retriever import Retriever
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, R
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, run_write
 from tests.conftest import Service
@@ -260,7 +260,7 @@ class Meddled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
+    async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         found = await self._inner.get(collection, tenant, doc_id)
         meddle, self._meddle = self._meddle, None
         if meddle is not None:

@@ -72,7 +72,7 @@ async def filled(store: Store, user: str) -> None:
             vector = chance.standard_normal(384).astype(np.float32)
             entry = IndexEntry(index_text(f"number {number}"), vector / np.linalg.norm(vector), "minilm-int8")
             body = MemoryCreate(agent_id="a", user_id=user, content=f"number {number}")
-            doc = new_memory(body.model_dump(), {"origin": "api"}, NOW, unique=False)
+            doc = new_memory(MEMORIES.record(body.model_dump()), {"origin": "api"}, NOW, unique=False)
             changes.append(Insert(MEMORIES, {"tenant_id": "default", **doc}, entry))
         await store.commit(changes)
 
@@ -111,6 +111,7 @@ async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store,
     else:
         raise AssertionError("every erasure was over before it could be killed")
     (operation,) = await store.find(OPERATIONS, "default", Eq("kind", "erase_user"), limit=1)
+    assert operation["user_id"] is not None
     tombstone = await store.get(ERASED, "default", operation["user_id"])
     assert tombstone is not None
     assert (tombstone["status"], tombstone["erased_at"]) == ("begun", None)
@@ -127,6 +128,7 @@ async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store,
     done = await store.get(OPERATIONS, "default", operation["operation_id"])
     tombstone = await store.get(ERASED, "default", operation["user_id"])
     assert done is not None
+    assert done["result"] is not None
     assert tombstone is not None
     assert (done["status"], done["result"]["erased"]["agent_memories"]) == ("succeeded", MEMORIES_EACH)
     assert (tombstone["status"], tombstone["erased_at"]) == ("erased", done["result"]["erased_at"])

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from app.facts.repository import View, about, of_pairs
+from app.facts.repository import FactFilters, View, about, of_pairs
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.schema import Absent, Collection, Eq, Filter, In, both
 from app.storage.scope import ANY_AGENT, Partition
@@ -16,7 +16,6 @@ NOW = View("2026-06-01T00:00:00.000Z").believed()
 (OF_PAIRS,) = of_pairs([Partition("a", "u"), Partition(None, "u")])
 (OF_USER,) = of_pairs([Partition(ANY_AGENT, "u")])
 KEYS = ("one", "two", "three")
-OWNER = {"agent_id": "a", "user_id": "u"}
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +40,13 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> apsw.Connection:
         *(
             (FACTS, both(about(asked), NOW), "facts_by_subject_key_user_id_agent_id_created_at")
             for asked in (
-                {**OWNER, "subject": "Ada", "predicate": "likes"},
-                {"user_id": "u", "subject": "Ada"},
-                {"agent_id": "a", "subject": "Ada"},
-                {"subject": "Ada"},
+                FactFilters(agent_id="a", user_id="u", subject="Ada", predicate="likes"),
+                FactFilters(user_id="u", subject="Ada"),
+                FactFilters(agent_id="a", subject="Ada"),
+                FactFilters(subject="Ada"),
             )
         ),
-        (FACTS, both(about(OWNER), NOW), "facts_by_user_id_agent_id_created_at"),
+        (FACTS, both(about(FactFilters(agent_id="a", user_id="u")), NOW), "facts_by_user_id_agent_id_created_at"),
         (FACTS, both(about({"user_id": "u"}), NOW), "facts_by_user_id_created_at"),
     ],
 )
