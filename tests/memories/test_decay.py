@@ -19,6 +19,7 @@ from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Store
+from app.storage.schema import value_at
 from app.storage.text import index_text
 from tests.support.stores import Open
 
