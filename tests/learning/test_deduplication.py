@@ -14,6 +14,7 @@ from app.core.language import wording
 from app.learning import deduplication
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
+from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.settings import JobSettings, ReflectionSettings, Settings
 from app.storage.schema import EVERYTHING
@@ -95,7 +96,10 @@ DOC = st.fixed_dictionaries(
 @given(st.lists(DOC, max_size=8))
 @examples(max_examples=150, deadline=None)
 def test_a_plan_loses_nothing_and_has_nothing_to_add(fields: list[Json]) -> None:
-    docs = [new_memory(one, {}, f"2026-01-01T00:00:00.{at:03}Z", unique=False) for at, one in enumerate(fields)]
+    docs = [
+        new_memory(MEMORIES.record(one), {}, f"2026-01-01T00:00:00.{at:03}Z", unique=False)
+        for at, one in enumerate(fields)
+    ]
     while groups := plan(docs):
         for group in groups:
             for gone in group.retired:
