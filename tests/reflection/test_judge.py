@@ -294,7 +294,7 @@ def test_only_asked_pairs_with_one_verdict_are_read(given_answers: list[tuple[in
         verdicts = {said for asked, said in given_answers if asked == number}
         assert (pair in found) == (len(verdicts) == 1)
         if pair in found:
-            assert found[pair].said in verdicts
+            assert found[pair].verdict in verdicts
 
 
 def test_a_loop_is_many_findings_with_the_same_words() -> None:
@@ -307,7 +307,7 @@ def test_the_sentences_of_a_quote_are_what_is_meant() -> None:
     whole, more = record("I live in Rome!"), record("Hi. I live in Rome, near the river. My dog is Rex.")
     pair = CandidatePair(whole, more, 0.5)
     ((_, found),) = _read([pair], [answer(0, "replaces", "live in rome", "I live in Rome")])
-    assert (found.said, {name: more.text[slice(*span)] for name, span in found.spans.items()}) == (
+    assert (found.verdict, {name: more.text[slice(*span)] for name, span in found.spans.items()}) == (
         "replaces",
         {more.name: "I live in Rome, near the river."},
     )
@@ -317,4 +317,4 @@ def test_the_sentences_of_a_quote_are_what_is_meant() -> None:
 def test_words_that_do_not_stand_there_as_they_are_show_nothing(quote: str) -> None:
     pair = CandidatePair(record("Hi. I live in Rome. Rex barks."), record("I live in Oslo.", 2), 0.5)
     ((_, found),) = _read([pair], [answer(0, "contradicts", quote, "I live in Oslo")])
-    assert found.said == "unfounded"
+    assert found.verdict == "unfounded"
