@@ -15,7 +15,7 @@ import pytest
 from app import VERSION
 from tests.support.server import ROOT, environment, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(1800)]
 
 MOST_BYTES = 375 << 20
 """Of the whole install, without pip. The older embedding model (22 MiB) comes along for stores that have vectors of it,
@@ -112,7 +112,6 @@ def test_the_packages_hold_what_they_need(packages: Packages) -> None:
     assert {"LICENSE", "README.md", "pyproject.toml", "requirements/runtime.in"} <= names
 
 
-@pytest.mark.release
 @pytest.mark.usefixtures("new_store")
 def test_the_wheel_serves_and_uses_memory_without_the_checkout(installed: Path, tmp_path: Path) -> None:
     python, recalld = installed / "python", installed / "recalld"
@@ -141,7 +140,6 @@ def test_the_wheel_serves_and_uses_memory_without_the_checkout(installed: Path, 
         assert checked(python, "-c", code, cwd=tmp_path) == "Ada moved to Boston in May\n"
 
 
-@pytest.mark.release
 def test_the_whole_install_is_small(installed: Path) -> None:
     """The sizes of all files, with bytecode; pip and setuptools come with the environment."""
     (packages,) = installed.parent.glob("lib/python3*/site-packages")

@@ -48,11 +48,15 @@ def found(client: httpx.Client) -> int:
 @pytest.mark.parametrize(
     ("tests", "settings"),
     [
-        (("tests/storage/sqlite/test_encryption.py",), {}),
+        pytest.param(("tests/storage/sqlite/test_encryption.py",), {}, id="encryption"),
         # any other test of the embedded engine holds on an encrypted store, too; these touch the file most
-        (("tests/contract", "tests/retention/test_erasure.py"), {"KEY": KEY}),
+        pytest.param(
+            ("tests/contract", "tests/retention/test_erasure.py"),
+            {"KEY": KEY},
+            marks=pytest.mark.release,
+            id="features",
+        ),
     ],
-    ids=["encryption", "features"],
 )
 def test_tests_pass_where_the_extra_is_installed(
     encrypting_python: str, tests: tuple[str, ...], settings: dict[str, str]
@@ -98,6 +102,7 @@ def test_a_service_on_an_encrypted_store(encrypting_python: str, tmp_path: Path)
         assert found(server.client) == 20
 
 
+@pytest.mark.release
 def test_a_start_with_another_key_none_or_no_extra_says_why(
     encrypting_python: str, data: Path, run: Run, tmp_path: Path
 ) -> None:
@@ -141,6 +146,7 @@ def test_a_new_store_needs_the_extra_for_a_key(tmp_path: Path) -> None:
     assert "encryption needs the package apsw-sqlite3mc in the place of apsw" in refused.stderr
 
 
+@pytest.mark.release
 def test_a_rotation_that_is_killed_leaves_a_store_that_opens_with_one_of_both_keys(
     encrypting_python: str, tmp_path: Path
 ) -> None:

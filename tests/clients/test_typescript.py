@@ -1,6 +1,7 @@
 """The TypeScript package as people get it: packed, installed into a fresh folder, compiled strictly, run by node.
 
-Compilers and the AI SDK are those that `scripts/generators` installs; without them their tests are skipped and say so.
+Compilers and the AI SDK are those that `scripts/generators` installs; `scripts/test --all` runs their tests. Without
+them these are skipped and say so.
 """
 
 import filecmp
@@ -136,12 +137,14 @@ def test_daily_use_and_retries(server: Server, project: Path, file: str) -> None
     assert re.search(r"pass [1-9]", said)
 
 
+@pytest.mark.release
 def test_the_readme_and_the_types_compile_strictly(project: Path) -> None:
     for name, code in zip(("daily.ts", "error.ts"), readme(), strict=False):
         (project / name).write_text(code)
     compiled(project, "daily.ts", "error.ts", "types.ts")
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("version", AI_VERSIONS)
 def test_the_middleware_of_the_ai_sdk(server: Server, project: Path, version: str) -> None:
     folder = new_project(project.parent / version)
@@ -167,6 +170,7 @@ console.log(JSON.stringify(await runInContext(search, context)));
 """
 
 
+@pytest.mark.release
 def test_it_runs_where_there_is_only_what_browsers_and_edge_runtimes_have(server: Server, project: Path) -> None:
     (project / "entry.js").write_text('export * from "recalld-client"; export * from "recalld-client/ai";')
     bundled = ("--bundle", "--platform=browser", "--format=iife", "--global-name=bundle", "--outfile=bundle.js")
@@ -175,6 +179,7 @@ def test_it_runs_where_there_is_only_what_browsers_and_edge_runtimes_have(server
     assert run("node", "browser.mjs", cwd=project, SERVICE=url(server)).strip() == "[]"
 
 
+@pytest.mark.release
 def test_what_is_committed_is_compiled_from_the_sources(tmp_path: Path) -> None:
     generator.compile_typescript(tmp_path, tool(NODE, "tsc"))
     found = filecmp.dircmp(tmp_path, PACKAGE / "lib")

@@ -1,7 +1,7 @@
 """The tests, the READMEs and the types of integrations/ with the frameworks themselves, in an environment of their own.
 
 `scripts/frameworks` installs it. Without it the tests are skipped and say so; with
-`RECALLD_TEST_FRAMEWORKS=required`, as in CI, they fail.
+`RECALLD_TEST_FRAMEWORKS=required`, as before a release, they fail.
 """
 
 import os
@@ -15,7 +15,7 @@ from tests.support.frameworks import INTEGRATIONS, PACKAGES, PYTHON, PYTHONPATH,
 from tests.support.scripted import ScriptedServer, scripted_server
 from tests.support.server import ROOT, Server, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(600)]
 
 READMES = {
     "langchain": "['I live in Boston.', 'Noted.']\nI live in Boston.\n",

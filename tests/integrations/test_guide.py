@@ -16,7 +16,7 @@ from tests.support.frameworks import ADDRESS, noted, printed
 from tests.support.scripted import ScriptedServer, scripted_server
 from tests.support.server import ROOT, Server, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(600)]
 
 GUIDE = ROOT / "docs" / "guides" / "frameworks.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -1,7 +1,7 @@
 """The MCP clients of TypeScript on a running service: the official SDK, and the Vercel AI SDK's `@ai-sdk/mcp`.
 
 `scripts/generators` installs them. Where one is missing its test is skipped and says so; with
-`RECALLD_TEST_GENERATORS=required`, as in CI, it fails.
+`RECALLD_TEST_GENERATORS=required`, as before a release, it fails.
 """
 
 import os
@@ -15,7 +15,7 @@ from tests.clients.test_generators import TOOLS as INSTALLED
 from tests.clients.test_generators import typescript
 from tests.support.server import Server, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(600)]
 SDK = f"""tools {len(TOOLS)} true
 found Ada prefers green tea strong
 listed 1 true
