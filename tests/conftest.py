@@ -3,8 +3,10 @@
 `RECALLD_TEST_ENGINES` (default: `embedded,mongodb`) says on which engines the tests of the service run.
 """
 
+import asyncio
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -255,10 +257,23 @@ def settings_of(folder: Path, **given: Any) -> Settings:
     return Settings(data_dir=folder / "data", _env_file=None, **given)
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an embedded store without documents, to copy: making its tables takes longer than most tests."""
+    made = settings_of(tmp_path_factory.mktemp("empty"))
+
+    async def make() -> None:
+        await (await opener_of(made, COLLECTIONS, dim=1)()).close()
+
+    asyncio.run(make())
+    return made.data_dir
+
+
 @pytest.fixture
 def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Settings:
     """Those of a service on a store of the test's own."""
     if engine == "embedded":
+        shutil.copytree(request.getfixturevalue("empty_store"), tmp_path / "data")
         return settings_of(tmp_path)
     deployment: Deployment = request.getfixturevalue("mongodb")
     own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=PATIENT_SECONDS)
@@ -270,6 +285,7 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     """Those of a service that the tests of a module share and leave as it is."""
     folder = tmp_path_factory.mktemp("shared")
     if request.param == "embedded":
+        shutil.copytree(request.getfixturevalue("empty_store"), folder / "data")
         yield settings_of(folder)
         return
     deployment: Deployment = request.getfixturevalue("mongodb")

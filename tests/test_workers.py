@@ -18,7 +18,7 @@ import pytest
 
 from app.settings import Settings
 from tests.support.command import Run
-from tests.support.server import SERVE, Server, recalld, serving
+from tests.support.server import PLAIN, SERVE, Server, recalld, serving
 from tests.support.tuned import tuned
 
 OWNER = {"agent_id": "a", "user_id": "u"}
@@ -51,7 +51,7 @@ def until(reached: Callable[[], bool]) -> None:
 
 def ask(server: Server, method: str = "GET", path: str = "/readyz", **how: Any) -> httpx.Response:
     """On a connection of its own."""
-    return httpx.request(method, f"{str(server.client.base_url).rstrip('/')}{path}", timeout=60, **how)
+    return httpx.request(method, f"{str(server.client.base_url).rstrip('/')}{path}", timeout=60, **PLAIN, **how)
 
 
 def all_ready(server: Server, workers: int) -> bool:

@@ -148,7 +148,7 @@ async def test_a_store_for_which_no_key_was_made_starts_beside_one_that_has_keys
     start: Starter, settings: Settings
 ) -> None:
     """One data directory, used with two stores."""
-    settings.data_dir.mkdir()
+    settings.data_dir.mkdir(exist_ok=True)
     (settings.data_dir / MARKER).write_text('{"stores": ["mongodb:another"]}')
     async with start(settings) as service:
         await remember(service.client, "Ada prefers tea")

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 CHROMIUM = os.environ.get("RECALLD_TEST_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium-headless-shell", "chromium"))), "/usr/bin/chromium-headless-shell"
 )
-SECONDS = 30
+SECONDS = 90
 AXE = HERE / "vendor" / "axe.min.js"
 MOST_REQUESTS = 10
 

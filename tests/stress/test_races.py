@@ -39,17 +39,21 @@ APPENDS, TICKS = size(10, 200), size(40, 1_000)
 WORKERS, STOPPED_SECONDS, TRIES = 4, 3.0, 3_000
 
 
-@pytest.fixture
-def given(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What each process is told of the store, and this one, too."""
-    told = {
+def told(settings: Settings) -> dict[str, str]:
+    """What each process is told of the store."""
+    return {
         "RECALLD_STORE": settings.store.get_secret_value(),
         "RECALLD_MONGODB_DATABASE": settings.mongodb.database,
         "RECALLD_MONGODB_DEADLINE_SECONDS": str(PATIENCE_SECONDS),
     }
-    for name, value in told.items():
+
+
+@pytest.fixture
+def given(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What each process is told of the store, and this one, too."""
+    for name, value in told(settings).items():
         monkeypatch.setenv(name, value)
-    return told
+    return told(settings)
 
 
 # --- Over HTTP --------------------------------------------------------------------------------------------------------
@@ -66,18 +70,22 @@ class Clients:
         return self._clients[self._turn % len(self._clients)]
 
 
-@pytest.fixture(params=["services", "workers"])
+@pytest.fixture(scope="module", params=["services", "workers"])
 async def clients(
-    request: pytest.FixtureRequest, given: dict[str, str], settings: Settings, tmp_path: Path, anyio_backend: str
+    request: pytest.FixtureRequest,
+    shared_settings: Settings,
+    tmp_path_factory: pytest.TempPathFactory,
+    anyio_backend: str,
 ) -> AsyncIterator[Clients]:
     """Of four services on MongoDB, of one on the embedded store. All start at once: they race for making the store.
-    Then of one service with four workers, on either."""
+    Then of one service with four workers, on either. Started once for all races over HTTP."""
+    given, folder = told(shared_settings), tmp_path_factory.mktemp("races")
     number = 1 if given["RECALLD_STORE"] == "embedded" else 4
     if request.param == "workers":
         number, given = 1, {**given, "RECALLD_WORKERS": "4", "RECALLD_LIMITS_REQUESTS_PER_SECOND": "0"}
     limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
     with ExitStack() as stack, ThreadPoolExecutor(number) as pool:
-        started = [serving(tmp_path / f"data{at}", **given) for at in range(number)]
+        started = [serving(folder / f"data{at}", **given) for at in range(number)]
         servers = list(pool.map(stack.enter_context, started))
         while request.param == "workers" and not _all_ready(servers[0]):  # noqa: ASYNC110 (another process)
             await asyncio.sleep(0.1)
@@ -92,7 +100,7 @@ def _all_ready(server: Server) -> bool:
 
 
 async def test_appends_leave_no_gap_and_keep_each_writers_order(clients: Clients) -> None:
-    path = "/v1/sessions/race/messages"
+    path = f"/v1/sessions/{uuid4().hex}/messages"  # services and workers share a database
 
     async def write(writer: int) -> set[int]:
         answers = set()
@@ -115,23 +123,24 @@ async def test_appends_leave_no_gap_and_keep_each_writers_order(clients: Clients
 
 
 async def test_of_many_changes_of_one_version_one_is_made(clients: Clients) -> None:
-    made = await clients().post("/v1/tasks", json={"task_id": "race", **PAIR, "goal": "win"})
+    task_id = uuid4().hex
+    made = await clients().post("/v1/tasks", json={"task_id": task_id, **PAIR, "goal": "win"})
     headers = {"If-Match": made.headers["etag"]}
 
     async def write(number: int) -> tuple[int, int]:
-        answer = await clients().patch("/v1/tasks/race/context", json={"winner": number}, headers=headers)
+        answer = await clients().patch(f"/v1/tasks/{task_id}/context", json={"winner": number}, headers=headers)
         return answer.status_code, number
 
     answers = await asyncio.gather(*(write(number) for number in range(AT_ONCE)))
     assert Counter(status for status, _ in answers) == {200: 1, 412: AT_ONCE - 1}
-    task = (await clients().get("/v1/tasks/race")).json()
+    task = (await clients().get(f"/v1/tasks/{task_id}")).json()
     assert task["context"] == {"winner": next(number for status, number in answers if status == 200)}
     assert task["version"] == made.json()["version"] + 1
 
 
 async def test_one_idempotency_key_has_one_effect(clients: Clients) -> None:
-    headers = {"Idempotency-Key": uuid4().hex}
-    body = {**PAIR, "content": "one effect", "deduplicate": False}
+    headers, user = {"Idempotency-Key": uuid4().hex}, uuid4().hex
+    body = {**PAIR, "user_id": user, "content": "one effect", "deduplicate": False}
 
     async def write() -> tuple[int, str]:
         while True:
@@ -142,7 +151,7 @@ async def test_one_idempotency_key_has_one_effect(clients: Clients) -> None:
 
     answers = set(await asyncio.gather(*(write() for _ in range(AT_ONCE))))
     assert [status for status, _ in answers] == [201]
-    stored = (await clients().get("/v1/memories", params={"user_id": "u", "limit": 100})).json()["items"]
+    stored = (await clients().get("/v1/memories", params={"user_id": user, "limit": 100})).json()["items"]
     assert [item["content"] for item in stored] == ["one effect"]
 
 

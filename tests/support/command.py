@@ -1,6 +1,6 @@
 """Commands in this process, as the shell would start them: a process of their own takes a second to begin."""
 
-import asyncio
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cli import main
-from app.lifespan import open_store
-from app.settings import Settings, describe
-from tests.support.server import RESERVE_BYTES
+from app.settings import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +28,9 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def new_store(data: Path) -> Path:
+def new_store(data: Path, empty_store: Path) -> Path:
     """An empty store in `data`, as `serve` makes it: commands that use memory make none."""
-
-    async def make() -> None:
-        store = await open_store(Settings(data_dir=data, disk_reserve_bytes=RESERVE_BYTES), 1)
-        await store.close()
-
-    asyncio.run(make())
+    shutil.copytree(empty_store, data)
     return data
 
 
