@@ -10,8 +10,9 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
@@ -29,7 +30,7 @@ from app.storage.schema import Eq
 from app.storage.scope import SYSTEM
 from tests.stress.race_worker import EFFECTS, PATIENCE_SECONDS, opened, period
 from tests.stress.size import is_full, size
-from tests.support.server import ROOT, Server, environment, serving
+from tests.support.server import PLAIN, ROOT, Server, environment, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stress]
 
@@ -71,27 +72,30 @@ class Clients:
 
 
 @pytest.fixture(scope="module", params=["services", "workers"])
-async def clients(
-    request: pytest.FixtureRequest,
-    shared_settings: Settings,
-    tmp_path_factory: pytest.TempPathFactory,
-    anyio_backend: str,
-) -> AsyncIterator[Clients]:
-    """Of four services on MongoDB, of one on the embedded store. All start at once: they race for making the store.
-    Then of one service with four workers, on either. Started once for all races over HTTP."""
+def servers(
+    request: pytest.FixtureRequest, shared_settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Server]]:
+    """Four services on MongoDB, one on the embedded store. All start at once: they race for making the store.
+    Then one service with four workers, on either. Started once for all races over HTTP."""
     given, folder = told(shared_settings), tmp_path_factory.mktemp("races")
     number = 1 if given["RECALLD_STORE"] == "embedded" else 4
     if request.param == "workers":
         number, given = 1, {**given, "RECALLD_WORKERS": "4", "RECALLD_LIMITS_REQUESTS_PER_SECOND": "0"}
-    limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
     with ExitStack() as stack, ThreadPoolExecutor(number) as pool:
         started = [serving(folder / f"data{at}", **given) for at in range(number)]
-        servers = list(pool.map(stack.enter_context, started))
-        while request.param == "workers" and not _all_ready(servers[0]):  # noqa: ASYNC110 (another process)
-            await asyncio.sleep(0.1)
-        async with AsyncExitStack() as clients:
-            made = [httpx.AsyncClient(base_url=s.client.base_url, timeout=120, limits=limits) for s in servers]
-            yield Clients([await clients.enter_async_context(one) for one in made])
+        made = list(pool.map(stack.enter_context, started))
+        while request.param == "workers" and not _all_ready(made[0]):
+            time.sleep(0.1)
+        yield made
+
+
+@pytest.fixture
+async def clients(servers: list[Server], anyio_backend: str) -> AsyncIterator[Clients]:
+    """With connections of their own: one that was idle between two tests may be ended as it is used again."""
+    limits = httpx.Limits(max_connections=100, max_keepalive_connections=100)
+    async with AsyncExitStack() as stack:
+        made = [httpx.AsyncClient(base_url=s.client.base_url, timeout=120, limits=limits, **PLAIN) for s in servers]
+        yield Clients([await stack.enter_async_context(client) for client in made])
 
 
 def _all_ready(server: Server) -> bool:
