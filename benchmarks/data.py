@@ -28,11 +28,11 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import MINILM
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import new_memory, passage
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack
-from app.storage.schema import Doc
+from app.storage.schema import OwnedRecord
 from app.storage.search import Floats
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
@@ -137,7 +137,7 @@ def _weights() -> list[float]:
     return list(accumulate(1 / (rank + 2) for rank in range(len(_words()))))
 
 
-def owner(number: int) -> dict[str, str]:
+def owner(number: int) -> OwnedRecord:
     return {"agent_id": AGENT, "user_id": f"user-{number}"}
 
 
@@ -165,12 +165,13 @@ def build(directory: str | Path, shape: Shape) -> float | None:
     if directory.exists() and any(directory.iterdir()):
         sys.exit(f"{directory} was not finished: remove it.")
     started = time.perf_counter()
-    asyncio.run(_load(directory, shape))
+    asyncio.run(load(directory, shape))
     finished.touch()
     return shape.total / (time.perf_counter() - started)
 
 
-async def _load(directory: Path, shape: Shape) -> None:
+async def load(directory: Path, shape: Shape) -> None:
+    """Adds the memories of the shape to the store in a folder, which may be a new one."""
     store = await EmbeddedStore.open(directory, COLLECTIONS, dim=DIM)
     started, done = time.perf_counter(), 0
     try:
@@ -211,11 +212,12 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
     for at in range(count):
         topic = _topics_of(number)[(turn + at // 5) % A_USERS]
         when = rfc3339(moment + timedelta(seconds=20 * at))
-        session = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
+        session: MemorySource = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
         words = _words_of(topic)
         topical = " ".join(words[((seed + at) * step) % len(words)] for step in (3, 7, 11))
-        fields: dict[str, Any] = {
-            **owner(number),
+        fields: MemoryRecord = {
+            "agent_id": AGENT,
+            "user_id": f"user-{number}",
             "content": f"{texts.memory()[:-1]} {topical}.",
             "memory_type": "message" if said else "fact",
             "importance": 0.3 if said else round(0.3 + 0.6 * float(vectors.random()), 2),
@@ -223,16 +225,16 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
             "event_at": when if said else None,
         }
         source: MemorySource = {**session, "speaker": speakers[at % 2]} if said else {}
-        yield record(new_memory(MEMORIES.record(fields), source, when, unique=not said), _vector(topic, vectors))
+        yield record(new_memory(fields, source, when, unique=not said), _vector(topic, vectors))
 
 
-def record(doc: Doc, vector: Floats) -> Record:
+def record(memory: MemoryRecord, vector: Floats) -> Record:
     """A memory of tenant `default`, as another store would export it."""
-    doc |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
-    text = passage(doc)
+    memory |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
+    text = passage(memory)
     entry = IndexEntry(index_text(text.content, text.context, text.time), vector, MODEL)
     assert MEMORIES.searched is not None
-    return Record(doc, pack(MEMORIES.searched, doc, entry, 0), "")
+    return Record({**memory}, pack(MEMORIES.searched, memory, entry, 0), "")
 
 
 def unit(vector: NDArray[np.floating[Any]]) -> Floats:

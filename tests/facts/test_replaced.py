@@ -52,7 +52,7 @@ def test_what_has_many_values_or_none_now_has_no_replaced_ones() -> None:
         ({"subject": "Ben", "subject_key": "ben", "predicate": "worksAt"}, "since 2026-11-01: Ben works at Bergen"),
     ],
 )
-def test_the_present_fact_is_stated_so_that_it_is_true_beside_any_text(fact: dict[str, Any], said: str) -> None:
+def test_the_present_fact_is_stated_so_that_it_is_true_beside_any_text(fact: FactRecord, said: str) -> None:
     rows = [row("Oslo", None, "2026-11-01T00:00:00Z"), row("Bergen", "2026-11-01T00:00:00Z") | fact]
     (value,) = (
         replaced_values(rows, "2026-12-01T00:00:00Z")

@@ -47,7 +47,8 @@ async def write_as_before(service: Service, *fields: Doc) -> list[str]:
     embedder, store = service.resources.embedder, service.resources.store
     made: list[Change] = []
     for given in fields:
-        source: MemorySource = {"origin": "message", **given.pop("source", {})}
+        source: MemorySource = {"origin": "message"}
+        source |= given.pop("source", {})
         whole = {**PAIR, "memory_type": "fact", "importance": 0.5, **given}
         doc = new_memory(MEMORIES.record(whole), source, "2026-06-01T12:00:00.000Z", unique=False)
         info: StoredEmbedding = {"model": embedder.name, "dim": embedder.dim, "status": "ready"}

@@ -26,7 +26,7 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"jobs": JobSettings(enabled=False)})
 
 
-async def learn(service: Service, content: str = BIKE, origin: str = "extraction", **more: Any) -> str:
+async def learn(service: Service, content: str = BIKE, origin: Origin = "extraction", **more: Any) -> str:
     """The id of a memory as a job learns it, by default of an assistant's message."""
     held = service.resources
     memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
