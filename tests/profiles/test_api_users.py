@@ -261,11 +261,11 @@ class Meddled:
         return getattr(self._inner, name)
 
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
-        found = await self._inner.get(collection, tenant, doc_id)
+        record = await self._inner.get(collection, tenant, doc_id)
         meddle, self._meddle = self._meddle, None
         if meddle is not None:
             await meddle()
-        return found
+        return record
 
 
 async def test_a_problem_that_comes_back_is_an_issue_of_its_own(api: httpx.AsyncClient) -> None:
