@@ -28,7 +28,7 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import MINILM
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemorySource
 from app.memories.records import new_memory, passage
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack
@@ -222,8 +222,8 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
             "tags": [f"topic-{topic}"] if at % 4 == 0 else [],
             "event_at": when if said else None,
         }
-        source = {**session, "speaker": speakers[at % 2]} if said else {}
-        yield record(new_memory(fields, source, when, unique=not said), _vector(topic, vectors))
+        source: MemorySource = {**session, "speaker": speakers[at % 2]} if said else {}
+        yield record(new_memory(MEMORIES.record(fields), source, when, unique=not said), _vector(topic, vectors))
 
 
 def record(doc: Doc, vector: Floats) -> Record:

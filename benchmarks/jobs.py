@@ -48,7 +48,9 @@ async def _expired(store: EmbeddedStore) -> None:
     made, past = rfc3339(now - timedelta(days=2)), rfc3339(now - timedelta(days=1))
     about = {"memory_type": "fact", "importance": 0.5, "expires_at": past}
     docs = [
-        new_memory({**owner(number), "content": f"gone by now {number}", **about}, {}, made, unique=False)
+        new_memory(
+            MEMORIES.record({**owner(number), "content": f"gone by now {number}", **about}), {}, made, unique=False
+        )
         for number in range(EXPIRED)
     ]
     vectors = np.random.default_rng(5).standard_normal((EXPIRED, DIM))

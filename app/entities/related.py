@@ -19,7 +19,7 @@ from app.memories.repository import MemoryRepository
 from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchDegradation
 from app.storage.repository import expired, unexpired
-from app.storage.schema import Eq, Filter, Range, both
+from app.storage.schema import Eq, Range, both
 from app.storage.scope import Partition
 
 QUERY_CHARACTERS = 2_000
@@ -144,7 +144,8 @@ class RelatedService:
 
     async def _similar(self, memory: MemoryRecord, pairs: tuple[Partition, ...], related: _Related, now: str) -> None:
         text = memory["content"][:QUERY_CHARACTERS]
-        wanted = RetrievalQuery(text, pairs, _active(now), to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
+        active = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
+        wanted = RetrievalQuery(text, pairs, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
         for hit in (await self._lookup.find(wanted)).hits:
             if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
                 related.add(hit.doc, "similar", hit.score)
@@ -173,7 +174,3 @@ class RelatedService:
             for other in await self._memories.find(where, limit=2 * SESSION_SPAN + 1):
                 if other["memory_id"] != memory["memory_id"] and other.get("standing") != SMALL_TALK:
                     related.add(other, "same_session")
-
-
-def _active(now: str) -> Filter:
-    return both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)

@@ -118,35 +118,37 @@ class Dispute:
 LedgerChange: TypeAlias = Confirm | Cut | NewSpan | Dispute
 
 
-def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerChange]:
+def decide(live: Sequence[Statement], assertion: Assertion, now: str) -> list[LedgerChange]:
     """Returns the changes that an assertion makes to the live statements. Statements that neither overlap nor touch it
     may be left out.
 
     The result is a single `Confirm` or `Dispute`, or cuts followed by one or more `NewSpan` in order of valid time.
     """
-    undisputed = [one for one in live if not one.disputed]
-    same = [one for one in undisputed if one.object == said.object]
-    claim = _claim(said, same, now)
-    rivals = [one for one in undisputed if one.object != said.object and contend(one, claim)]
-    ended = [one for one in same if _ends(claim, one)]
-    joined = [one for one in same if one not in ended and _equal(one, claim) and one.span.touches(claim.span)]
+    undisputed = [statement for statement in live if not statement.disputed]
+    same = [statement for statement in undisputed if statement.object == assertion.object]
+    claim = _claim(assertion, same, now)
+    rivals = [rival for rival in undisputed if rival.object != assertion.object and contend(rival, claim)]
+    ended = [like for like in same if _ends(claim, like)]
+    joined = [like for like in same if like not in ended and _equal(like, claim) and like.span.touches(claim.span)]
     span = _union([claim, *joined])
-    above = [one for one in same if one.trust > claim.trust]
-    pieces = minus(span, [one.span for one in (*above, *_later(rivals, claim, said.policy))])
-    stronger = [one for one in above if _ends(replace(claim, trust=one.trust), one)]
-    stronger += [one for one in rivals if one.trust > claim.trust and _meets(one, pieces)]
+    above = [like for like in same if like.trust > claim.trust]
+    pieces = minus(span, [statement.span for statement in (*above, *_later(rivals, claim, assertion.policy))])
+    stronger = [like for like in above if _ends(replace(claim, trust=like.trust), like)]
+    stronger += [rival for rival in rivals if rival.trust > claim.trust and _meets(rival, pieces)]
     if stronger:
         return [_disputed(claim, live, stronger)]
-    if not ended and sorted(pieces) == sorted(one.span for one in joined):
-        return [Confirm((joined or [one for one in above if one.span.touches(claim.span)])[0].id)]
-    weaker = [one for one in same if one not in (*above, *ended, *joined)]
-    replaced = [one for one in rivals if _meets(one, pieces)] if said.policy == "last_write_wins" else []
-    cut = [one for one in (*rivals, *weaker) if one not in replaced and _meets(one, pieces)]
-    settled = [one for one in live if one.disputed and one.object == said.object and _says(claim, pieces, one.span)]
-    continues = tuple(one.id for one in (*ended, *joined))
+    if not ended and sorted(pieces) == sorted(like.span for like in joined):
+        return [Confirm((joined or [like for like in above if like.span.touches(claim.span)])[0].id)]
+    weaker = [like for like in same if like not in (*above, *ended, *joined)]
+    met = [rival for rival in rivals if _meets(rival, pieces)]
+    replaced = met if assertion.policy == "last_write_wins" else []
+    cut = [rival for rival in met if rival not in replaced] + [like for like in weaker if _meets(like, pieces)]
+    disputed = [like for like in live if like.disputed and like.object == assertion.object]
+    settled = [like for like in disputed if _says(claim, pieces, like.span)]
+    continues = tuple(statement.id for statement in (*ended, *joined))
     return [
-        *(Cut(one.id) for one in (*ended, *joined, *replaced, *settled)),
-        *(Cut(one.id, tuple(minus(one.span, pieces))) for one in cut),
+        *(Cut(statement.id) for statement in (*ended, *joined, *replaced, *settled)),
+        *(Cut(statement.id, tuple(minus(statement.span, pieces))) for statement in cut),
         *(
             NewSpan(piece, claim.trust, claim.cardinality, continues, _is_assumed(piece, [claim, *joined]))
             for piece in pieces
@@ -157,34 +159,36 @@ def decide(live: Sequence[Statement], said: Assertion, now: str) -> list[LedgerC
 def settle(live: Sequence[Statement], disputed: Statement, now: str, *, beside: bool = False) -> list[LedgerChange]:
     """Settles a dispute in favour of the disputed statement: cuts it and asserts it again with the trust of the
     statements that it contends with or, with `beside`, next to them with cardinality `many`."""
-    others = [one for one in live if one.id != disputed.id]
-    replaced = [one for one in contenders(others, disputed) if not beside or one.object == disputed.object]
-    trust = max(one.trust for one in (disputed, *replaced))
+    others = [statement for statement in live if statement.id != disputed.id]
+    replaced = [
+        statement for statement in contenders(others, disputed) if not beside or statement.object == disputed.object
+    ]
+    trust = max(statement.trust for statement in (disputed, *replaced))
     cardinality: Cardinality = "many" if beside else disputed.cardinality
     span = disputed.span
-    said = Assertion(disputed.object, span.start, span.end, trust, cardinality, assumed=disputed.assumed)
+    assertion = Assertion(disputed.object, span.start, span.end, trust, cardinality, assumed=disputed.assumed)
     return [
         Cut(disputed.id),
         *(
             replace(change, continues=(disputed.id, *change.continues)) if isinstance(change, NewSpan) else change
-            for change in decide(others, said, now)
+            for change in decide(others, assertion, now)
         ),
     ]
 
 
-def contend(one: Statement, other: Statement) -> bool:
+def contend(statement: Statement, other: Statement) -> bool:
     """Returns True if two statements with different objects cannot be true at the same time."""
-    return one.cardinality == other.cardinality == "one"
+    return statement.cardinality == other.cardinality == "one"
 
 
 def contenders(live: Iterable[Statement], disputed: Statement) -> list[Statement]:
     """Returns the statements that a disputed statement contends with now."""
-    undisputed = [one for one in live if not one.disputed and one.span.overlaps(disputed.span)]
+    undisputed = [statement for statement in live if not statement.disputed and statement.span.overlaps(disputed.span)]
     return [
-        one
-        for one in undisputed
-        if (one.object != disputed.object and contend(one, disputed))
-        or (one.object == disputed.object and _ends(replace(disputed, trust=one.trust), one))
+        statement
+        for statement in undisputed
+        if (statement.object != disputed.object and contend(statement, disputed))
+        or (statement.object == disputed.object and _ends(replace(disputed, trust=statement.trust), statement))
     ]
 
 
@@ -205,40 +209,46 @@ def minus(span: ValidSpan, cuts: Iterable[ValidSpan]) -> list[ValidSpan]:
 # --- Helpers of `decide` ----------------------------------------------------------------------------------------------
 
 
-def _claim(said: Assertion, same: Sequence[Statement], now: str) -> Statement:
+def _claim(assertion: Assertion, same: Sequence[Statement], now: str) -> Statement:
     """Returns the assertion as a statement, with defaults filled in."""
-    span = ValidSpan(_start(said, same, now), said.end)
-    alike = [one for one in same if one.span.touches(span)]
-    best = max(alike, key=lambda one: (one.trust, one.span), default=None)
-    cardinality = said.cardinality or (best.cardinality if best else said.usual)
-    cardinality = "many" if said.policy == "keep_both" else cardinality
-    assumed = said.assumed or (said.start is None and span.start == now)
-    return Statement("", said.object, span, said.trust, cardinality, assumed=assumed)
+    span = ValidSpan(_start(assertion, same, now), assertion.end)
+    alike = [statement for statement in same if statement.span.touches(span)]
+    best = max(alike, key=lambda statement: (statement.trust, statement.span), default=None)
+    cardinality = assertion.cardinality or (best.cardinality if best else assertion.usual)
+    cardinality = "many" if assertion.policy == "keep_both" else cardinality
+    assumed = assertion.assumed or (assertion.start is None and span.start == now)
+    return Statement("", assertion.object, span, assertion.trust, cardinality, assumed=assumed)
 
 
-def _start(said: Assertion, same: Sequence[Statement], now: str) -> str:
+def _start(assertion: Assertion, same: Sequence[Statement], now: str) -> str:
     """Returns the given start, or else now. With an end alone, the start is that of the statement it ends; if the end
     is past and no such statement is known, the start is open."""
-    if said.start is not None:
-        return said.start
-    if said.end == OPEN_END:
+    if assertion.start is not None:
+        return assertion.start
+    if assertion.end == OPEN_END:
         return now
-    begun = [one.span.start for one in same if one.span.end == OPEN_END and one.span.start < said.end]
-    return max(begun, default=OPEN_START if said.end <= now else now)
+    begun = [
+        statement.span.start
+        for statement in same
+        if statement.span.end == OPEN_END and statement.span.start < assertion.end
+    ]
+    return max(begun, default=OPEN_START if assertion.end <= now else now)
 
 
-def _ends(claim: Statement, one: Statement) -> bool:
+def _ends(claim: Statement, statement: Statement) -> bool:
     """Returns True if the claim gives an end to a statement with an open end. An open end means that none is known."""
-    open_ended = one.span.end == OPEN_END != claim.span.end
-    return open_ended and claim.span.start <= one.span.start < claim.span.end and one.trust <= claim.trust
+    open_ended = statement.span.end == OPEN_END != claim.span.end
+    return open_ended and claim.span.start <= statement.span.start < claim.span.end and statement.trust <= claim.trust
 
 
-def _equal(one: Statement, claim: Statement) -> bool:
-    return one.trust == claim.trust and one.cardinality == claim.cardinality
+def _equal(statement: Statement, claim: Statement) -> bool:
+    return statement.trust == claim.trust and statement.cardinality == claim.cardinality
 
 
 def _union(statements: Sequence[Statement]) -> ValidSpan:
-    return ValidSpan(min(one.span.start for one in statements), max(one.span.end for one in statements))
+    return ValidSpan(
+        min(statement.span.start for statement in statements), max(statement.span.end for statement in statements)
+    )
 
 
 def _later(rivals: Sequence[Statement], claim: Statement, policy: ConflictPolicy) -> list[Statement]:
@@ -251,21 +261,21 @@ def _later(rivals: Sequence[Statement], claim: Statement, policy: ConflictPolicy
         return []
     dated = not claim.assumed and claim.span.start != OPEN_START
     return [
-        one
-        for one in rivals
-        if one.span.start > claim.span.start
-        and (one.trust > claim.trust or (one.trust == claim.trust and not (dated and one.assumed)))
+        statement
+        for statement in rivals
+        if statement.span.start > claim.span.start
+        and (statement.trust > claim.trust or (statement.trust == claim.trust and not (dated and statement.assumed)))
     ]
 
 
 def _is_assumed(piece: ValidSpan, stated: Iterable[Statement]) -> bool:
     """Returns True if nobody gave the start of the piece: it is that of statements with an assumed start alone."""
-    begun = [one for one in stated if one.span.start == piece.start]
-    return bool(begun) and all(one.assumed for one in begun)
+    begun = [statement for statement in stated if statement.span.start == piece.start]
+    return bool(begun) and all(statement.assumed for statement in begun)
 
 
-def _meets(one: Statement, pieces: Iterable[ValidSpan]) -> bool:
-    return any(one.span.overlaps(piece) for piece in pieces)
+def _meets(statement: Statement, pieces: Iterable[ValidSpan]) -> bool:
+    return any(statement.span.overlaps(piece) for piece in pieces)
 
 
 def _says(claim: Statement, pieces: Sequence[ValidSpan], span: ValidSpan) -> bool:
@@ -274,7 +284,12 @@ def _says(claim: Statement, pieces: Sequence[ValidSpan], span: ValidSpan) -> boo
 
 
 def _disputed(claim: Statement, live: Iterable[Statement], stronger: Sequence[Statement]) -> Confirm | Dispute:
-    for one in live:
-        if one.disputed and one.object == claim.object and one.trust >= claim.trust and one.span.covers(claim.span):
-            return Confirm(one.id)
-    return Dispute(claim.span, claim.cardinality, tuple(one.id for one in stronger), claim.assumed)
+    for statement in live:
+        if (
+            statement.disputed
+            and statement.object == claim.object
+            and statement.trust >= claim.trust
+            and statement.span.covers(claim.span)
+        ):
+            return Confirm(statement.id)
+    return Dispute(claim.span, claim.cardinality, tuple(statement.id for statement in stronger), claim.assumed)

@@ -117,7 +117,7 @@ class UserRecord(BaseRecord, total=False):
     profile: UserProfile
     interactions: list[UserInteraction]
     interacted: int | None
-    earlier: list[ProfileChange]
+    earlier: list[ProfileChange] | None
 
 
 USERS: Collection[UserRecord] = Collection(

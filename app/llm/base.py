@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, get_ori
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
+from app.core.schemas import Json
 from app.errors import LLMBudgetSpent, LLMNotConfigured
 from app.setting_groups import LLMSettings
 
@@ -267,18 +268,18 @@ def parse_cut(text: str, shape: type[T]) -> T:
     """
     text = _THOUGHTS.sub("", text)
     try:
-        found = from_json(text[text.index("{") :].encode("utf-8", "replace"), allow_partial=True)
+        begun = from_json(text[text.index("{") :].encode("utf-8", "replace"), allow_partial=True)
     except ValueError:
         raise Malformed("it was cut off before its first item") from None
-    lists = {name: items[:-1] if at == len(found) - 1 else items for at, (name, items) in enumerate(found.items())}
-    kept = {name: items for name, items in lists.items() if isinstance(items, list)}
-    if not any(kept.values()):
+    lists = {name: items[:-1] if at == len(begun) - 1 else items for at, (name, items) in enumerate(begun.items())}
+    complete = {name: items for name, items in lists.items() if isinstance(items, list)}
+    if not any(complete.values()):
         raise Malformed("it was cut off before its first item ended")
-    texts = {name: value for at, (name, value) in enumerate(found.items()) if at < len(found) - 1 and name not in kept}
-    rest: dict[str, Any] = {
-        name: [] for name, field in shape.model_fields.items() if get_origin(field.annotation) is list
+    texts = {
+        name: value for at, (name, value) in enumerate(begun.items()) if at < len(begun) - 1 and name not in complete
     }
-    return _validated(json.dumps({**rest, **texts, **kept}).encode(), shape)
+    rest: Json = {name: [] for name, field in shape.model_fields.items() if get_origin(field.annotation) is list}
+    return _validated(json.dumps({**rest, **texts, **complete}).encode(), shape)
 
 
 def explain(error: ValidationError) -> str:
@@ -287,12 +288,12 @@ def explain(error: ValidationError) -> str:
     It leaves out the values, which are users' text, because errors are logged and stored.
     """
     faults = error.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{'/'.join(map(str, error['loc'])) or 'the answer'}: {error['msg']}" for error in faults[:SHOWN_ERRORS]]
+    texts = [f"{'/'.join(map(str, error['loc'])) or 'the answer'}: {error['msg']}" for error in faults[:SHOWN_ERRORS]]
     more = f"; and {len(faults) - SHOWN_ERRORS} more" if len(faults) > SHOWN_ERRORS else ""
-    return "; ".join(said) + more
+    return "; ".join(texts) + more
 
 
-def parameters(shape: type[BaseModel], kind: ReplyFormat) -> dict[str, Any]:
+def parameters(shape: type[BaseModel], kind: ReplyFormat) -> Json:
     """Returns the parameters of a request that ask for a shape. `none` leaves the shape to the prompt."""
     if kind == "none":
         return {}
@@ -307,20 +308,20 @@ def parameters(shape: type[BaseModel], kind: ReplyFormat) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": named}}
 
 
-def strict_schema(schema: dict[str, Any]) -> dict[str, Any]:
+def strict_schema(schema: Json) -> Json:
     """Returns the schema without keywords that OpenAI's strict mode or llama.cpp's grammars reject.
 
     `parse` still checks these.
     """
-    kept = {word: value for word, value in schema.items() if word not in _REFUSED}
+    strict = {word: value for word, value in schema.items() if word not in _REFUSED}
     for word in ("properties", "$defs"):
-        if word in kept:
-            kept[word] = {name: strict_schema(each) for name, each in kept[word].items()}
-    if "items" in kept:
-        kept["items"] = strict_schema(kept["items"])
-    if "anyOf" in kept:
-        kept["anyOf"] = [strict_schema(each) for each in kept["anyOf"]]
-    return kept
+        if word in strict:
+            strict[word] = {name: strict_schema(part) for name, part in strict[word].items()}
+    if "items" in strict:
+        strict["items"] = strict_schema(strict["items"])
+    if "anyOf" in strict:
+        strict["anyOf"] = [strict_schema(part) for part in strict["anyOf"]]
+    return strict
 
 
 def schema_note(shape: type[BaseModel]) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
@@ -13,6 +12,7 @@ from pydantic import BaseModel
 
 from app.core import prompt_text
 from app.core.openai_client import headers, passes, reason, retry_after
+from app.core.schemas import Json
 from app.core.tracing import Attributes, TraceSpan, span
 from app.core.work import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
@@ -132,8 +132,8 @@ class OpenAIChat:
         while True:
             kind = self._formats[0]
             try:
-                said = await self._ask(self._messages(instructions, data, shape, kind), shape, kind, budget, again)
-                return await off_loop(len(said), parse, said, shape)
+                text = await self._ask(self._messages(instructions, data, shape, kind), shape, kind, budget, again)
+                return await off_loop(len(text), parse, text, shape)
             except CutOff as error:
                 if issubclass(shape, ReplyShape) and shape.whole:
                     raise Malformed("it was cut off") from None
@@ -172,9 +172,9 @@ class OpenAIChat:
             cached = answer.cached_tokens
             if answer.usage and answer.usage.total_tokens:
                 spent = answer.usage.total_tokens
-            said = text_of(answer)
+            text = text_of(answer)
             outcome = "answered"
-            return said
+            return text
         except TimeoutError:
             raise _Fault(f"did not answer within {self._settings.timeout_seconds:g} s") from None
         finally:
@@ -194,7 +194,7 @@ class OpenAIChat:
         return span(f"chat {model}", attributes, "client")
 
     async def _post(self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, temperature: float) -> bytes:
-        body: dict[str, Any] = {
+        body: Json = {
             "model": self.model_for(shape),
             "messages": messages,
             "max_tokens": self._answer_tokens(shape),
@@ -220,7 +220,7 @@ class OpenAIChat:
         most = self._settings.most_answer_tokens
         return min(most, shape.answer_tokens) if issubclass(shape, ReplyShape) else most
 
-    async def _read(self, body: dict[str, Any]) -> bytes:
+    async def _read(self, body: Json) -> bytes:
         """Reads the answer in pieces, so that a large one cannot fill the memory."""
         read = bytearray()
         async with self._client.chat.completions.with_streaming_response.create(

@@ -21,7 +21,7 @@ async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
         fields["memory_type"] = await _kind_held(call, fields) or "fact"
     _require_no_rule(call, fields.get("memory_type"))
     result = await call.write("/v1/memories", fields)
-    similar = [{name: one[name] for name in ("memory_id", "content")} for one in result.body["similar"]]
+    similar = [{name: memory[name] for name in ("memory_id", "content")} for memory in result.body["similar"]]
     answer = {"memory_id": result.body["memory_id"], "new": result.status == 201}
     if result.body["status"] == "disputed":
         answer |= {name: result.body[name] for name in ("status", "contradicts")}
@@ -36,8 +36,8 @@ async def _kind_held(call: ToolRequest, fields: Json) -> str | None:
         page = (await call("GET", "/v1/memories" + query(**pair, key=fields["key"], limit=100))).body
     except ToolError:
         return None
-    kinds = (one["memory_type"] for one in page["items"] if all(one[name] == owner for name, owner in pair.items()))
-    return next(kinds, None)
+    own = (memory for memory in page["items"] if all(memory[name] == owner for name, owner in pair.items()))
+    return next((memory["memory_type"] for memory in own), None)
 
 
 def _require_no_rule(call: ToolRequest, memory_type: str | None) -> None:
@@ -55,10 +55,10 @@ async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
     if body.limit is not None and "top_k" in body.model_fields_set and body.limit != body.top_k:
         raise ToolError("/limit: means the same as top_k: give one of them.")
     fields = given(body, "limit") | {"top_k": body.limit or body.top_k}
-    found = (await call("POST", "/v1/memories/search", fields)).body
-    mode = found["mode_used"]
-    items = [_shown(item["memory"]) | matched(item["score"], mode) for item in found["items"]]
-    return {"items": items, **warned(found)}
+    answer = (await call("POST", "/v1/memories/search", fields)).body
+    mode = answer["mode_used"]
+    items = [_shown(item["memory"]) | matched(item["score"], mode) for item in answer["items"]]
+    return {"items": items, **warned(answer)}
 
 
 def _shown(memory: Json) -> Json:
@@ -83,7 +83,7 @@ async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
     items, cursor = list[Json](), body.cursor
     for _ in range(_PAGES):
         page = (await call("GET", "/v1/memories" + query(**where, limit=body.limit - len(items), cursor=cursor))).body
-        items += [_shown(one) for one in page["items"] if not both or one["agent_id"] in (None, body.agent_id)]
+        items += [_shown(memory) for memory in page["items"] if not both or memory["agent_id"] in (None, body.agent_id)]
         cursor = page["next_cursor"]
         if cursor is None or len(items) == body.limit:
             break
@@ -120,20 +120,20 @@ def _whole(memory: Json) -> Json:
 
 async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
     """Records feedback on memories."""
-    said = dict.fromkeys(body.helpful, True)
+    verdicts = dict.fromkeys(body.helpful, True)
     for number, memory_id in enumerate(body.misleading):
-        if said.get(memory_id):
+        if verdicts.get(memory_id):
             raise ToolError(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
-        said[memory_id] = False
+        verdicts[memory_id] = False
     found_by = {} if body.query is None else {"query": body.query}
-    items = [{"memory_id": memory_id, "helpful": helpful, **found_by} for memory_id, helpful in said.items()]
+    items = [{"memory_id": memory_id, "helpful": helpful, **found_by} for memory_id, helpful in verdicts.items()]
     if not items:
         raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
     given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]
-    answer: Json = {"counted": [one["memory_id"] for one in given if one["applied"]]}
-    for one in given:
-        if not one["applied"]:
-            answer.setdefault(one["reason"], []).append(one["memory_id"])
+    answer: Json = {"counted": [feedback["memory_id"] for feedback in given if feedback["applied"]]}
+    for feedback in given:
+        if not feedback["applied"]:
+            answer.setdefault(feedback["reason"], []).append(feedback["memory_id"])
     return answer
 
 
@@ -177,9 +177,9 @@ async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
 
 async def find_facts(call: ToolRequest, body: args.FindFacts) -> Json:
     """Searches facts as of a time."""
-    found = (await call("POST", "/v1/facts/search", given(body))).body
-    items = [_fact(item["fact"]) | matched(item["score"], found["mode_used"]) for item in found["items"]]
-    return {"items": items, **warned(found)}
+    answer = (await call("POST", "/v1/facts/search", given(body))).body
+    items = [_fact(item["fact"]) | matched(item["score"], answer["mode_used"]) for item in answer["items"]]
+    return {"items": items, **warned(answer)}
 
 
 def _fact(fact: Json) -> Json:
@@ -194,7 +194,7 @@ async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
     fields = given(body, "session_id", "messages") | {"messages": messages}
     made = (await call.write(f"/v1/sessions/{segment(body.session_id)}/messages", fields)).body
     return (
-        {"session_id": made["session_id"], "seqs": [one["seq"] for one in made["items"]]}
+        {"session_id": made["session_id"], "seqs": [message["seq"] for message in made["items"]]}
         | filled(made, "memory_ids")
         | warned(made)
     )
@@ -238,13 +238,13 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
 
 async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
     """Searches procedures."""
-    found = await call("POST", "/v1/procedures/search", given(body))
+    answer = await call("POST", "/v1/procedures/search", given(body))
     names = ("procedure_id", "name", "trigger", "preconditions", "steps", "notes")
     items = []
-    for item in found.body["items"]:
+    for item in answer.body["items"]:
         shown = {name: item["procedure"][name] for name in names if item["procedure"][name]}
         items.append(shown | {"track_record": item["track_record"], **warned(item)})
-    return {"items": items, **warned(found.body)}
+    return {"items": items, **warned(answer.body)}
 
 
 SHOWN_NUMBERS = 20

@@ -220,7 +220,7 @@ def schema(arguments: type[Schema], fixed: frozenset[str], *, instructions: bool
 def _short(node: Any, defs: Json) -> Any:
     """Returns the node without what a model does not need, and with named types written out."""
     if isinstance(node, list):
-        return [_short(one, defs) for one in node]
+        return [_short(entry, defs) for entry in node]
     if not isinstance(node, dict):
         return node
     if node.get("x-clearable"):
@@ -228,14 +228,14 @@ def _short(node: Any, defs: Json) -> Any:
         about = {name: short.pop(name) for name in ("description",) if name in short}
         return {"anyOf": [short, {"type": "null"}], **about}  # not `["string", "null"]`, which one client refuses
     if "$ref" in node:
-        kept = {name: value for name, value in node.items() if name != "$ref"}
-        return _short({**defs[node["$ref"].rpartition("/")[2]], **kept}, defs)
-    options = [_short(one, defs) for one in node.get("anyOf", []) if one.get("type") != "null"]
+        beside = {name: value for name, value in node.items() if name != "$ref"}
+        return _short({**defs[node["$ref"].rpartition("/")[2]], **beside}, defs)
+    options = [_short(option, defs) for option in node.get("anyOf", []) if option.get("type") != "null"]
     if len(options) == 1:
-        kept = {name: value for name, value in node.items() if name != "anyOf"}
-        return _short({**options[0], **kept}, defs)
-    if options and all("enum" in one or "const" in one for one in options):
-        words = [word for one in options for word in one.get("enum", [one.get("const")])]
+        beside = {name: value for name, value in node.items() if name != "anyOf"}
+        return _short({**options[0], **beside}, defs)
+    if options and all("enum" in option or "const" in option for option in options):
+        words = [word for option in options for word in option.get("enum", [option.get("const")])]
         return {"type": "string", "enum": words}
     short = {name: _short(value, defs) for name, value in node.items() if name not in _WORTHLESS and value != ""}
     if short.get("additionalProperties") is True or isinstance(short.get("additionalProperties"), dict):

@@ -93,7 +93,7 @@ def render(name: str, given: Mapping[str, str], user_id: str | None) -> str:
     prompt = PROMPTS.get(name)
     if prompt is None:
         raise ValueError(f"There is no prompt {name[:100]!r}. There are {' and '.join(PROMPTS)}.")
-    known = [one.name for one in parameters(user_id)]
+    known = [parameter.name for parameter in parameters(user_id)]
     for argument, value in given.items():
         if argument not in known:
             raise ValueError(f"/{argument[:100]}: is not an argument of {name}. It takes {' and '.join(known)}.")
@@ -142,19 +142,19 @@ class _Handlers:
         if params.name not in TOOLS:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
         try:
-            found = await self._tools.call(params.name, params.arguments or {}, _key(params))
+            result = await self._tools.call(params.name, params.arguments or {}, _key(params))
         except ToolError as error:
             text = escape(str(error))
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
-        if isinstance(found, str):
-            return types.CallToolResult(content=[types.TextContent(type="text", text=found)])
-        shown = quoted(found)
+        if isinstance(result, str):
+            return types.CallToolResult(content=[types.TextContent(type="text", text=result)])
+        shown = quoted(result)
         text = framed(shown)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=shown)
 
     async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
         """Lists the prompts."""
-        return types.ListPromptsResult(prompts=[_prompt(one, self._user) for one in PROMPTS.values()])
+        return types.ListPromptsResult(prompts=[_prompt(prompt, self._user) for prompt in PROMPTS.values()])
 
     async def get_prompt(self, _: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """Returns a prompt with its arguments filled in."""
@@ -190,8 +190,8 @@ class _Handlers:
             text = json.dumps(quoted(await self._tools.profile(user_id)), ensure_ascii=False)
         except (ToolError, ValueError) as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
-        found = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
-        return types.ReadResourceResult(contents=[found])
+        profile = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
+        return types.ReadResourceResult(contents=[profile])
 
 
 def server(tools: Toolbox) -> Server[Any]:
@@ -242,8 +242,8 @@ def _prompt(prompt: Prompted, user_id: str | None) -> types.Prompt:
         title=prompt.title,
         description=prompt.description,
         arguments=[
-            types.PromptArgument(name=one.name, description=one.description, required=one.required)
-            for one in parameters(user_id)
+            types.PromptArgument(name=argument.name, description=argument.description, required=argument.required)
+            for argument in parameters(user_id)
         ],
     )
 

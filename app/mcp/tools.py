@@ -243,8 +243,8 @@ class Toolbox:
         try:
             return _validated(wanted, {**arguments, **ours})
         except ValidationError as error:
-            found = tuple(_told(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
-            raise ToolError("The arguments are not valid.", errors=found) from error
+            faults = tuple(_told(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
+            raise ToolError("The arguments are not valid.", errors=faults) from error
 
     async def profile(self, user_id: str) -> Json:
         """Returns a user's profile, which may be empty. Raises ToolError."""

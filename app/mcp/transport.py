@@ -158,7 +158,7 @@ class Remote:
         sent = {"content-type": "application/json", **(headers or {})}
         try:
             response = await self._client.request(method, path, content=encoded(body), headers=sent)
-            found = response.json() if response.content else None
+            answer = response.json() if response.content else None
         except httpx2.HTTPError as error:
             raise ToolError(
                 f"The Recalld service at {self._url} cannot be reached: {type(error).__name__}.",
@@ -166,7 +166,9 @@ class Remote:
             ) from error
         except json.JSONDecodeError as error:
             raise ToolError(f"{self._url} does not answer as Recalld does.", code="unavailable") from error
-        return ApiAnswer(response.status_code, found, {name.lower(): value for name, value in response.headers.items()})
+        return ApiAnswer(
+            response.status_code, answer, {name.lower(): value for name, value in response.headers.items()}
+        )
 
 
 @asynccontextmanager

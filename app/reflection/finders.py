@@ -76,12 +76,6 @@ class Owner(NamedTuple):
         return (own, Partition(None, self.user)) if both_named else (own,)
 
 
-class NewFinding(NamedTuple):
-    """A finding that is not stored yet."""
-
-    finding: FindingRecord
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionView:
     """What a run sees of one partition."""
@@ -112,7 +106,7 @@ class PartitionView:
         return any((record.agent_id, record.user_id) == (self.owner.agent, self.owner.user) for record in records)
 
 
-Finder: TypeAlias = Callable[[PartitionView], Awaitable[list[NewFinding]]]
+Finder: TypeAlias = Callable[[PartitionView], Awaitable[list[FindingRecord]]]
 
 
 async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
@@ -162,23 +156,22 @@ def is_usable(memory: MemoryRecord, now: str) -> bool:
 # --- Finders ----------------------------------------------------------------------------------------------------------
 
 
-async def of_facts(look: PartitionView) -> list[NewFinding]:
+async def of_facts(look: PartitionView) -> list[FindingRecord]:
     """Finds facts and values of the profile that cannot both hold."""
     compared = await in_turn(lambda: list(facts_in_conflict(look.records, look.names)))
     findings = []
     for conflict, of in compared:
         if look.owns(conflict.earlier, conflict.later):
             evidence, proposal = [conflict.earlier, conflict.later], _replacing(conflict, {"aspect": of})
-            finding = look.proposed("contradiction", REASON.format(of), evidence, proposal, OF_FACTS)
-            findings.append(NewFinding(finding))
+            findings.append(look.proposed("contradiction", REASON.format(of), evidence, proposal, OF_FACTS))
     return findings
 
 
-async def never_confirmed(look: PartitionView) -> list[NewFinding]:
+async def never_confirmed(look: PartitionView) -> list[FindingRecord]:
     """Finds learned memories of little trust that nothing ever confirmed."""
     aged = await in_turn(lambda: list(unconfirmed(look.records, look.now, UNCONFIRMED_DAYS)))
     reason = f"It was learned with little trust, and nothing has confirmed it for {UNCONFIRMED_DAYS} days."
-    return [NewFinding(_ended(look, record, reason)) for record in aged if look.owns(record)]
+    return [_ended(look, record, reason) for record in aged if look.owns(record)]
 
 
 def _ended(look: PartitionView, record: EvidenceRecord, reason: str) -> FindingRecord:
@@ -201,16 +194,16 @@ async def without_unread(look: PartitionView) -> PartitionView:
     for record in look.records:
         with skipping(collections.get(record.kind, USERS), record.id):
             single = replace(look, records=[record])
-            await near_pairs(single, [new for finder in FINDERS for new in await finder(single)])
+            await near_pairs(single, [finding for finder in FINDERS for finding in await finder(single)])
             records.append(record)
     return replace(look, records=records)
 
 
-async def near_pairs(look: PartitionView, found: Sequence[NewFinding]) -> list[CandidatePair]:
+async def near_pairs(look: PartitionView, findings: Sequence[FindingRecord]) -> list[CandidatePair]:
     """Returns the pairs by similarity that no finder has found, the nearest first."""
     tools, owner = look.tools, look.owner
     pairs = await candidates(tools.store, owner.tenant, owner.pairs, tools.embedder.name, look.records)
-    known = {frozenset(evidence_names(new.finding)) for new in found}
+    known = {frozenset(evidence_names(finding)) for finding in findings}
     unknown_pairs = [
         pair
         for pair in pairs
@@ -230,11 +223,11 @@ class Judged(NamedTuple):
     """The model and the version of its prompt."""
 
 
-def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> NewFinding:
+def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> FindingRecord:
     """Returns the finding about a pair that a model has judged."""
     proposal = _replacing(Contradiction(pair.earlier, pair.later), {"aspect": "statement", **judged.by})
     evidence = [pair.earlier, pair.later]
-    return NewFinding(look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.spans))
+    return look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.spans)
 
 
 def _replacing(conflict: Contradiction, details: ProposalDetails) -> StoredProposal:
@@ -247,17 +240,17 @@ def _replacing(conflict: Contradiction, details: ProposalDetails) -> StoredPropo
     }
 
 
-async def unknown(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
+async def unknown(look: PartitionView, findings: Sequence[FindingRecord]) -> list[FindingRecord]:
     """Returns the findings that are not stored, the surest first. What is stored of the same evidence in another kind
     counts as the same."""
-    by_id: dict[str, NewFinding] = {}
-    for new in found:
-        by_id.setdefault(new.finding["finding_id"], new)
-    ids_of = {key: _ids_of(new.finding) for key, new in by_id.items()}
-    findings = FindingRepository(look.tools.store, look.scope)
-    stored = await findings.get_many([same for ids in ids_of.values() for same in ids])
-    unstored = [new for key, new in by_id.items() if stored.keys().isdisjoint(ids_of[key])]
-    return sorted(unstored, key=lambda new: -new.finding["confidence"])
+    by_id: dict[str, FindingRecord] = {}
+    for finding in findings:
+        by_id.setdefault(finding["finding_id"], finding)
+    ids_of = {key: _ids_of(finding) for key, finding in by_id.items()}
+    repository = FindingRepository(look.tools.store, look.scope)
+    stored = await repository.get_many([same for ids in ids_of.values() for same in ids])
+    unstored = [finding for key, finding in by_id.items() if stored.keys().isdisjoint(ids_of[key])]
+    return sorted(unstored, key=lambda finding: -finding["confidence"])
 
 
 def _ids_of(finding: FindingRecord) -> list[str]:
@@ -269,19 +262,19 @@ def _ids_of(finding: FindingRecord) -> list[str]:
     return [finding_id(agent, user, kind, evidence) for kind in ("contradiction", "stale")]
 
 
-async def alone(look: PartitionView, found: Sequence[NewFinding]) -> list[NewFinding]:
+async def alone(look: PartitionView, findings: Sequence[FindingRecord]) -> list[FindingRecord]:
     """Returns the findings about one record alone that no finding about a pair explains already."""
-    if not found:
+    if not findings:
         return []
     where = both(of_pair(look.owner.agent, look.owner.user), In("status", ("open", "accepted")))
     stored = await FindingRepository(look.tools.store, look.scope).find(where, limit=MOST_MEMORIES)
     paired = {name for finding in stored if len(finding["evidence"]) > 1 for name in evidence_names(finding)}
-    return [new for new in found if paired.isdisjoint(evidence_names(new.finding))]
+    return [finding for finding in findings if paired.isdisjoint(evidence_names(finding))]
 
 
-def touches(new: NewFinding, look: PartitionView, focus: str | None) -> bool:
+def touches(finding: FindingRecord, look: PartitionView, focus: str | None) -> bool:
     """Returns whether the evidence of a finding has a word of the focus."""
-    wanted = set(evidence_names(new.finding))
+    wanted = set(evidence_names(finding))
     return any(speaks_of(record, focus) for record in look.records if record.name in wanted)
 
 

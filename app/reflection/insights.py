@@ -196,10 +196,10 @@ class InsightFinder:
         near = near[np.argsort(-columns.cosine[near], kind="stable")][: 4 * MOST_MEMORIES]
         fetched = await store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
         memories, hashes = [(seed, 1.0)], {seed["content_hash"]}
-        for found, cosine in zip(fetched, columns.cosine[near].tolist(), strict=True):
-            if found is None or cosine >= SAME_COSINE or found.doc.get("content_hash") in hashes:
+        for neighbour, cosine in zip(fetched, columns.cosine[near].tolist(), strict=True):
+            if neighbour is None or cosine >= SAME_COSINE or neighbour.doc.get("content_hash") in hashes:
                 continue
-            memory = found.doc
+            memory = neighbour.doc
             with skipping(MEMORIES, memory.get("memory_id")):
                 if scope.sees(memory) and _is_seed(memory, now):
                     memories.append((memory, cosine))

@@ -31,7 +31,7 @@ from app.learning.derivations import DerivationRecord, DerivationResult, commit_
 from app.llm.base import LLM, Budget
 from app.memories.repository import MemoryRepository
 from app.reflection.candidates import CandidatePair
-from app.reflection.finders import Judged, NewFinding, Owner, PartitionView, of_judged_pair
+from app.reflection.finders import Judged, Owner, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, OwnedRecord
@@ -120,14 +120,16 @@ class Judge:
         """Calls and tokens of the run."""
         return self._budget.spent
 
-    async def ask(self, run: Run, look: PartitionView, pairs: Sequence[CandidatePair], room: int) -> list[NewFinding]:
+    async def ask(
+        self, run: Run, look: PartitionView, pairs: Sequence[CandidatePair], room: int
+    ) -> list[FindingRecord]:
         """Has the pairs judged that were not judged before, and stores what was found: at most `room` findings.
 
         Faults of the model raise nothing: what was not judged is counted as skipped, and is asked about by a later run.
         """
-        new, skipped = list[NewFinding](), 0
+        findings, skipped = list[FindingRecord](), 0
         for batch in self._batches(await unjudged(look, pairs)):
-            if self.judgement.skipped_because or len(new) >= room:
+            if self.judgement.skipped_because or len(findings) >= room:
                 skipped += len(batch)
                 continue
             part = batch[: self._left]
@@ -136,10 +138,10 @@ class Judge:
             skipped += sum(pair not in verdicts for pair in batch)
             if len(part) < len(batch):
                 self.judgement.stop("this run may judge no more pairs")
-            new += await self._keep(run, look, verdicts, room - len(new))
+            findings += await self._keep(run, look, verdicts, room - len(findings))
         self.judgement.counts["skipped"] += skipped
         await _note_waiting(run, look, skipped > 0)
-        return new
+        return findings
 
     def _batches(self, pairs: Sequence[CandidatePair]) -> Iterator[list[CandidatePair]]:
         """Yields the pairs of each call, the nearest first."""
@@ -191,11 +193,11 @@ class Judge:
 
     async def _keep(
         self, run: Run, look: PartitionView, verdicts: dict[CandidatePair, PairVerdict], room: int
-    ) -> list[NewFinding]:
+    ) -> list[FindingRecord]:
         """Remembers the verdicts, stores the findings, and links the memories that were replaced. A finding that has no
         room is asked about again."""
-        changes, new = list[Change](), list[NewFinding]()
-        findings, now = FindingRepository(look.tools.store, look.scope), rfc3339(look.tools.clock.now())
+        changes, findings = list[Change](), list[FindingRecord]()
+        repository, now = FindingRepository(look.tools.store, look.scope), rfc3339(look.tools.clock.now())
         by: ProposalDetails = {
             "model": self._llm.model_for(prompts.JudgedPairs),
             "prompt_version": self._prompt.id,
@@ -203,11 +205,11 @@ class Judge:
         for pair, (verdict, reason, spans) in verdicts.items():
             judged = Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict, now))
             if (kind := KINDS.get(verdict)) is not None:
-                if len(new) >= room:
+                if len(findings) >= room:
                     continue
-                finding = of_judged_pair(look, pair, Judged(kind, reason, spans, by)).finding
-                new.append(NewFinding(finding))
-                stored: list[Change] = [findings.insert(finding), judged]
+                finding = of_judged_pair(look, pair, Judged(kind, reason, spans, by))
+                findings.append(finding)
+                stored: list[Change] = [repository.insert(finding), judged]
                 if not await _linked(run, look, finding, stored):
                     changes += stored
             else:
@@ -219,7 +221,7 @@ class Judge:
             for change in changes:
                 with suppress(CommitConflict):
                     await run.commit([change])
-        return new
+        return findings
 
 
 async def _linked(run: Run, look: PartitionView, finding: FindingRecord, stored: Sequence[Change]) -> bool:

@@ -32,7 +32,6 @@ from app.reflection.candidates import CandidatePair
 from app.reflection.finders import (
     FINDERS,
     UNCONFIRMED_DAYS,
-    NewFinding,
     Owner,
     PartitionView,
     alone,
@@ -74,9 +73,9 @@ class _Report:
         """How many findings the run may still make."""
         return max(0, self.most - len(self.ids))
 
-    def add(self, new: Sequence[NewFinding]) -> None:
+    def add(self, findings: Sequence[FindingRecord]) -> None:
         """Counts findings."""
-        self.ids += [found.finding["finding_id"] for found in new]
+        self.ids += [finding["finding_id"] for finding in findings]
 
 
 class ReflectionJobs:
@@ -103,7 +102,7 @@ class ReflectionJobs:
             await self._look_at(run, scope, owner, judge, report)
             await run.progress(number, len(owners))
         for finding in insights.found:
-            report.add([NewFinding(finding)])
+            report.add([finding])
             report.applied += await self._apply(run, scope, finding)
         settled = 0 if dry_run else await self._settle(run, scope, wanted)
         if insights.failed and not run.lease.last_attempt:
@@ -124,9 +123,9 @@ class ReflectionJobs:
         """Looks for findings in one partition, and stores them."""
         focus = run.payload.get("focus")
         look = await look_at(self._tools, scope, owner)
-        new, pairs = await self.found(look, focus)
-        single = [found for found in new if len(found.finding["evidence"]) == 1]
-        await self._keep(run, look, [found for found in new if found not in single], report)
+        new, pairs = await self.new_findings(look, focus)
+        single = [finding for finding in new if len(finding["evidence"]) == 1]
+        await self._keep(run, look, [finding for finding in new if len(finding["evidence"]) != 1], report)
         if judge is not None and pairs:
             if report.dry_run:
                 judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
@@ -136,9 +135,9 @@ class ReflectionJobs:
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
-    async def found(
+    async def new_findings(
         self, look: PartitionView, focus: str | None = None
-    ) -> tuple[list[NewFinding], list[CandidatePair]]:
+    ) -> tuple[list[FindingRecord], list[CandidatePair]]:
         """Returns the findings of a partition that are not stored yet, the surest first, and the pairs that only a
         language model can judge, the nearest first. Only reads. A text that cannot be read is skipped."""
         try:
@@ -148,26 +147,28 @@ class ReflectionJobs:
                 raise
         return await self._compared(await without_unread(look), focus)
 
-    async def _compared(self, look: PartitionView, focus: str | None) -> tuple[list[NewFinding], list[CandidatePair]]:
+    async def _compared(
+        self, look: PartitionView, focus: str | None
+    ) -> tuple[list[FindingRecord], list[CandidatePair]]:
         started = time.perf_counter()
-        found = [new for finder in FINDERS for new in await finder(look)]
-        pairs = [] if self._llm is None else await near_pairs(look, found)
+        findings = [finding for finder in FINDERS for finding in await finder(look)]
+        pairs = [] if self._llm is None else await near_pairs(look, findings)
         # a first run over a large store goes on for minutes: it leaves half of the time to requests
         await asyncio.sleep(min(time.perf_counter() - started, MAX_PAUSE_SECONDS))
-        touching = [new for new in found if touches(new, look, focus)]
+        touching = [finding for finding in findings if touches(finding, look, focus)]
         of_focus = [pair for pair in pairs if speaks_of(pair.earlier, focus) or speaks_of(pair.later, focus)]
         return await unknown(look, touching), of_focus
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
 
-    async def _keep(self, run: Run, look: PartitionView, new: Sequence[NewFinding], report: _Report) -> None:
+    async def _keep(self, run: Run, look: PartitionView, findings: Sequence[FindingRecord], report: _Report) -> None:
         """Stores findings as far as there is room. They wait for somebody."""
-        findings = FindingRepository(self._tools.store, look.scope)
-        for found in new[: report.room]:
-            report.add([found])
+        repository = FindingRepository(self._tools.store, look.scope)
+        for finding in findings[: report.room]:
+            report.add([finding])
             if not report.dry_run:
                 with suppress(CommitConflict):  # another worker has found it
-                    await run.commit([findings.insert(found.finding)])
+                    await run.commit([repository.insert(finding)])
 
     async def _apply(self, run: Run, scope: Scope, finding: FindingRecord) -> bool:
         """Applies an insight if the policy says so. Returns whether it was applied."""
@@ -234,7 +235,7 @@ class ReflectionJobs:
         for owner in owners:
             scope = Scope(owner.tenant)
             look = await look_at(self._tools, scope, owner)
-            new, pairs = await self.found(look)
+            new, pairs = await self.new_findings(look)
             waits = bool(new) or bool(await unjudged(look, pairs))
             if waits or await self._insights.wanted(scope, *_partitions([owner])):
                 of = {"agent_id": owner.agent, "user_id": owner.user}

@@ -17,7 +17,7 @@ from app.core.clock import new_id
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import MINILM, TAUGHT, load_packaged
 from app.lifespan import RealParts, open_store, with_model
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.models import MEMORIES, MemoryRecord, StoredEmbedding
 from app.memories.records import new_memory
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert
@@ -67,19 +67,10 @@ def entry(text: str, model: str = "old", dim: int = 24) -> IndexEntry:
 
 
 def memory(text: str, user: int, model: str = "old", dim: int = 24) -> Insert:
-    fields: MemoryRecord = {
-        "content": text,
-        "importance": 0.5,
-        "memory_type": "fact",
-        "agent_id": "a",
-        "user_id": f"u{user}",
-    }
-    record: MemoryRecord = {
-        "tenant_id": "default",
-        **new_memory(fields, {}, NOW, unique=False),
-        "embedding": {"model": model, "dim": dim, "status": "ready"},
-    }
-    return Insert(MEMORIES, record, entry(text, model, dim))
+    fields = {"content": text, "importance": 0.5, "memory_type": "fact", "agent_id": "a", "user_id": f"u{user}"}
+    doc: MemoryRecord = {"tenant_id": "default", **new_memory(MEMORIES.record(fields), {}, NOW, unique=False)}
+    embedding: StoredEmbedding = {"model": model, "dim": dim, "status": "ready"}
+    return Insert(MEMORIES, doc | {"embedding": embedding}, entry(text, model, dim))
 
 
 def action(text: str) -> Insert:

@@ -158,7 +158,11 @@ async def test_an_id_freed_in_the_list_may_be_taken_in_it(store: Store) -> None:
 async def test_memories_of_one_key_or_of_equal_content_are_one(store: Store) -> None:
     def memory(content: str, **fields: Any) -> Insert:
         given = {"memory_type": "fact", "importance": 0.5, "agent_id": "a", "content": content, **fields}
-        return Insert(MEMORIES, {"tenant_id": T, **new_memory(given, {}, at(0), unique=True)}, search_entry(content))
+        return Insert(
+            MEMORIES,
+            {"tenant_id": T, **new_memory(MEMORIES.record(given), {}, at(0), unique=True)},
+            search_entry(content),
+        )
 
     await store.commit([memory("tea", key="drink"), memory("tea")])
     assert (await refused(store, memory("coffee", key="drink"))).reason == "key"

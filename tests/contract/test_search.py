@@ -252,7 +252,10 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
     def memory(content: str, session: str, metadata: Doc) -> Insert:
         fields = {"memory_type": "fact", "importance": 0.5, "content": content, "metadata": metadata}
         doc = new_memory(
-            {**fields, "agent_id": "agent", "user_id": "user"}, {"session_id": session}, at(0), unique=False
+            MEMORIES.record({**fields, "agent_id": "agent", "user_id": "user"}),
+            {"session_id": session},
+            at(0),
+            unique=False,
         )
         doc |= {"tenant_id": T, "embedding": None}
         return Insert(MEMORIES, doc, IndexEntry(index_text(doc["content"], None, passage(doc).time), None, MODEL))

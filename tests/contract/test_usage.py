@@ -92,7 +92,7 @@ async def test_bytes_are_those_of_the_documents(store: Store) -> None:
 
 async def test_decay_keeps_the_counts(store: Store) -> None:
     given = [{"content": f"tea {n}", "importance": n / 7, "memory_type": "fact"} for n in range(7)]
-    docs = [new_memory(one, {}, at(0), unique=False) for one in given]
+    docs = [new_memory(MEMORIES.record(one), {}, at(0), unique=False) for one in given]
     await store.commit([Insert(MEMORIES, {"tenant_id": "d", **doc}, search_entry(doc["content"])) for doc in docs])
     assert await store.apply(MEMORIES, "d", DecayRule("2026-09-01T00:00:00.000Z", 0.9, 0, 0.1)) == 6
     assert await store.accounting.recount() == []

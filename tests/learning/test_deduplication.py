@@ -14,6 +14,7 @@ from app.core.language import wording
 from app.learning import deduplication
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
 from app.settings import JobSettings, ReflectionSettings, Settings
 from app.storage.schema import EVERYTHING
@@ -95,11 +96,14 @@ DOC = st.fixed_dictionaries(
 @given(st.lists(DOC, max_size=8))
 @examples(max_examples=150, deadline=None)
 def test_a_plan_loses_nothing_and_has_nothing_to_add(fields: list[Json]) -> None:
-    docs = [new_memory(one, {}, f"2026-01-01T00:00:00.{at:03}Z", unique=False) for at, one in enumerate(fields)]
+    docs = [
+        new_memory(MEMORIES.record(one), {}, f"2026-01-01T00:00:00.{at:03}Z", unique=False)
+        for at, one in enumerate(fields)
+    ]
     while groups := plan(docs):
         for group in groups:
             for gone in group.retired:
-                kept = group.kept | group.gains
+                kept: MemoryRecord = {**group.kept, **group.gains}
                 assert not gone["pinned"]
                 assert gone["key"] is None
                 assert gone["trust"] <= kept["trust"]
@@ -112,18 +116,18 @@ def test_a_plan_loses_nothing_and_has_nothing_to_add(fields: list[Json]) -> None
         assert plan(docs) == [], "one run is enough"
 
 
-def plan(docs: list[Json]) -> list[deduplication.DuplicateGroup]:
+def plan(docs: list[MemoryRecord]) -> list[deduplication.DuplicateGroup]:
     importance = {doc["memory_id"]: doc["importance"] for doc in docs}
-    alike: dict[bytes, list[Json]] = {}
+    alike: dict[bytes, list[MemoryRecord]] = {}
     for doc in docs:
         alike.setdefault(deduplication.sameness(doc), []).append(doc)
     return [group for each in alike.values() for group in deduplication.groups(each, importance)]
 
 
-def applied(docs: list[Json], groups: list[deduplication.DuplicateGroup]) -> list[Json]:
+def applied(docs: list[MemoryRecord], groups: list[deduplication.DuplicateGroup]) -> list[MemoryRecord]:
     gone = {doc["memory_id"] for group in groups for doc in group.retired}
     gains = {group.kept["memory_id"]: group.gains for group in groups}
-    return [doc | gains.get(doc["memory_id"], {}) for doc in docs if doc["memory_id"] not in gone]
+    return [{**doc, **gains.get(doc["memory_id"], {})} for doc in docs if doc["memory_id"] not in gone]
 
 
 # --- The service ------------------------------------------------------------------------------------------------------

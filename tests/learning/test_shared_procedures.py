@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.learning.lessons import QUOTED_WORDS, SharingRule, texts_of
 from app.lifespan import COLLECTIONS
+from app.procedures.schemas import PROCEDURES
 from app.settings import Settings
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter
@@ -182,7 +183,8 @@ def test_no_allowed_text_has_the_name_or_a_quote(text: list[str], said: list[lis
 
 
 def test_all_texts_of_a_procedure_are_judged() -> None:
-    assert texts_of({**way(), "preconditions": ["p"], "notes": ["n"], "status": "active"}) == [
+    procedure = PROCEDURES.record({**way(), "preconditions": ["p"], "notes": ["n"], "status": "active"})
+    assert texts_of(procedure) == [
         "Release",
         "A release is due",
         "p",

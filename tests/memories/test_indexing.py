@@ -8,7 +8,7 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource, MemoryType
 from app.memories.records import new_memory
 from app.memories.search_flags import flags_of
 from app.procedures.schemas import PROCEDURES
@@ -36,7 +36,7 @@ NOW = "2026-06-01T12:00:00.000Z"
 NO_TERMS: TermIds = np.empty(0, np.uint32)
 
 
-def memory(source: dict[str, Any], memory_type: str = "message", content: str = "tea?") -> dict[str, Any]:
+def memory(source: MemorySource, memory_type: MemoryType = "message", content: str = "tea?") -> MemoryRecord:
     return new_memory({"content": content, "memory_type": memory_type, "importance": 0.5}, source, NOW, unique=False)
 
 

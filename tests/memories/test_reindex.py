@@ -14,7 +14,7 @@ from app.facts.schemas import FACTS
 from app.jobs.models import EMBED_PENDING
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemorySource, StoredEmbedding
 from app.memories.records import new_memory, passage
 from app.memories.reindex import INDEXING, REVISION, Reindex
 from app.settings import JobSettings, Settings
@@ -47,10 +47,10 @@ async def write_as_before(service: Service, *fields: Doc) -> list[str]:
     embedder, store = service.resources.embedder, service.resources.store
     made: list[Change] = []
     for given in fields:
-        source = {"origin": "message", **given.pop("source", {})}
+        source: MemorySource = {"origin": "message", **given.pop("source", {})}
         whole = {**PAIR, "memory_type": "fact", "importance": 0.5, **given}
-        doc = new_memory(whole, source, "2026-06-01T12:00:00.000Z", unique=False)
-        info = {"model": embedder.name, "dim": embedder.dim, "status": "ready"}
+        doc = new_memory(MEMORIES.record(whole), source, "2026-06-01T12:00:00.000Z", unique=False)
+        info: StoredEmbedding = {"model": embedder.name, "dim": embedder.dim, "status": "ready"}
         doc |= {"tenant_id": "default", "embedding": info}
         del doc["standing"]
         (vector,) = await embedder.embed_texts([doc["content"]])

@@ -7,7 +7,7 @@ import pytest
 
 from app.cli.migrate import MigrationRefused, migrate_store
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemorySource
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, IndexEntry, Insert, Update
@@ -27,9 +27,9 @@ HOSTILE = {"a.b": 1, "$where": "x", "": None, "ключ": [1, 1.0, 2**53], "deep
 
 
 def memory(tenant: str, i: int, vector: bool = True) -> Insert:
-    source = {"session_id": f"s{i % 3}", "message_seq": i, "speaker": "Ann"}
+    source: MemorySource = {"session_id": f"s{i % 3}", "message_seq": i, "speaker": "Ann"}
     given = {"agent_id": "agent", "user_id": "user", "memory_type": "fact", "importance": 0.5, "metadata": HOSTILE}
-    doc = new_memory({**given, "content": f"tea number {i}"}, source, at(i), unique=True)
+    doc = new_memory(MEMORIES.record({**given, "content": f"tea number {i}"}), source, at(i), unique=True)
     further = further_windows(i, 384) if vector and i % 4 == 0 else None
     entry = IndexEntry(index_text(doc["content"]), random_vector(i, 384) if vector else None, "m", further)
     return Insert(MEMORIES, {"tenant_id": tenant, **doc, "embedding": None}, entry)

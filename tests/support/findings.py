@@ -5,6 +5,7 @@ from typing import Any
 
 from app.core.clock import rfc3339
 from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, new_finding, of_memory
+from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.reflection.judge import JUDGED_PAIRS
 from app.setting_groups import LLMSettings
@@ -65,7 +66,7 @@ def record(text: str, day: int = 1, trust: float = 1.0) -> EvidenceRecord:
         "importance": 0.5,
         "trust": trust,
     }
-    return of_memory(new_memory(fields, {}, f"2026-01-{day:02d}T00:00:00.000Z", unique=False))
+    return of_memory(new_memory(MEMORIES.record(fields), {}, f"2026-01-{day:02d}T00:00:00.000Z", unique=False))
 
 
 def verdict(
