@@ -12,6 +12,7 @@ from app.facts.schemas import FACT_GROUPS, FACTS, RULE
 from app.jobs.queue import Job
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Delete, Insert, Update
+from app.storage.schema import value_at
 from app.storage.scope import SYSTEM
 from app.storage.text import normalise_content
 from tests.conftest import Service, Starter
