@@ -44,9 +44,9 @@ class Viewer:
     clock: Clock
 
 
-Shown: TypeAlias = Mapping[str, Any]
+ShownRecord: TypeAlias = Mapping[str, Any]
 """What a caller is shown of a record, of any kind."""
-Show: TypeAlias = Callable[[Viewer, Sequence[R]], Awaitable[Sequence[Shown]]]
+Show: TypeAlias = Callable[[Viewer, Sequence[R]], Awaitable[Sequence[ShownRecord]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +57,30 @@ class RecordView(Generic[R]):
     show: Show[R]
 
 
-def unchanging(render: Callable[[R], Shown]) -> Show[R]:
+def unchanging(render: Callable[[R], ShownRecord]) -> Show[R]:
     """Returns the view of a kind that looks the same to everybody who may read it, at any time."""
 
-    async def show(_: Viewer, records: Sequence[R]) -> Sequence[Shown]:
+    async def show(_: Viewer, records: Sequence[R]) -> Sequence[ShownRecord]:
         return [render(record) for record in records]
 
     return show
 
 
-async def _memories(viewer: Viewer, memories: Sequence[MemoryRecord]) -> Sequence[Shown]:
+async def _memories(viewer: Viewer, memories: Sequence[MemoryRecord]) -> Sequence[ShownRecord]:
     decays, now_ms = Decays(viewer.store, viewer.scope.tenant), to_ms(viewer.clock.now())
     return [await decays.render_now(memory, now_ms) for memory in memories]
 
 
-async def _profiles(viewer: Viewer, records: Sequence[UserRecord]) -> Sequence[Shown]:
+async def _profiles(viewer: Viewer, records: Sequence[UserRecord]) -> Sequence[ShownRecord]:
     users = await ProfileReader(viewer.store, viewer.scope, viewer.clock).of_records(records)
     return [render_profile(user.record) for user in users]
 
 
-async def _agents(viewer: Viewer, agents: Sequence[AgentRecord]) -> Sequence[Shown]:
+async def _agents(viewer: Viewer, agents: Sequence[AgentRecord]) -> Sequence[ShownRecord]:
     return [render_agent(agent, viewer.scope) for agent in agents]
 
 
-async def _findings(viewer: Viewer, findings: Sequence[FindingRecord]) -> Sequence[Shown]:
+async def _findings(viewer: Viewer, findings: Sequence[FindingRecord]) -> Sequence[ShownRecord]:
     return await FindingRepository(viewer.store, viewer.scope).render(findings, rfc3339(viewer.clock.now()))
 
 
@@ -118,13 +118,13 @@ class RecordReader:
     def __init__(self, store: Store, scope: Scope, clock: Clock) -> None:
         self._viewer = Viewer(store, scope, clock)
 
-    async def read(self, kind: str, ids: Sequence[str]) -> dict[str, Shown]:
+    async def read(self, kind: str, ids: Sequence[str]) -> dict[str, ShownRecord]:
         """Returns the records of `ids` as they are now, by id. One that the caller's route would not find is absent."""
         view = VIEWS[kind]
         docs = await Repository(self._viewer.store, self._viewer.scope, view.collection).get_many(ids)
         return {doc[view.collection.id_field]: shown for doc, shown in await self.of(kind, list(docs.values()))}
 
-    async def of(self, kind: str, docs: Sequence[Doc]) -> list[tuple[Doc, Shown]]:
+    async def of(self, kind: str, docs: Sequence[Doc]) -> list[tuple[Doc, ShownRecord]]:
         """Returns those of the stored documents that the caller may read, in order, each with what is shown of it. A
         damaged document, which lacks a field, is left out and logged: the others are shown nevertheless."""
         view = VIEWS[kind]

@@ -46,7 +46,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ReadEvidence:
     """What all records that findings name as evidence have in common."""
 
     kind: EvidenceKind
@@ -70,7 +70,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEvidence(Evidence):
+class MemoryEvidence(ReadEvidence):
     """A memory as evidence."""
 
     kind: Literal["memory"]
@@ -78,7 +78,7 @@ class MemoryEvidence(Evidence):
 
 
 @dataclass(frozen=True, slots=True)
-class FactEvidence(Evidence):
+class FactEvidence(ReadEvidence):
     """A fact as evidence. It was said when it became true, or else when it became known."""
 
     kind: Literal["fact"]
@@ -86,7 +86,7 @@ class FactEvidence(Evidence):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileEvidence(Evidence):
+class ProfileEvidence(ReadEvidence):
     """A field of a profile that an earlier version stored, and no fact states, as evidence."""
 
     kind: Literal["profile"]
@@ -100,7 +100,7 @@ class ProfileEvidence(Evidence):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcedureEvidence(Evidence):
+class ProcedureEvidence(ReadEvidence):
     """A procedure as evidence. Its mark covers its steps, so that a revised procedure is another one."""
 
     kind: Literal["procedure"]
@@ -108,7 +108,7 @@ class ProcedureEvidence(Evidence):
 
 
 @dataclass(frozen=True, slots=True)
-class ActionEvidence(Evidence):
+class ActionEvidence(ReadEvidence):
     """An action as evidence."""
 
     kind: Literal["action"]

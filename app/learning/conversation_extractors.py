@@ -337,7 +337,7 @@ class ExperienceExtractor:
         _, calls = answer.request.context
         return [*talk.lines, *(_as_line(call) for call in calls)]
 
-    async def _calls(self, tools: Tools, talk: Conversation) -> list[episodes.ToolCall]:
+    async def _calls(self, tools: Tools, talk: Conversation) -> list[episodes.EpisodeCall]:
         """Returns the calls up to the last message of this part that no earlier part had."""
         if talk.session is None:
             return []
@@ -355,7 +355,7 @@ class ExperienceExtractor:
         return sorted(name for name in named if name)
 
 
-def _as_line(call: episodes.ToolCall) -> TranscriptLine:
+def _as_line(call: episodes.EpisodeCall) -> TranscriptLine:
     return TranscriptLine(0, "tool", None, "", " ".join(str(value) for value in call.values()))
 
 

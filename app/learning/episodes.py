@@ -49,7 +49,7 @@ MAX_CALLS = 40
 ARGUMENT_CHARS, RESULT_CHARS = 300, 500
 
 
-class ToolCall(TypedDict):
+class EpisodeCall(TypedDict):
     """A call of a tool as the model sees it. Of a result whose call is not known, there are no arguments."""
 
     seq: int
@@ -58,16 +58,16 @@ class ToolCall(TypedDict):
     result: str | None
 
 
-def of_messages(messages: Iterable[MessageRecord]) -> list[ToolCall]:
+def of_messages(messages: Iterable[MessageRecord]) -> list[EpisodeCall]:
     """Returns the calls in messages, in their order, each with its result, or None where none came. A result whose call
     is not among the messages stands alone."""
-    calls: list[ToolCall] = []
-    waiting: dict[str, ToolCall] = {}
+    calls: list[EpisodeCall] = []
+    waiting: dict[str, EpisodeCall] = {}
     for message in messages:
         for made in message.get("tool_calls") or ():
             function = made.get("function") or {}
             arguments = as_text(function.get("arguments"), ARGUMENT_CHARS)
-            call: ToolCall = {
+            call: EpisodeCall = {
                 "seq": message["seq"],
                 "tool": function.get("name"),
                 "arguments": arguments,

@@ -2,10 +2,9 @@
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypedDict
 
 from app.actions.schemas import ActionRecord
 from app.core.clock import rfc3339
@@ -25,6 +24,7 @@ from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
+from app.retention.decay_job import DayDescription, DescribeDay
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Update
@@ -40,17 +40,7 @@ MOST_CHUNKS = 3
 log = logging.getLogger(__name__)
 
 
-class DayDescription(TypedDict):
-    """A text about a day, and what has written it."""
-
-    text: str
-    model: str
-    prompt_version: str
-
-
-def day_teller(
-    llm: LLM, tools: Tools
-) -> Callable[[Sequence[ActionRecord], str | None], Awaitable[DayDescription | None]]:
+def day_teller(llm: LLM, tools: Tools) -> DescribeDay:
     """Returns a function that describes days in one run, with one budget for all of them. A sentence with a number
     that no log has is left out."""
     budget, prompt = llm.budget(), prompts.load(PROMPT)

@@ -244,7 +244,7 @@ def listed(filters: MemoryListFilters) -> SplitFilter:
         *of_session(filters),
         None if origin is None else Eq("source.origin", origin),
         None if tag is None else Has("tags", tag),
-        by_tags(filters.get("tags"), filters.get("tags_match", "all"), filters.get("exclude_tags")),
+        by_tags(filters.get("tags"), filters.get("tags_match", "any"), filters.get("exclude_tags")),
         metadata.where,
         having(filters, "pinned"),
         between("created_at", filters.get("since"), filters.get("until")),

@@ -11,7 +11,7 @@ TRIAL_OUTCOMES = 5
 TRIAL_MOST = 20
 """Outcomes of the revised steps after which an undecided trial is dropped."""
 
-Verdict = Literal["adopt", "drop"]
+TrialVerdict = Literal["adopt", "drop"]
 
 
 def variant_of(outcome: OutcomeEntry) -> ProcedureVariant:
@@ -58,7 +58,7 @@ def with_outcome(counts: OutcomeCounts, *, success: bool) -> OutcomeCounts:
     }
 
 
-def verdict(trial: Trial) -> Verdict | None:
+def verdict(trial: Trial) -> TrialVerdict | None:
     """Returns what becomes of the revised steps, or None as long as the trial goes on.
 
     With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success

@@ -26,7 +26,6 @@ from app.facts.repository import View
 from app.facts.service import FactService
 from app.jobs.models import OPERATIONS
 from app.memories.models import MemoryRecord, MemoryType, ShownMemory
-from app.memories.repository import MemoryListFilters
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
@@ -236,30 +235,8 @@ class UserService:
     async def _page(
         self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
     ) -> RenderedPage[A]:
-        page = await self._memories.page(_active(user_id, kind), listing)
+        page = await self._memories.page({"user_id": user_id, "memory_type": kind, "status": "active"}, listing)
         return {"items": [render(memory) for memory in page["items"]], "next_cursor": page["next_cursor"]}
-
-
-def _active(user_id: str, kind: MemoryType) -> MemoryListFilters:
-    return {
-        "agent_id": None,
-        "user_id": user_id,
-        "memory_type": kind,
-        "status": "active",
-        "session_id": None,
-        "after_seq": None,
-        "before_seq": None,
-        "origin": None,
-        "key": None,
-        "tag": None,
-        "tags": None,
-        "tags_match": "any",
-        "exclude_tags": None,
-        "pinned": None,
-        "since": None,
-        "until": None,
-        "metadata": None,
-    }
 
 
 async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInteraction]:

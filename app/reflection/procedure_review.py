@@ -25,7 +25,7 @@ from app.procedures.review import Failing, failing
 from app.procedures.schemas import PROCEDURES, ProcedureRecord, Trial
 from app.procedures.service import ProcedureRepository
 from app.procedures.track_record import smoothed
-from app.procedures.trials import Verdict, verdict
+from app.procedures.trials import TrialVerdict, verdict
 from app.storage.changes import Change
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope
@@ -157,7 +157,7 @@ class ProcedureReviews:
         return rfc3339(self._tools.clock.now())
 
 
-def _ended(procedure: ProcedureRecord, trial: Trial, decision: Verdict) -> ProcedureRecord:
+def _ended(procedure: ProcedureRecord, trial: Trial, decision: TrialVerdict) -> ProcedureRecord:
     if decision == "drop":
         return {"trial": None, "dropped_trials": [*(procedure.get("dropped_trials") or []), trial["steps"]]}
     return {"steps": trial["steps"], "trial": None, "dropped_trials": []}

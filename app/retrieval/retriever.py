@@ -65,7 +65,7 @@ class SearchDegradation(TypedDict):
     detail: str
 
 
-class HowSearched(TypedDict):
+class HowRetrieved(TypedDict):
     """The fields that every search response has beside its items."""
 
     mode_used: Mode
@@ -186,7 +186,7 @@ class RetrievalResult(Generic[R]):
     evidence: QueryEvidence | None = None
     """What the scope has of the query, if the search asked for it."""
 
-    def how(self) -> HowSearched:
+    def how(self) -> HowRetrieved:
         """Returns the fields that every search response has beside its items."""
         return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
 
