@@ -29,6 +29,7 @@ from app.facts.aliases import AliasMap
 from app.facts.drafts import assertion_of, draft_of
 from app.facts.keys import sentence
 from app.facts.ledger import Ledger
+from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactCreate
 from app.lifespan import COLLECTIONS, RealParts
@@ -36,7 +37,6 @@ from app.main import create_app
 from app.memories.records import SOURCE
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, IndexEntry
-from app.storage.schema import Doc
 from app.storage.scope import Scope
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
@@ -104,12 +104,12 @@ def assertions(user: str, links: int, literals: int, homes: int, people: int) ->
         yield named(subject="Person 0", predicate="lives_in", object=f"City {at}", valid_from=begun)
 
 
-def documents(bodies: Iterator[FactCreate]) -> Iterator[Doc]:
+def documents(bodies: Iterator[FactCreate]) -> Iterator[FactRecord]:
     """The rows that the service would have stored, each a minute after the one before."""
     books: dict[str, Ledger] = {}
     clock = (rfc3339(TODAY - timedelta(days=30) + timedelta(minutes=at)) for at in count())
     for body in bodies:
-        draft, now = draft_of(body, dict(SOURCE)), next(clock)
+        draft, now = draft_of(body, {**SOURCE}), next(clock)
         book = books.setdefault(draft["group_id"], Ledger(None, [], now))
         book.now = now
         book.assert_fact(draft, assertion_of(body, draft, AliasMap()))

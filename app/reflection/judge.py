@@ -41,10 +41,10 @@ Verdict = Literal["same", "contradicts", "replaces", "unrelated", "unfounded", "
 
 
 class JudgedPairRecord(OwnedRecord, total=False):
-    """A document of the collection `judged_pairs`."""
+    """A document of the collection `judged_pairs`. Its verdict is a `Verdict`, or one that 1.0.0 asked for."""
 
     judged_id: str
-    verdict: Verdict
+    verdict: str
 
 
 JUDGED_PAIRS: Collection[JudgedPairRecord] = Collection(

@@ -9,10 +9,11 @@ from app.context.candidates import Candidate
 from app.context.packing import Packer, Section
 from app.context.repetition import same_text, sentences_said
 from app.context.sources.searched import fact_item, newest_of_equal
+from app.facts.models import FactRecord
 from app.facts.outdated import Utterance
 from app.storage.text import content_hash
 from tests.support.context import ask, dropped, entries, items, texts
-from tests.support.memories import PAIR, Json, remember
+from tests.support.memories import PAIR, remember
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -97,10 +98,20 @@ def test_of_equal_texts_the_newest_has_the_best_score_and_place() -> None:
     assert [(one.id, one.score) for one in ordered] == [("c", 0.9), ("b", 0.5), ("a", 0.1)]
 
 
-def a_fact(subject: str, predicate: str, value: str) -> Json:
-    keys = {"fact_id": f"{subject}-{value}", "subject_key": subject.lower(), "object_key": value.lower()}
-    times = dict.fromkeys(("valid_from", "valid_until", "supersedes", "known_from"))
-    return {"subject": subject, "predicate": predicate, "object": value, "object_type": "entity", **keys, **times}
+def a_fact(subject: str, predicate: str, value: str) -> FactRecord:
+    return {
+        "fact_id": f"{subject}-{value}",
+        "subject": subject,
+        "subject_key": subject.lower(),
+        "predicate": predicate,
+        "object": value,
+        "object_key": value.lower(),
+        "object_type": "entity",
+        "valid_from": None,
+        "valid_until": None,
+        "supersedes": [],
+        "known_from": "2026-05-01T08:00:00Z",
+    }
 
 
 CHAIN = [a_fact("Emil", "attends", "Fernhill Primary"), a_fact("Fernhill Primary", "opens_at", "08:20")]

@@ -8,13 +8,13 @@ import pytest
 
 from app.context.sources.chains import HEADS, STEPS, FactChain, as_line, chains_from, lines_of
 from app.facts.graph import Graph
-from app.storage.schema import Doc
+from app.facts.models import FactRecord, ObjectType
 
 pytestmark = [pytest.mark.anyio, pytest.mark.before_store]
 SECONDS = 60
 
 
-def fact(subject: str, predicate: str, object: str, kind: str = "entity") -> Doc:
+def fact(subject: str, predicate: str, object: str, kind: ObjectType = "entity") -> FactRecord:
     return {
         "fact_id": f"{subject}-{object}",
         "subject": subject,
@@ -29,10 +29,10 @@ def fact(subject: str, predicate: str, object: str, kind: str = "entity") -> Doc
 class Known:
     """The facts of a graph. `reads`: the keys of each read."""
 
-    def __init__(self, *facts: Doc) -> None:
+    def __init__(self, *facts: FactRecord) -> None:
         self._facts, self.reads = facts, list[Sequence[str]]()
 
-    async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[Doc]]:
+    async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[FactRecord]]:
         self.reads.append(keys)
         return {key: [one for one in self._facts if key in (one["subject_key"], one["object_key"])] for key in keys}
 
@@ -42,7 +42,7 @@ def unnamed(key: str) -> bool:
 
 
 async def chains_of(
-    known: Known, found: Sequence[Doc], scores: Sequence[float], named: Callable[[str], bool] = unnamed
+    known: Known, found: Sequence[FactRecord], scores: Sequence[float], named: Callable[[str], bool] = unnamed
 ) -> list[FactChain]:
     by_id = {one["fact_id"]: score for one, score in zip(found, scores, strict=True)}
     return await chains_from(found, by_id, cast(Graph, known), named, SECONDS)
@@ -80,7 +80,7 @@ async def test_steps_and_beginnings_are_bounded_and_nothing_is_read_for_nothing(
 
 async def test_what_is_not_read_in_time_is_left_out() -> None:
     class Slow(Known):
-        async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[Doc]]:
+        async def facts_at(self, keys: Sequence[str], most: int) -> dict[str, list[FactRecord]]:
             if self.reads:
                 await asyncio.Event().wait()
             return await super().facts_at(keys, most)

@@ -1,21 +1,22 @@
 """Names of one entity, as pure rules."""
 
+from typing import Literal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.facts.alias_service import proposals
-from app.facts.aliases import AliasMap, alias_id, new_alias, titled, untitled
+from app.facts.aliases import AliasMap, AliasRecord, alias_id, new_alias, titled, untitled
 from app.facts.graph import EntityNode
 from app.facts.keys import key_of
 from app.storage.scope import Partition
-from tests.support.memories import Json
 
 OWNER = Partition("a", "u")
 
 
-def alias(name: str, other: str, **fields: str) -> Json:
-    return new_alias(OWNER, name, other, "stated", "2026-01-01T00:00:00.000Z") | fields
+def alias(name: str, other: str, status: Literal["active", "dismissed"] = "active") -> AliasRecord:
+    return {**new_alias(OWNER, name, other, "stated", "2026-01-01T00:00:00.000Z"), "status": status}
 
 
 def proposed(name: str, *entities: str, aliases: AliasMap | None = None) -> set[tuple[str, str, str]]:

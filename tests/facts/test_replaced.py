@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.facts.models import FactRecord
 from app.facts.replaced import replaced_values
+from app.facts.schemas import FACTS
 
 
-def row(value: str, start: str | None, end: str | None = None, **more: Any) -> dict[str, Any]:
+def row(value: str, start: str | None, end: str | None = None, **more: Any) -> FactRecord:
     plain = {"standing": "held", "status": "active", "cardinality": "one", "group_id": "g", "known_until": None}
     said = {"subject": "@user", "subject_key": "@user", "predicate": "lives_in", "user_id": "u", "object": value}
     times = {"object_key": value.lower(), "valid_from": start, "valid_until": end, "known_from": start or ""}
-    return {**plain, **said, **times, "source": {"memory_ids": [f"mem {value}"]}, **more}
+    return FACTS.record({**plain, **said, **times, "source": {"memory_ids": [f"mem {value}"]}, **more})
 
 
 def test_an_earlier_value_is_replaced_by_the_one_that_holds() -> None:

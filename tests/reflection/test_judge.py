@@ -11,7 +11,16 @@ from app.learning.dependencies import Tools
 from app.learning.prompts import JudgedPair
 from app.reflection.candidates import CandidatePair
 from app.reflection.finders import Owner, look_at, near_pairs
-from app.reflection.judge import JUDGED_PAIRS, PLAIN_REASON, REASON_CHARS, _loops, _read, judged_id, safe_reason
+from app.reflection.judge import (
+    JUDGED_PAIRS,
+    PLAIN_REASON,
+    REASON_CHARS,
+    JudgedPairRecord,
+    _loops,
+    _read,
+    judged_id,
+    safe_reason,
+)
 from app.settings import Settings
 from app.storage.changes import Insert
 from app.storage.scope import Scope
@@ -161,9 +170,15 @@ async def test_other_words_in_the_prompt_ask_nothing_again(judged: Service, llm:
     held, owner = judged.resources, Owner("default", "a", "u")
     look = await look_at(Tools(held.store, held.embedder, held.clock, held.settings), Scope("default"), owner)
     (pair,) = await near_pairs(look, [])
-    fields = {"tenant_id": "default", "agent_id": "a", "user_id": "u", "verdict": "both_hold"}
-    doc = {"judged_id": judged_id(owner, pair, "contradictions.1"), **fields, "created_at": rfc3339(held.clock.now())}
-    await held.store.commit([Insert(JUDGED_PAIRS, doc)])
+    earlier: JudgedPairRecord = {
+        "judged_id": judged_id(owner, pair, "contradictions.1"),
+        "tenant_id": "default",
+        "agent_id": "a",
+        "user_id": "u",
+        "verdict": "both_hold",
+        "created_at": rfc3339(held.clock.now()),
+    }
+    await held.store.commit([Insert(JUDGED_PAIRS, earlier)])
     assert (await reflect(judged))["result"]["judge"] == {"skipped": 0}
     assert llm.shown("JudgedPairs") == []
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import standing
 from app.storage.changes import Update
 from tests.conftest import Service
@@ -66,7 +66,7 @@ async def test_what_an_earlier_release_marked_stays_marked_until_it_is_changed(
     service: Service, api: httpx.AsyncClient
 ) -> None:
     thanks, _ = await say(api, "Thanks!", "I like tea.")
-    marked = {"standing": "small_talk", "importance": 0.05, "base_importance": 0.05}
+    marked: MemoryRecord = {"standing": "small_talk", "importance": 0.05, "base_importance": 0.05}
     old = Update(MEMORIES, "default", thanks["memory_id"], set=marked)
     await service.resources.store.commit([old])
     tagged = await api.patch(f"/v1/memories/{thanks['memory_id']}", json={"tags": ["old"]})

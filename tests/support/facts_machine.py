@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from app.core.clock import rfc3339
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, Cardinality, ConflictPolicy
 from app.facts.ledger import statement
+from app.facts.models import FactRecord
 from app.facts.repository import View
 from app.storage.schema import Doc, matches
 from tests.support.facts_oracle import Disputed, Oracle, Run
@@ -102,7 +103,7 @@ class Driver(Protocol):
 
     async def resolve(self, fact_id: str, keep: str, now: datetime) -> None: ...
 
-    async def everything(self) -> list[Doc]:
+    async def everything(self) -> list[FactRecord]:
         """Every document of the subject, as it is stored."""
         ...
 
@@ -164,7 +165,7 @@ class Story:
             (other,) = [one for one in live if one["standing"] == "held" and run_of(one) == kept]
             await self.driver.resolve(doc["fact_id"], other["fact_id"], self.now)
 
-    async def _live(self) -> list[Doc]:
+    async def _live(self) -> list[FactRecord]:
         found = [doc for doc in await self.driver.everything() if doc["known_until"] is None]
         return sorted(found, key=lambda doc: (doc["standing"], run_of(doc)))
 
@@ -174,12 +175,12 @@ class Story:
         return now if now > self.known else rfc3339(datetime.fromisoformat(self.known) + timedelta(milliseconds=1))
 
 
-def run_of(doc: Doc) -> Run:
-    one = statement(doc)
-    return (one.object[0].upper(), one.trust, one.cardinality), one.span.start, one.span.end
+def run_of(fact: FactRecord) -> Run:
+    stated = statement(fact)
+    return (stated.object[0].upper(), stated.trust, stated.cardinality), stated.span.start, stated.span.end
 
 
-def check(oracle: Oracle, docs: list[Doc]) -> None:
+def check(oracle: Oracle, docs: list[FactRecord]) -> None:
     """At every point of both times the documents say what the oracle saw."""
     for picture in oracle.pictures:
         known = View(None, picture.known)

@@ -11,6 +11,7 @@ from app.embedding.model import Vectors
 from app.facts.conflict_resolution import Assertion, ValidSpan
 from app.facts.drafts import least_start
 from app.facts.ledger import Ledger, statement
+from app.facts.models import FactGroupRecord, FactRecord
 from app.facts.schemas import FACTS
 from app.storage.schema import Doc, Eq
 from tests.conftest import Service, TurnedClock
@@ -63,7 +64,7 @@ class Teller:
     async def resolve(self, fact_id: str, keep: str, now: datetime) -> None:
         await self._post(f"/{fact_id}/resolve", {"keep": keep}, now)
 
-    async def everything(self) -> list[Doc]:
+    async def everything(self) -> list[FactRecord]:
         of_user = Eq("user_id", self._user)
         return await self._service.resources.store.find(FACTS, "default", of_user, order="asc", limit=1_000)
 
@@ -79,25 +80,25 @@ class Bookkeeper:
     """Carries out what a book says on documents in memory, of which it opens no more than the service does."""
 
     def __init__(self) -> None:
-        self.docs: dict[str, Doc] = {}
-        self.group: Doc | None = None
+        self.facts: dict[str, FactRecord] = {}
+        self.group: FactGroupRecord | None = None
 
     def _open(self, now: datetime, said: Assertion | None = None) -> Ledger:
-        live = [doc for doc in self.docs.values() if doc["known_until"] is None]
+        live = [fact for fact in self.facts.values() if fact["known_until"] is None]
         if said is not None:
             span = ValidSpan(least_start(said, rfc3339(now)), said.end)
-            near = [(doc, one) for doc in live if (one := statement(doc)).span.touches(span)]
-            live = [doc for doc, one in near if one.cardinality == "one" or one.object[0] == said.object[0]]
+            near = [(fact, stated) for fact in live if (stated := statement(fact)).span.touches(span)]
+            live = [fact for fact, stated in near if stated.cardinality == "one" or stated.object[0] == said.object[0]]
         return Ledger(self.group, live, rfc3339(now))
 
     def _shut(self, book: Ledger) -> None:
         if book.closed or book.written:
-            self.docs |= book.closed | book.written
+            self.facts |= book.closed | book.written
             self.group = {"known": book.now, "usual": book.usual}
 
     async def tell(self, step: DescribeDay, now: datetime) -> str:
         book = self._open(now, step.said)
-        draft = {
+        draft: FactRecord = {
             "object_key": step.object,
             "object_type": "entity",
             "confidence": 1.0,
@@ -121,5 +122,5 @@ class Bookkeeper:
             book.retract(fact_id)
         self._shut(book)
 
-    async def everything(self) -> list[Doc]:
-        return list(self.docs.values())
+    async def everything(self) -> list[FactRecord]:
+        return list(self.facts.values())

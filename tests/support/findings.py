@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from app.core.clock import rfc3339
-from app.findings.service import EvidenceReader, EvidenceRecord, FindingRepository, new_finding, of_memory
-from app.memories.models import MEMORIES
+from app.findings.schemas import FindingKind, ProposalDetails, ProposedAction, StoredName, StoredProposal
+from app.findings.service import EvidenceReader, FindingRepository, MemoryEvidence, new_finding, of_memory
+from app.memories.models import MemoryRecord
 from app.memories.records import new_memory
-from app.reflection.judge import JUDGED_PAIRS
+from app.reflection.judge import JUDGED_PAIRS, JudgedPairRecord
 from app.setting_groups import LLMSettings
 from app.settings import ReflectionSettings, Settings
 from app.storage.changes import Insert
@@ -29,36 +30,41 @@ async def memory(service: Service, content: str, said_at: str | None = None, **m
 async def found(
     service: Service,
     *memory_ids: str,
-    kind: str = "contradiction",
-    action: str = "supersede",
+    kind: FindingKind = "contradiction",
+    action: ProposedAction = "supersede",
     owner: Json = PAIR,
     sure: float = 0.9,
-    details: Json | None = None,
+    details: ProposalDetails | None = None,
 ) -> str:
     """The id of a finding that proposes to keep the last memory."""
     held, now = service.resources, rfc3339(service.clock.now())
     scope = Scope("default")
-    records = await EvidenceReader(held.store, scope, now).read(("memory", each) for each in memory_ids)
-    *retire, keep = ({"kind": "memory", "id": each} for each in memory_ids)
-    if action == "end":
-        retire, keep = [*retire, keep], {}
-    proposal = {"action": action, "keep": keep or None, "retire": retire, "details": details or {}}
-    said, of = list(records.values()), (owner.get("agent_id"), owner.get("user_id"))
-    doc = new_finding(*of, kind, "They differ.", said, proposal, sure, now)
-    await held.store.commit([FindingRepository(held.store, scope).insert(doc)])
-    return str(doc["finding_id"])
+    records = await EvidenceReader(held.store, scope, now).read(("memory", memory_id) for memory_id in memory_ids)
+    names: list[StoredName] = [{"kind": "memory", "id": memory_id} for memory_id in memory_ids]
+    keep = None if action == "end" else names.pop()
+    proposal: StoredProposal = {"action": action, "keep": keep, "retire": names, "details": details or {}}
+    evidence, of = list(records.values()), (owner.get("agent_id"), owner.get("user_id"))
+    finding = new_finding(*of, kind, "They differ.", evidence, proposal, sure, now)
+    await held.store.commit([FindingRepository(held.store, scope).insert(finding)])
+    return finding["finding_id"]
 
 
 async def judged(service: Service, owner: Json = PAIR) -> None:
     """Stores what a model said of a pair of this owner."""
-    fields = {"tenant_id": "default", "agent_id": owner["agent_id"], "user_id": owner["user_id"]}
-    doc = {"judged_id": "jdg_1", **fields, "verdict": "unrelated", "created_at": rfc3339(service.clock.now())}
-    await service.resources.store.commit([Insert(JUDGED_PAIRS, doc)])
+    judged_pair: JudgedPairRecord = {
+        "judged_id": "jdg_1",
+        "tenant_id": "default",
+        "agent_id": owner["agent_id"],
+        "user_id": owner["user_id"],
+        "verdict": "unrelated",
+        "created_at": rfc3339(service.clock.now()),
+    }
+    await service.resources.store.commit([Insert(JUDGED_PAIRS, judged_pair)])
 
 
-def record(text: str, day: int = 1, trust: float = 1.0) -> EvidenceRecord:
+def record(text: str, day: int = 1, trust: float = 1.0) -> MemoryEvidence:
     """A memory as evidence, said on a day of January 2026."""
-    fields = {
+    fields: MemoryRecord = {
         "agent_id": "a",
         "user_id": "u",
         "content": text,
@@ -66,7 +72,7 @@ def record(text: str, day: int = 1, trust: float = 1.0) -> EvidenceRecord:
         "importance": 0.5,
         "trust": trust,
     }
-    return of_memory(new_memory(MEMORIES.record(fields), {}, f"2026-01-{day:02d}T00:00:00.000Z", unique=False))
+    return of_memory(new_memory(fields, {}, f"2026-01-{day:02d}T00:00:00.000Z", unique=False))
 
 
 def verdict(
