@@ -27,7 +27,7 @@ from pymongo.write_concern import WriteConcern
 
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.sessions.schemas import MESSAGES, SESSIONS
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
 from app.storage.mongo.codec import key
 from app.storage.mongo.connection import OURS, PAIRS
@@ -108,8 +108,15 @@ class Bench:
         assert len(found) == len(self._ids)
 
     async def append_ours(self, _: int) -> None:
-        message = {"tenant_id": TENANT, "message_id": uuid4().hex, "session_id": "ours", "seq": Ref("seq")}
-        message |= {"role": "user", "content": "hello", "created_at": AT}
+        message: MessageRecord = {
+            "tenant_id": TENANT,
+            "message_id": uuid4().hex,
+            "session_id": "ours",
+            "seq": Ref.number("seq"),
+            "role": "user",
+            "content": "hello",
+            "created_at": AT,
+        }
         counted = Update(SESSIONS, TENANT, "ours", inc={"message_count": 1, "version": 1})
         await self._store.commit([Allocate("seq", TENANT), Insert(MESSAGES, message), counted])
 
