@@ -1,7 +1,6 @@
 """Figures over actions, as pure functions."""
 
 from collections import Counter
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.actions.roll_ups import CountedCall, Tally, cells, group_of, percentile, wilson
+from app.actions.schemas import ActionRecord
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ durations = st.lists(st.none() | st.floats(0, 1e9) | st.just(0.0), max_size=60)
 def test_a_rolled_up_day_has_the_figures_of_its_actions(
     first: list[float | None], second: list[float | None], data: st.DataObject
 ) -> None:
-    def action(duration: float | None) -> dict[str, Any]:
+    def action(duration: float | None) -> ActionRecord:
         outcome, rating = st.sampled_from(["success", "failure", None]), st.none() | st.integers(1, 5)
         return {
             "action_type": data.draw(st.sampled_from("ab")),

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.auth.keys import API_KEYS, Keys, NewKey
+from app.auth.keys import API_KEYS, KeyRecord, Keys, NewKey
 from app.feed.service import READ_EVERY_SECONDS, STREAMED, WAIT_SECONDS, ChangeFeed, Wanted
 from app.retention.service import EXPORT_BATCH
 from app.sessions.schemas import MESSAGES
@@ -129,7 +129,8 @@ async def reader(request: pytest.FixtureRequest, service: Service, issuer: Issue
         clock.move(hours=1)
 
     async def bind(*users: str) -> None:
-        change = Update(API_KEYS, SYSTEM, record["id"], set={"users": list(users)}, inc={"version": 1})
+        bound: KeyRecord = {"users": list(users)}
+        change = Update(API_KEYS, SYSTEM, record["id"], set=bound, inc={"version": 1})
         await store.commit([change])
 
     if request.param == "token expired":

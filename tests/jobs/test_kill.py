@@ -11,11 +11,11 @@ import httpx
 import pytest
 
 from app.core.clock import SystemClock, rfc3339
-from app.jobs.models import JOBS
+from app.jobs.models import JOBS, JobRecord
 from app.settings import Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store
-from app.storage.schema import Doc, Eq, both
+from app.storage.schema import Eq, both
 from app.storage.scope import SYSTEM
 from tests.jobs.conftest import until
 from tests.support.chat import completion
@@ -70,7 +70,7 @@ def end_sessions(client: httpx.Client) -> None:
         assert client.post(f"/v1/sessions/s{number}/end").status_code == 202
 
 
-async def conversations(store: Store, status: str) -> list[Doc]:
+async def conversations(store: Store, status: str) -> list[JobRecord]:
     where = both(Eq("kind", "post_conversation"), Eq("status", status))
     return await store.find(JOBS, SYSTEM, where, order="asc")
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.models import JOBS, SCHEDULES, JobRecord
 from app.jobs.queue import FIRST_BACKOFF, LEASE, MAX_ATTEMPTS, Job, LeaseLost, Queue
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import put, taken
@@ -28,7 +27,7 @@ async def written(store: Store) -> list[str]:
     return [doc["name"] for doc in await store.find(SCHEDULES, SYSTEM, order="asc")]
 
 
-async def jobs(store: Store) -> list[Doc]:
+async def jobs(store: Store) -> list[JobRecord]:
     return await store.find(JOBS, SYSTEM, order="asc")
 
 
@@ -131,7 +130,7 @@ async def test_a_lease_that_is_renewed_just_before_it_would_be_taken_stays(
     seen = await jobs(store)
     await lease.renew()
 
-    async def found_earlier(*_: Any, **__: Any) -> list[Doc]:
+    async def found_earlier(*_: Any, **__: Any) -> list[JobRecord]:
         return seen
 
     monkeypatch.setattr(store, "find", found_earlier)

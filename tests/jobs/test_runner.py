@@ -10,7 +10,7 @@ import pytest
 from app.errors import Conflict, LLMUnavailable, StoreUnavailable
 from app.jobs import queue
 from app.jobs import runner as running
-from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
+from app.jobs.models import JOBS, OPERATIONS, SCHEDULES, OperationRecord
 from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
 from app.jobs.runner import Done, Run
 from app.jobs.schedule import Schedules
@@ -38,7 +38,7 @@ async def ask(store: Store, clock: TurnedClock, kind: str = "work") -> str:
     return str(answer["operation_id"])
 
 
-async def operation(store: Store, operation_id: str) -> Doc:
+async def operation(store: Store, operation_id: str) -> OperationRecord:
     doc = await store.get(OPERATIONS, "acme", operation_id)
     assert doc is not None
     return doc

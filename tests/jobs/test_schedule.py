@@ -8,11 +8,10 @@ import pytest
 
 from app.core.clock import parse_rfc3339
 from app.errors import StoreUnavailable
-from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.models import JOBS, SCHEDULES, ScheduleRecord
 from app.jobs.queue import Queue
 from app.jobs.schedule import Schedules
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import taken
@@ -28,7 +27,7 @@ def schedules(store: Store, clock: TurnedClock) -> Schedules:
     return Schedules(store, clock, {"work": HOUR})
 
 
-async def schedule(store: Store) -> Doc:
+async def schedule(store: Store) -> ScheduleRecord:
     doc = await store.get(SCHEDULES, SYSTEM, "work")
     assert doc is not None
     return doc

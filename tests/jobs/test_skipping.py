@@ -9,15 +9,19 @@ from app.errors import Conflict, Invalid, LLMUnavailable, StoreUnavailable
 from app.jobs.models import OPERATIONS
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import SHOWN, handled, skipping
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import MakeRunner
 from tests.jobs.test_runner import ask, operation
 
 pytestmark = pytest.mark.anyio
+
+
+def damaged(memory_id: str) -> MemoryRecord:
+    """A memory without its content."""
+    return {"memory_id": memory_id}
 
 
 async def test_skipped_records_are_counted_and_named_and_the_operation_is_partial(
@@ -26,9 +30,13 @@ async def test_skipped_records_are_counted_and_named_and_the_operation_is_partia
     operation_id = await ask(store, clock)
 
     async def work(_: Run) -> Done:
-        docs: list[Doc] = [{"memory_id": "m0", "size": 1}, {"memory_id": "m1"}, {"memory_id": "m2", "size": 2}]
-        sizes = handled(MEMORIES, docs, lambda doc: int(doc["size"]))
-        await asyncio.to_thread(handled, MEMORIES, [{"memory_id": "m3"}], lambda doc: doc["text"][0])
+        memories: list[MemoryRecord] = [
+            {"memory_id": "m0", "access_count": 1},
+            {"memory_id": "m1"},
+            {"memory_id": "m2", "access_count": 2},
+        ]
+        sizes = handled(MEMORIES, memories, lambda memory: memory["access_count"])
+        await asyncio.to_thread(handled, MEMORIES, [damaged("m3")], lambda memory: memory["content"])
         with skipping(MEMORIES, "m4"):
             raise Invalid("its text is refused")
         return Done({"n": sum(size for _, size in sizes)})
@@ -44,7 +52,8 @@ async def test_only_the_first_of_many_are_named(store: Store, clock: TurnedClock
     operation_id = await ask(store, clock)
 
     async def work(_: Run) -> Done:
-        handled(MEMORIES, [{"memory_id": f"m{number}"} for number in range(SHOWN + 1)], lambda doc: doc["text"])
+        memories = [damaged(f"m{number}") for number in range(SHOWN + 1)]
+        handled(MEMORIES, memories, lambda memory: memory["content"])
         return Done({})
 
     assert await runner(work=work).step()
@@ -97,4 +106,4 @@ async def test_a_commit_that_fails_is_no_skip(store: Store, clock: TurnedClock, 
 
 def test_outside_a_job_nothing_is_skipped() -> None:
     with pytest.raises(KeyError):
-        handled(MEMORIES, [{"memory_id": "m"}], lambda doc: doc["text"])
+        handled(MEMORIES, [damaged("m")], lambda memory: memory["content"])

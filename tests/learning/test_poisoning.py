@@ -12,7 +12,7 @@ from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
 from app.memories.models import MEMORIES
 from app.procedures.schemas import PROCEDURES
-from app.storage.schema import EVERYTHING
+from app.storage.schema import EVERYTHING, Collection
 from tests.conftest import Service
 from tests.support.learning import end, learned, talk, work
 from tests.support.memories import PAIR, remember
@@ -168,7 +168,8 @@ async def test_no_planted_order_in_an_episode_reaches_beyond_its_own_user(servic
     store = service.resources.store
     actions = {doc["action_id"] for doc in await store.find(ACTIONS, "default", EVERYTHING, limit=1000)}
     derived = 0
-    for collection in (FACTS, PROCEDURES):
+    collections: tuple[Collection, ...] = (FACTS, PROCEDURES)
+    for collection in collections:
         for doc in await store.find(collection, "default", EVERYTHING, limit=1000):
             if doc["source"]["origin"] != "consolidation":
                 continue

@@ -7,13 +7,13 @@ import pytest
 from app.core.clock import parse_rfc3339
 from app.errors import LLMBudgetSpent
 from app.jobs.models import JOBS
-from app.learning.dependencies import LLM_DAYS, USAGE_ID, TenantAllowance
+from app.learning.dependencies import LLM_DAYS, USAGE_ID, LLMDayRecord, TenantAllowance
 from app.metrics import LLM_USAGE
 from app.settings import Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, said, talk, work
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import PAIR, problem
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ def allowance(service: Service, tenant: str = "default", limit: int = LIMIT) -> 
     return TenantAllowance(service.resources.store, service.clock, tenant, limit)
 
 
-async def counted(service: Service, tenant: str = "default") -> Json | None:
+async def counted(service: Service, tenant: str = "default") -> LLMDayRecord | None:
     return await service.resources.store.get(LLM_DAYS, tenant, USAGE_ID)
 
 

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from app.procedures.schemas import MAX_NOTES, OutcomeIn
+from app.procedures.schemas import MAX_NOTES, OutcomeIn, ProcedureRecord
 from app.procedures.service import outcome
 from app.procedures.track_record import KEPT_OUTCOMES
 from app.settings import Settings
@@ -57,7 +57,7 @@ async def test_the_oldest_notes_and_outcomes_leave(api: httpx.AsyncClient) -> No
 
 
 def test_the_last_outcomes_are_kept_and_all_are_counted() -> None:
-    doc: Json = {
+    doc: ProcedureRecord = {
         "success_count": 0,
         "failure_count": 0,
         "recent_outcomes": [],

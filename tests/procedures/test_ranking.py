@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.procedures.schemas import ProcedureRecord
 from app.procedures.search import order, score
 from app.procedures.track_record import (
     LEAST_FRESH,
@@ -121,8 +122,10 @@ def test_what_is_said(outcomes: str, idle: float, told: str, codes: list[str]) -
 
 
 def test_the_order_does_not_depend_on_how_they_came() -> None:
-    procedures = [({"procedure_id": f"proc_{at}", "created_at": "2026-06-01"}, value) for at, value in
-                  enumerate((0.5, 0.7, 0.5, 0.1))]  # fmt: skip
+    procedures: list[tuple[ProcedureRecord, float]] = [
+        ({"procedure_id": f"proc_{at}", "created_at": "2026-06-01"}, value)
+        for at, value in enumerate((0.5, 0.7, 0.5, 0.1))
+    ]
     orders = set()
     for shuffled in permutations(procedures):
         orders.add(tuple(shuffled[at][0]["procedure_id"] for at in order(list(shuffled))))

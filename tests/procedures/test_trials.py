@@ -6,25 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.procedures.review import FAILING_BELOW, Failing, failing, to_review
+from app.procedures.schemas import PROCEDURES, ProcedureRecord, Trial
 from app.procedures.track_record import interval
 from app.procedures.trials import TRIAL_MOST, TRIAL_OUTCOMES, counted, new_trial, served, verdict
 
 counts = st.integers(0, 200)
 few = st.integers(0, 40)
-Json = dict[str, Any]
 
 
-def with_outcomes(successes: list[bool], version: int = 1, **more: Any) -> Json:
+def with_outcomes(successes: list[bool], version: int = 1, **more: Any) -> ProcedureRecord:
     """A procedure of version 1 whose outcomes are all of `version`."""
     outcomes = [{"success": one, "version": version, "variant": "current", **more} for one in successes]
-    return {"version": 1, "recent_outcomes": outcomes}
+    return PROCEDURES.record({"version": 1, "recent_outcomes": outcomes})
 
 
-def on_trial(current: tuple[int, int], revised: tuple[int, int]) -> Json:
+def on_trial(current: tuple[int, int], revised: tuple[int, int]) -> Trial:
     """A trial with (successes, failures) of both."""
     trial = new_trial("trial_1", ["Ask"], [], "m", "p.1", "2026-01-01T00:00:00Z")
-    for name, (successes, failures) in (("current", current), ("revised", revised)):
-        trial[name] = {"success_count": successes, "failure_count": failures}
+    trial["current"] = {"success_count": current[0], "failure_count": current[1]}
+    trial["revised"] = {"success_count": revised[0], "failure_count": revised[1]}
     return trial
 
 
@@ -92,7 +92,8 @@ def test_the_steps_of_a_trial_take_turns(outcomes: list[bool]) -> None:
         shown.append(served(trial))
         trial = counted(trial, shown[-1], success=success)
     assert shown == [("revised", "current")[at % 2] for at in range(len(outcomes))]
-    assert sum(trial[name][which] for name in ("current", "revised") for which in trial[name]) == len(outcomes)
+    tried = (trial["current"], trial["revised"])
+    assert sum(variant["success_count"] + variant["failure_count"] for variant in tried) == len(outcomes)
 
 
 def test_without_a_trial_the_current_steps_are_served() -> None:

@@ -29,7 +29,8 @@ async def test_a_new_agent_has_all_its_fields(api: httpx.AsyncClient) -> None:
     made = await register(api, model="m", system_prompt="p", description="d")
     assert (made["agent_id"], made["name"], made["model"], made["version"]) == ("a", "Support", "m", 1)
     assert made["settings"] == DEFAULTS
-    assert made["experience"] == {"procedural_knowledge": "", **{name: [] for name in LESSONS}}
+    lessons: Json = {name: [] for name in LESSONS}
+    assert made["experience"] == {"procedural_knowledge": "", **lessons}
     assert {"tenant_id", "user_id"}.isdisjoint(made)
     got = await api.get(AGENT)
     assert (got.json(), got.headers["etag"]) == (made, '"1"')

@@ -18,7 +18,7 @@ from app.profiles.users import UserService
 from app.retrieval.retriever import Retriever
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection, R
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, run_write
 from tests.conftest import Service
@@ -260,12 +260,12 @@ class Meddled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Doc | None:
-        found = await self._inner.get(collection, tenant, doc_id)
+    async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
+        record = await self._inner.get(collection, tenant, doc_id)
         meddle, self._meddle = self._meddle, None
         if meddle is not None:
             await meddle()
-        return found
+        return record
 
 
 async def test_a_problem_that_comes_back_is_an_issue_of_its_own(api: httpx.AsyncClient) -> None:

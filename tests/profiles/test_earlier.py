@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Unpack
 
 from app.core.clock import rfc3339
-from app.facts.keys import EMPTY_PROFILE, USERS, UserProfile, UserRecord
+from app.facts.keys import EMPTY_PROFILE, USERS, ProfileChange, UserProfile, UserRecord
 from app.profiles.earlier import KEPT, MOST, profile_at, with_change
 
 START = datetime(2026, 6, 1, tzinfo=UTC)
@@ -12,6 +12,12 @@ START = datetime(2026, 6, 1, tzinfo=UTC)
 
 def at(minutes: float) -> str:
     return rfc3339(START + timedelta(minutes=minutes))
+
+
+def earlier(record: UserRecord) -> list[ProfileChange]:
+    changes = record["earlier"]
+    assert changes is not None
+    return changes
 
 
 def changed(record: UserRecord, minutes: float, **fields: Unpack[UserProfile]) -> None:
@@ -45,13 +51,13 @@ def test_what_cannot_be_read_is_passed_over() -> None:
     record = USERS.record({**empty(), "earlier": [5, {"until": 5, "fields": {}}, {"until": at(1)}]})
     assert profile_at(record, record["profile"], at(0.5)) == record["profile"]
     changed(record, 1, interests=["chess"])
-    assert len(record["earlier"]) == 1
+    assert len(earlier(record)) == 1
 
 
 def test_changes_are_forgotten() -> None:
     record = empty()
     for step in range(MOST + 5):
         changed(record, step + 1, interests=[f"i{step}"])
-    assert len(record["earlier"]) == MOST
+    assert len(earlier(record)) == MOST
     changed(record, MOST + 10 + KEPT / timedelta(minutes=1), interests=["go"])
-    assert [change["fields"] for change in record["earlier"]] == [{"interests": [f"i{MOST + 4}"]}]
+    assert [change["fields"] for change in earlier(record)] == [{"interests": [f"i{MOST + 4}"]}]

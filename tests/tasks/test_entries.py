@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from app.core import prompt_text
 from app.core.schemas import merge_patch
 from app.tasks import entries
+from app.tasks.schemas import TaskEvidence, TaskNote, TaskStatus
 from tests.support.memories import Json
 
 KEYS = st.sampled_from(["a", "b", "a.b", "$set", "", "ключ", "__proto__", "a/b", "0"])
@@ -91,13 +92,13 @@ NOTES = st.lists(
 
 
 @given(NOTES, st.integers(1, 60))
-def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes: list[Json], limit: int) -> None:
+def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes: list[TaskNote], limit: int) -> None:
     kept, evicted = entries.bound(notes, limit)
     assert sum(one["tokens"] for one in kept) <= limit
     assert sorted([*kept, *evicted], key=lambda one: int(one["id"])) == notes
     assert [one for one in notes if one in kept] == kept  # in their order
 
-    def rank(one: Json) -> tuple[bool, float, int]:
+    def rank(one: TaskNote) -> tuple[bool, float, int]:
         return one["tokens"] <= limit, one["priority"], int(one["id"])
 
     assert evicted == sorted(notes, key=rank)[: len(evicted)]
@@ -108,7 +109,7 @@ def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes
 
 @pytest.mark.parametrize("old", ["pending", "in_progress", "completed", "failed", "cancelled"])
 @pytest.mark.parametrize("new", ["pending", "in_progress", "completed", "failed", "cancelled"])
-def test_only_the_moves_of_the_table_are_allowed(old: str, new: str) -> None:
+def test_only_the_moves_of_the_table_are_allowed(old: TaskStatus, new: TaskStatus) -> None:
     assert entries.may_move(old, new) == (old == new or (old, new) in ALLOWED)
 
 
@@ -118,7 +119,7 @@ EVIDENCE = st.lists(st.integers(0, 30), max_size=12).map(
 
 
 @given(EVIDENCE, st.integers(1, 60))
-def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Json], limit: int) -> None:
+def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[TaskEvidence], limit: int) -> None:
     kept, evicted = entries.bound_evidence(evidence, limit)
     assert sum(one["tokens"] for one in kept) <= limit
     could_fit = [one for one in evidence if one["tokens"] <= limit]
@@ -131,7 +132,10 @@ def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Jso
 
 
 def test_evidence_of_earlier_versions_is_counted() -> None:
-    old = [{"source": "paper", "content": "one two three"}, {"source": "web", "content": "four five six"}]
+    old: list[TaskEvidence] = [
+        {"source": "paper", "content": "one two three"},
+        {"source": "web", "content": "four five six"},
+    ]
     size = prompt_text.count("web: four five six")
     kept, evicted = entries.bound_evidence(old, size)
     assert kept == [{**old[1], "tokens": size}]
@@ -139,6 +143,8 @@ def test_evidence_of_earlier_versions_is_counted() -> None:
 
 
 def test_a_task_holds_a_limited_number_of_pieces_however_small() -> None:
-    pieces = [{"source": "s", "content": str(at), "tokens": 1} for at in range(entries.MAX_EVIDENCE + 3)]
+    pieces: list[TaskEvidence] = [
+        {"source": "s", "content": str(at), "tokens": 1} for at in range(entries.MAX_EVIDENCE + 3)
+    ]
     kept, evicted = entries.bound_evidence(pieces, 1_000_000)
     assert (kept, evicted) == (pieces[3:], pieces[:3])

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from app.core import prompt_text
 from app.tasks.entries import ALL_RESULTS, CUT_MARK, LONG_VALUE, NEXT_STEPS, READING_ORDER, entries
+from app.tasks.schemas import TASKS as COLLECTION
+from app.tasks.schemas import TaskNote, TaskRecord
 from app.tasks.working_memory import describe, select
 from tests.support.memories import Json
 
@@ -41,17 +43,19 @@ TASKS = st.fixed_dictionaries(
 )
 
 
-def a_task(*statuses: str, **fields: Any) -> Json:
+def a_task(*statuses: str, **fields: Any) -> TaskRecord:
     """A task whose step i is `part i`."""
     plan: list[Json] = [
         {"step": at, "action": f"part {at}", "params": {}, "status": status, "result": None}
         for at, status in enumerate(statuses)
     ]
     empty: Json = {"context": {}, "open_questions": [], "scratchpad": [], "evidence": []}
-    return {"goal": "g", "status": "in_progress", "plan": plan, "max_tokens": 8000, **empty, **fields}
+    return COLLECTION.record(
+        {"goal": "g", "status": "in_progress", "plan": plan, "max_tokens": 8000, **empty, **fields}
+    )
 
 
-def in_hand(task: Json, budget: int) -> str:
+def in_hand(task: TaskRecord, budget: int) -> str:
     """The step in hand as it is shown in so many tokens, without the mark of a cut."""
     lines = select(entries(task), budget)
     first = lines[0] if lines and lines[0].entry.group == "in_hand" else None
@@ -60,7 +64,7 @@ def in_hand(task: Json, budget: int) -> str:
 
 @settings(deadline=None, max_examples=100)
 @given(TASKS, st.integers(0, 1200))
-def test_the_text_is_never_over_its_budget(task: Json, budget: int) -> None:
+def test_the_text_is_never_over_its_budget(task: TaskRecord, budget: int) -> None:
     text, size = describe(task, budget)
     assert size == prompt_text.count(text) <= budget
     whole, total = describe(task, None)
@@ -71,7 +75,7 @@ def test_the_text_is_never_over_its_budget(task: Json, budget: int) -> None:
 
 @settings(deadline=None, max_examples=100)
 @given(TASKS, st.integers(60, 400))
-def test_goal_and_step_in_hand_are_in_sixty_tokens(task: Json, budget: int) -> None:
+def test_goal_and_step_in_hand_are_in_sixty_tokens(task: TaskRecord, budget: int) -> None:
     first = {line.entry.group for line in select(entries(task), budget)}
     assert "goal" in first
     assert ("in_hand" in first) == any(one["status"] in ("pending", "in_progress") for one in task["plan"])
@@ -79,13 +83,13 @@ def test_goal_and_step_in_hand_are_in_sixty_tokens(task: Json, budget: int) -> N
 
 @settings(deadline=None, max_examples=100)
 @given(TASKS, st.integers(0, 300), st.integers(0, 300))
-def test_more_budget_never_shows_less_of_the_step_in_hand(task: Json, one: int, other: int) -> None:
+def test_more_budget_never_shows_less_of_the_step_in_hand(task: TaskRecord, one: int, other: int) -> None:
     assert in_hand(task, max(one, other)).startswith(in_hand(task, min(one, other)).rstrip())
 
 
 @settings(deadline=None, max_examples=100)
 @given(TASKS, st.integers(0, 600))
-def test_each_entry_is_one_line_of_ours_in_reading_order(task: Json, budget: int) -> None:
+def test_each_entry_is_one_line_of_ours_in_reading_order(task: TaskRecord, budget: int) -> None:
     lines = select(entries(task), budget)
     lines.sort(key=lambda line: READING_ORDER.index(line.entry.group))
     text, _ = describe(task, budget)
@@ -99,16 +103,16 @@ def test_each_entry_is_one_line_of_ours_in_reading_order(task: Json, budget: int
 
 @settings(deadline=None, max_examples=60)
 @given(TASKS)
-def test_entries_are_told_apart_by_kind_and_index(task: Json) -> None:
+def test_entries_are_told_apart_by_kind_and_index(task: TaskRecord) -> None:
     found = [(one.kind, one.index) for one in entries(task)]
     assert len(found) == len(set(found))
-    plan, listed = task["plan"], ("context", "open_questions", "scratchpad", "evidence")
+    plan, listed = task["plan"], (task["context"], task["open_questions"], task["scratchpad"], task["evidence"])
     steps = [one for one in plan if one["status"] != "skipped"]
     lines = any(one["status"] in ("completed", "skipped") for one in plan)
-    assert len(found) == 1 + len(steps) + lines + sum(len(task[name]) for name in listed)
+    assert len(found) == 1 + len(steps) + lines + sum(map(len, listed))
 
 
-def groups(task: Json) -> list[tuple[str, int | None]]:
+def groups(task: TaskRecord) -> list[tuple[str, int | None]]:
     return [(one.group, one.index) for one in entries(task)]
 
 
@@ -186,7 +190,8 @@ def test_a_long_plan_keeps_neither_context_nor_notes_out() -> None:
     for step in task["plan"]:
         step["action"] = f"{step['action']} of the work, told in rather many words " * 3
         step["result"] = "and so it went " * 50 if step["status"] == "completed" else None
-    task["scratchpad"] = [{"priority": 1.0, "content": "mind the gap", "tokens": 4}]
+    note: TaskNote = {"id": "note_1", "priority": 1.0, "content": "mind the gap", "tokens": 4}
+    task["scratchpad"] = [note]
     for budget in (250, 400, 1000):
         text, _ = describe(task, budget)
         assert "context focus: speed\n" in text
