@@ -13,7 +13,6 @@ from app.core.served_text import readings, strip_served
 from app.memories.agents import ExperienceRecord, LessonRecord
 from app.memories.models import MemoryRecord
 from app.profiles import merge
-from tests.support.memories import Json
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reshaping import AFTER, BEFORE, CONTENTS, SECRET, SHAPES, Shape, fenced
 
