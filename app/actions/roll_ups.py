@@ -9,11 +9,11 @@ percentile of rolled-up durations is within 2 % of the exact one.
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from math import ceil, log, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from pydantic import JsonValue
 
@@ -58,6 +58,19 @@ bucket has the actions that a tenant logged in 4.7 hours, and resolving one id r
 BUCKET = len("act_") + 6
 ROLLED_UP = "rolled_up"
 """The `event_type` and `action_type` of the answer for a purged action."""
+
+
+class DayDescription(TypedDict):
+    """A language model's text about a day's actions."""
+
+    text: str
+    model: str
+    prompt_version: str
+
+
+DescribeDay: TypeAlias = Callable[[Sequence[ActionRecord], str | None], Awaitable[DayDescription | None]]
+"""Returns a text about a day's actions that continues an earlier one, or None if there is none. Must not raise: the
+counts are stored without it."""
 
 
 def roll_ups(memory: MemoryRecord, action_ids: Sequence[str], now: str) -> list[Change]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from app.actions.roll_ups import DayDescription, DescribeDay
 from app.actions.schemas import ActionRecord
 from app.core.clock import rfc3339
 from app.core.language import sentences, word_count
@@ -24,7 +25,6 @@ from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
-from app.retention.decay_job import DayDescription, DescribeDay
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Update

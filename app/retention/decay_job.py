@@ -1,11 +1,11 @@
 """Scheduled maintenance: decay of importance, and counts for the roll-up of old actions."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import starmap
-from typing import NamedTuple, TypeAlias, TypedDict
+from typing import NamedTuple, TypedDict
 
 from app.actions.roll_ups import cells
 from app.actions.schemas import ActionRecord, DayCell
@@ -167,19 +167,6 @@ RATINGS = frozenset("12345")
 CORRECTION_CHARS = 500
 MAX_CORRECTIONS, SHOWN_CORRECTIONS = 50, 10
 """The limits of corrections that a day's summary keeps and that its content tells: the last ones."""
-
-
-class DayDescription(TypedDict):
-    """A language model's text about a day's actions."""
-
-    text: str
-    model: str
-    prompt_version: str
-
-
-DescribeDay: TypeAlias = Callable[[Sequence[ActionRecord], str | None], Awaitable[DayDescription | None]]
-"""Returns a text about a day's actions that continues an earlier one, or None if there is none. Must not raise: the
-counts are stored without it."""
 
 
 def by_day(actions: Iterable[ActionRecord]) -> dict[Day, list[ActionRecord]]:
