@@ -28,11 +28,10 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import MINILM
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import new_memory, passage
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack
-from app.storage.schema import Doc
 from app.storage.search import Floats
 from app.storage.sqlite.store import EmbeddedStore
 from app.storage.text import index_text
@@ -211,7 +210,7 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
     for at in range(count):
         topic = _topics_of(number)[(turn + at // 5) % A_USERS]
         when = rfc3339(moment + timedelta(seconds=20 * at))
-        session = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
+        session_id = f"s-{number}-{turn}"
         words = _words_of(topic)
         topical = " ".join(words[((seed + at) * step) % len(words)] for step in (3, 7, 11))
         fields: dict[str, Any] = {
@@ -222,17 +221,20 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
             "tags": [f"topic-{topic}"] if at % 4 == 0 else [],
             "event_at": when if said else None,
         }
-        source: MemorySource = {**session, "speaker": speakers[at % 2]} if said else {}
+        source: MemorySource = {}
+        if said:
+            speaker = speakers[at % 2]
+            source = {"origin": "message", "session_id": session_id, "message_seq": at + 1, "speaker": speaker}
         yield record(new_memory(MEMORIES.record(fields), source, when, unique=not said), _vector(topic, vectors))
 
 
-def record(doc: Doc, vector: Floats) -> Record:
+def record(memory: MemoryRecord, vector: Floats) -> Record:
     """A memory of tenant `default`, as another store would export it."""
-    doc |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
-    text = passage(doc)
+    memory |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
+    text = passage(memory)
     entry = IndexEntry(index_text(text.content, text.context, text.time), vector, MODEL)
     assert MEMORIES.searched is not None
-    return Record(doc, pack(MEMORIES.searched, doc, entry, 0), "")
+    return Record({**memory}, pack(MEMORIES.searched, memory, entry, 0), "")
 
 
 def unit(vector: NDArray[np.floating[Any]]) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.core.clock import rfc3339, to_ms
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import Insert, Update
@@ -50,7 +50,7 @@ def memory(seed: random.Random, tenant: str = T, **fields: Any) -> Insert:
     return Insert(MEMORIES, {"tenant_id": tenant, **doc}, search_entry(doc["content"]))
 
 
-async def everything(store: Store) -> dict[str, Doc]:
+async def everything(store: Store) -> dict[str, MemoryRecord]:
     return {doc["memory_id"]: doc for doc in await store.find(MEMORIES, None, limit=10_000)}
 
 

@@ -7,10 +7,10 @@ import httpx
 import pytest
 
 from app.audit.trail import AUDIT
-from app.memories.models import FEEDBACK, MEMORIES
+from app.memories.models import FEEDBACK, MEMORIES, FeedbackNote, MemoryRecord
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Insert
-from app.storage.schema import EVERYTHING, Doc, Eq
+from app.storage.schema import EVERYTHING, Eq
 from app.storage.text import index_text
 from app.writes.executor import IDEMPOTENCY
 from tests.conftest import Service, Starter, TurnedClock
@@ -38,13 +38,13 @@ async def memory(api: httpx.AsyncClient, memory_id: str, **more: Any) -> Json:
     return body
 
 
-async def stored(service: Service, memory_id: str) -> Doc:
+async def stored(service: Service, memory_id: str) -> MemoryRecord:
     doc = await service.resources.store.get(MEMORIES, "default", memory_id)
     assert doc is not None
     return doc
 
 
-async def notes(service: Service) -> list[Doc]:
+async def notes(service: Service) -> list[FeedbackNote]:
     return await service.resources.store.find(FEEDBACK, None, limit=1_000)
 
 

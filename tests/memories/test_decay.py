@@ -13,13 +13,12 @@ from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
 from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.text import index_text
 from tests.support.stores import Open
 
@@ -59,7 +58,7 @@ async def put(store: Store, memory_id: str, *, at: datetime = BORN, tenant: str 
     await store.commit([Insert(MEMORIES, doc, IndexEntry(index_text(memory_id), None, "m"))])
 
 
-async def get(store: Store, memory_id: str = "m", tenant: str = "acme") -> Doc:
+async def get(store: Store, memory_id: str = "m", tenant: str = "acme") -> MemoryRecord:
     doc = await store.get(MEMORIES, tenant, memory_id)
     assert doc is not None
     return doc

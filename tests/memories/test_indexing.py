@@ -58,7 +58,7 @@ def memory(source: MemorySource, memory_type: MemoryType = "message", content: s
     ],
 )
 def test_the_source_and_the_type_of_a_memory_set_its_flags(
-    source: dict[str, Any], memory_type: str, flags: int
+    source: MemorySource, memory_type: MemoryType, flags: int
 ) -> None:
     assert flags_of(memory(source, memory_type)) == flags
 

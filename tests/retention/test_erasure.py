@@ -10,7 +10,7 @@ import pytest
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT, ERASED, Actor
 from app.errors import StoreUnavailable
-from app.jobs.models import JOBS, OPERATIONS
+from app.jobs.models import JOBS, OPERATIONS, JobRecord, OperationRecord
 from app.jobs.queue import MAX_ATTEMPTS
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.agents import AGENTS
@@ -142,9 +142,8 @@ async def stored(service: Service, text: str) -> list[Json]:
     return found
 
 
-async def erasures(service: Service) -> list[Json]:
-    found: list[Json] = await service.resources.store.find(OPERATIONS, "default", Eq("kind", "erase_user"))
-    return found
+async def erasures(service: Service) -> list[OperationRecord]:
+    return await service.resources.store.find(OPERATIONS, "default", Eq("kind", "erase_user"))
 
 
 async def registered(service: Service) -> None:
@@ -283,7 +282,7 @@ async def test_what_failed_for_good_is_begun_anew(service: Service, store: Fault
     store.let_go("purge")
     assert (await erasing).status_code == 500
     store.left = None
-    over = {"attempts": MAX_ATTEMPTS - 1, "leased_until": "2000-01-01T00:00:00.000Z"}
+    over: JobRecord = {"attempts": MAX_ATTEMPTS - 1, "leased_until": "2000-01-01T00:00:00.000Z"}
     await store.commit([Update(JOBS, SYSTEM, job["job_id"], set=over)])
     await work(service)
     (failed,) = await erasures(service)

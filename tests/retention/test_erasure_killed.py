@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.audit.trail import AUDIT, ERASED
-from app.jobs.models import JOBS, OPERATIONS
+from app.jobs.models import JOBS, OPERATIONS, JobRecord
 from app.lifespan import open_store
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
@@ -111,11 +111,12 @@ async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store,
     else:
         raise AssertionError("every erasure was over before it could be killed")
     (operation,) = await store.find(OPERATIONS, "default", Eq("kind", "erase_user"), limit=1)
+    assert operation["user_id"] is not None
     tombstone = await store.get(ERASED, "default", operation["user_id"])
     assert tombstone is not None
     assert (tombstone["status"], tombstone["erased_at"]) == ("begun", None)
     (job,) = [doc for doc in await store.find(JOBS, SYSTEM) if doc["kind"] == "erase_user"]
-    lapsed = {"leased_until": NOW}  # what half a minute would do
+    lapsed: JobRecord = {"leased_until": NOW}  # what half a minute would do
     await store.commit([Update(JOBS, SYSTEM, job["job_id"], set=lapsed)])
 
     async def ended() -> bool:
@@ -127,6 +128,7 @@ async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store,
     done = await store.get(OPERATIONS, "default", operation["operation_id"])
     tombstone = await store.get(ERASED, "default", operation["user_id"])
     assert done is not None
+    assert done["result"] is not None
     assert tombstone is not None
     assert (done["status"], done["result"]["erased"]["agent_memories"]) == ("succeeded", MEMORIES_EACH)
     assert (tombstone["status"], tombstone["erased_at"]) == ("erased", done["result"]["erased_at"])

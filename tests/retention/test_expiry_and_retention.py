@@ -12,12 +12,11 @@ from app.core.clock import rfc3339
 from app.jobs import queue
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
-from app.memories.models import MEMORIES
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.changes import Insert
 from app.storage.protocol import Store
-from app.storage.schema import Doc
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, found, history, remember
@@ -107,7 +106,7 @@ async def log(api: httpx.AsyncClient, at: str, **fields: Any) -> str:
     return str(made.json()["action_id"])
 
 
-async def summaries(store: Store) -> list[Doc]:
+async def summaries(store: Store) -> list[MemoryRecord]:
     docs = await store.find(MEMORIES, None, order="asc", limit=1_000)
     return sorted((doc for doc in docs if doc["memory_type"] == "summary"), key=lambda doc: str(doc["key"]))
 

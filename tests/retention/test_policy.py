@@ -9,7 +9,7 @@ from app.actions.roll_ups import counts_of
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
 from app.memories.models import MEMORIES
-from app.retention.decay_job import by_day, count, sentence
+from app.retention.decay_job import Day, by_day, count, sentence
 from app.retention.service import RetentionPolicy, score
 from app.storage.schema import matches
 
@@ -97,7 +97,7 @@ def test_a_day_is_of_one_agent_with_one_user_in_utc() -> None:
     ]
     days = by_day(actions)
     assert len(days) == 5
-    assert days["t", "a", "u", "2026-05-01"] == [actions[0], actions[5]]
+    assert days[Day("t", "a", "u", "2026-05-01")] == [actions[0], actions[5]]
 
 
 def test_counts_add_up_and_are_told() -> None:
