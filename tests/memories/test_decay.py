@@ -19,6 +19,7 @@ from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Store
+from app.storage.schema import value_at
 from app.storage.text import index_text
 from tests.support.stores import Open
 
@@ -148,7 +149,7 @@ async def test_decay_and_access_are_nothing_that_a_caller_asked_for(
     assert {k: v for k, v in after.items() if k not in changing} == {
         k: v for k, v in before.items() if k not in changing
     }
-    assert [name for name in changing if after[name] == before[name]] == []
+    assert [name for name in changing if value_at(after, name) == value_at(before, name)] == []
 
 
 # --- Agents' own settings ---------------------------------------------------------------------------------------------

@@ -171,6 +171,8 @@ async def test_a_crash_anywhere_ends_as_if_there_had_been_none(
         await work(service)
         operation = (await erasures(service))[0]
         assert operation["status"] == "succeeded", after
+        assert operation["result"] is not None
+        assert operation["user_id"] is not None
         assert operation["result"]["erased"] == without_fault["erased"], after
         tombstone = await store.get(ERASED, "default", operation["user_id"])
         assert (tombstone["status"], tombstone["erased_at"]) == ("erased", operation["result"]["erased_at"])

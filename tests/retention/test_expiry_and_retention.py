@@ -221,10 +221,12 @@ async def test_summaries_are_kept_and_embedded_later_when_the_model_fails(
         faulty[0].failing = True
         await run(service, "retention")
         (day,) = await summaries(service.resources.store)
+        assert day["embedding"] is not None
         assert day["embedding"]["status"] == "pending"
         faulty[0].failing = False
         await by_clock(service, "embed_pending")
         (day,) = await summaries(service.resources.store)
+        assert day["embedding"] is not None
         assert day["embedding"]["status"] == "ready"
         assert await service.resources.store.count(PENDING, SYSTEM) == 0
 
