@@ -58,8 +58,8 @@ def rule(decay: DecayCurve, now: datetime = NOW) -> DecayRule:
     return DecayRule(rfc3339(now), float(decay.factor), float(decay.grace_days), float(decay.floor))
 
 
-def expected(doc: MemoryRecord, decay: DecayCurve, now: datetime = NOW) -> float:
-    return importance(doc["base_importance"], to_ms(doc["anchored_at"]), to_ms(now), doc["pinned"], decay)
+def expected(memory: MemoryRecord, decay: DecayCurve, now: datetime = NOW) -> float:
+    return importance(memory["base_importance"], to_ms(memory["anchored_at"]), to_ms(now), memory["pinned"], decay)
 
 
 @pytest.mark.parametrize("decay", RULES)

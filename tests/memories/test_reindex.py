@@ -42,15 +42,14 @@ async def service(settings: Settings, start: Starter, anyio_backend: str) -> Asy
         yield made
 
 
-async def write_as_before(service: Service, *fields: Doc) -> list[str]:
+async def write_as_before(service: Service, *memories: Doc) -> list[str]:
     """Memories with entries of an earlier version; their ids."""
     embedder, store = service.resources.embedder, service.resources.store
     made: list[Change] = []
-    for given in fields:
+    for given in memories:
+        fields = MEMORIES.record({**PAIR, "memory_type": "fact", "importance": 0.5, **given})
         source: MemorySource = {"origin": "message"}
-        source |= given.pop("source", {})
-        whole = {**PAIR, "memory_type": "fact", "importance": 0.5, **given}
-        doc = new_memory(MEMORIES.record(whole), source, "2026-06-01T12:00:00.000Z", unique=False)
+        doc = new_memory(fields, source | fields.get("source", {}), "2026-06-01T12:00:00.000Z", unique=False)
         info: StoredEmbedding = {"model": embedder.name, "dim": embedder.dim, "status": "ready"}
         doc |= {"tenant_id": "default", "embedding": info}
         del doc["standing"]

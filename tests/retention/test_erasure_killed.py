@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.audit.trail import AUDIT, ERASED
-from app.jobs.models import JOBS, OPERATIONS
+from app.jobs.models import JOBS, OPERATIONS, JobRecord
 from app.lifespan import open_store
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
@@ -116,7 +116,7 @@ async def test_a_killed_erasure_ends_by_itself(settings: Settings, store: Store,
     assert tombstone is not None
     assert (tombstone["status"], tombstone["erased_at"]) == ("begun", None)
     (job,) = [doc for doc in await store.find(JOBS, SYSTEM) if doc["kind"] == "erase_user"]
-    lapsed = {"leased_until": NOW}  # what half a minute would do
+    lapsed: JobRecord = {"leased_until": NOW}  # what half a minute would do
     await store.commit([Update(JOBS, SYSTEM, job["job_id"], set=lapsed)])
 
     async def ended() -> bool:

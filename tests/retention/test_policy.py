@@ -8,7 +8,7 @@ import pytest
 from app.actions.roll_ups import counts_of
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
-from app.memories.models import MEMORIES, MemoryRecord, Origin
+from app.memories.models import MEMORIES
 from app.retention.decay_job import Day, by_day, count, sentence
 from app.retention.service import RetentionPolicy, score
 from app.storage.schema import matches
@@ -16,7 +16,7 @@ from app.storage.schema import matches
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
-def memory(days: float = 0, **fields: Any) -> MemoryRecord:
+def memory(days: float = 0, **fields: Any) -> dict[str, Any]:
     made = {
         "memory_type": "fact",
         "access_count": 0,
@@ -25,7 +25,7 @@ def memory(days: float = 0, **fields: Any) -> MemoryRecord:
         "expires_at": None,
         "tags": [],
     }
-    return MEMORIES.record({**made, "created_at": rfc3339(NOW - timedelta(days=days)), **fields})
+    return {**made, "created_at": rfc3339(NOW - timedelta(days=days)), **fields}
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def memory(days: float = 0, **fields: Any) -> MemoryRecord:
         (memory(10, memory_type="message", access_count=1_000), [90, 0, 30]),
     ],
 )
-def test_the_score_is_that_of_the_seed_with_its_reasons(given: MemoryRecord, points: list[float]) -> None:
-    total, reasons = score(given, to_ms(NOW))
+def test_the_score_is_that_of_the_seed_with_its_reasons(given: dict[str, Any], points: list[float]) -> None:
+    total, reasons = score(MEMORIES.record(given), to_ms(NOW))
     assert [reason["reason"] for reason in reasons] == ["recency", "type", "access"]
     assert [reason["points"] for reason in reasons] == pytest.approx(points)
     assert total == pytest.approx(sum(points))
@@ -135,6 +135,6 @@ def test_the_tools_of_a_day_are_counted_and_told() -> None:
     ],
 )
 def test_counts_that_a_caller_made_or_broke_are_not_gone_on_with(
-    metadata: dict[str, Any], origin: Origin, usable: bool
+    metadata: dict[str, Any], origin: str, usable: bool
 ) -> None:
-    assert (counts_of({"metadata": metadata, "source": {"origin": origin}}) is not None) is usable
+    assert (counts_of(MEMORIES.record({"metadata": metadata, "source": {"origin": origin}})) is not None) is usable
