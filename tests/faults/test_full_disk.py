@@ -24,7 +24,7 @@ DISK_BYTES = 24 << 20
 RESERVE_BYTES = 4 << 20
 SETTINGS = {"RECALLD_DISK_RESERVE_BYTES": str(RESERVE_BYTES)}
 DECAYING = tuned(job_seconds={DECAY: 1})
-TEXT = "The harbour office keeps the tide tables in the second drawer. " * 800
+TEXT = "The harbour office keeps the tide tables in the second drawer. " * 400
 
 
 @pytest.fixture

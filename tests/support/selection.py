@@ -25,6 +25,7 @@ TAKES_SECONDS = {
 }
 """Two fifths of the time of all that needs neither process nor MongoDB."""
 SLOW = {
+    "cli/test_demo.py",
     "cli/test_doctor.py",
     "cli/test_encryption.py",
     "core/test_caches.py",
