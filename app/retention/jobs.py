@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Generic, NamedTuple
 
-from app.actions.roll_ups import cells, cells_of_counts, counts_of, roll_ups
+from app.actions.roll_ups import DescribeDay, cells, cells_of_counts, counts_of, roll_ups
 from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord
 from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
@@ -61,7 +61,7 @@ class ForgettingJobs:
         embedder: Embedder,
         clock: Clock,
         retention: RetentionSettings,
-        teller: Callable[[], decay_job.DescribeDay] | None = None,
+        teller: Callable[[], DescribeDay] | None = None,
     ) -> None:
         """`teller` returns, for each run, a function that describes days; None without a language model."""
         self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
@@ -211,7 +211,7 @@ class ForgettingJobs:
         return done
 
     async def _roll_up_day(
-        self, run: Run, day: decay_job.Day, actions: list[ActionRecord], tell: decay_job.DescribeDay | None
+        self, run: Run, day: decay_job.Day, actions: list[ActionRecord], tell: DescribeDay | None
     ) -> int:
         """Summarizes the actions of a day and deletes them in the same commit. Late actions are added to the day's
         summary. Returns how many: none if an earlier summary of the day cannot be handled, which is then skipped with
@@ -232,7 +232,7 @@ class ForgettingJobs:
         day: decay_job.Day,
         actions: list[ActionRecord],
         holder: MemoryRecord | None,
-        tell: decay_job.DescribeDay | None,
+        tell: DescribeDay | None,
     ) -> None:
         """Adds actions to the summary of their day. `holder`: the memory that has the key of the day's summary."""
         tenant, _, _, date = day

@@ -27,7 +27,7 @@ STEPS = st.fixed_dictionaries(
     }
 )
 NOTES = st.fixed_dictionaries({"priority": st.floats(-1, 1), "content": TEXTS}).map(
-    lambda note: {**note, "tokens": prompt_text.count(note["content"])}
+    lambda note: {**note, "tokens": prompt_text.count(str(note["content"]))}
 )
 TASKS = st.fixed_dictionaries(
     {
