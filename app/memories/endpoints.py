@@ -104,9 +104,9 @@ async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
     pinned: Annotated[bool | None, Query()] = None,
     since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
-    metadata: InMetadata = None,
     *,
     by_tags: Annotated[TagFilters, Depends(tag_filters)],
+    metadata: InMetadata = None,
 ) -> MemoryFilters:
     """Returns the filters in the query string of lists and deletions."""
     return {
