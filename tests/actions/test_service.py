@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.actions.roll_ups import CountedCall, Tally, cells, group_of, percentile, wilson
-from app.actions.schemas import ActionRecord
+from app.actions.schemas import ActionRecord, Outcome
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,12 @@ def test_a_rolled_up_day_has_the_figures_of_its_actions(
     first: list[float | None], second: list[float | None], data: st.DataObject
 ) -> None:
     def action(duration: float | None) -> ActionRecord:
-        outcome, rating = st.sampled_from(["success", "failure", None]), st.none() | st.integers(1, 5)
+        outcomes: list[Outcome | None] = ["success", "failure", None]
+        rating = st.none() | st.integers(1, 5)
         return {
             "action_type": data.draw(st.sampled_from("ab")),
             "action": {"tool": data.draw(st.sampled_from(["x", "y", None])), "duration_ms": duration},
-            "outcome": data.draw(outcome),
+            "outcome": data.draw(st.sampled_from(outcomes)),
             "feedback": {"user_rating": data.draw(rating)},
             "timestamp": "2026-05-30T12:00:00.000Z",
         }

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from app.context import rendering
 from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import readings, strip_served
+from app.memories.agents import ExperienceRecord, LessonRecord
+from app.memories.models import MemoryRecord
 from app.profiles import merge
-from app.profiles.merge import LESSONS
-from tests.support.memories import Json
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reshaping import AFTER, BEFORE, CONTENTS, SECRET, SHAPES, Shape, fenced
 
@@ -112,16 +112,25 @@ def context_of(contents: list[str], cited: Callable[[int], str] = str) -> str:
 
 
 def experience_of(contents: list[str]) -> str:
-    lessons: Json = {"procedural_knowledge": contents[0], "heuristics": [_lesson(one) for one in contents]}
-    experience = {name: lessons.get(name, [_lesson(contents[-1])]) for name in ("procedural_knowledge", *LESSONS)}
-    memories = [
-        {"memory_id": f"mem_{number:032x}", "memory_type": "fact", "content": one, "context": None}
-        for number, one in enumerate(contents)
+    last = [_lesson(contents[-1])]
+    experience: ExperienceRecord = {
+        "procedural_knowledge": contents[0],
+        "common_scenarios": last,
+        "effective_strategies": last,
+        "known_pitfalls": last,
+        "tool_patterns": last,
+        "heuristics": [_lesson(content) for content in contents],
+        "user_feedback": last,
+        "improvement_areas": last,
+    }
+    memories: list[MemoryRecord] = [
+        {"memory_id": f"mem_{number:032x}", "memory_type": "fact", "content": content, "context": None}
+        for number, content in enumerate(contents)
     ]
     return merge.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
 
 
-def _lesson(text: str) -> Json:
+def _lesson(text: str) -> LessonRecord:
     return {"text": text, "seen": 1, "source": {}}
 
 
