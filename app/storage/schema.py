@@ -321,8 +321,8 @@ class Collection(Generic[R]):
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
 
     def record(self, fields: Mapping[str, Any]) -> R:
-        """Returns fields whose names are known only while the program runs as a record of this collection. Example: what
-        a PATCH sets, `MEMORIES.record(body.model_dump(exclude_unset=True))`."""
+        """Returns fields whose names are known only while the program runs as a record of this collection. Example:
+        what a PATCH sets, `MEMORIES.record(body.model_dump(exclude_unset=True))`."""
         return cast(R, dict(fields))
 
     @property
