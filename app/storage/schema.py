@@ -321,13 +321,8 @@ class Collection(Generic[R]):
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
 
     def record(self, fields: Mapping[str, Any]) -> R:
-<<<<<<< HEAD
         """Returns fields as a record of this collection, where their names are known only while the program runs:
         `MEMORIES.record(body.model_dump(exclude_unset=True))`, what a PATCH sets."""
-=======
-        """Returns fields whose names are known only while the program runs as a record of this collection. Example:
-        what a PATCH sets, `MEMORIES.record(body.model_dump(exclude_unset=True))`."""
->>>>>>> w-rec-memories
         return cast(R, dict(fields))
 
     @property
