@@ -1,19 +1,20 @@
 """The plan of `POST /v1/memories` and of a batch: what becomes of each body.
 
-`MemoryPlanner._outcome` decides once, from what is stored, which of four cases a body is:
+`MemoryPlanner._decide` decides which of four cases a body is, from what is stored before the request:
 
 | Outcome   | What is stored                               | What is written                                  | Status |
 |-----------|----------------------------------------------|--------------------------------------------------|--------|
-| `New`     | nothing with its key, and nothing equal      | the memory                                       | 201    |
-| `Revise`  | the memory with its key, of no more trust    | the fields that the body gives; the others stay  | 200    |
+| `New`     | nothing with its key, and nothing equal, or  | the memory                                       | 201    |
+|           | an equal one with `deduplicate: false`       |                                                  |        |
+| `Revise`  | the memory with its key, of no more trust    | the body's trust and the fields that it names    | 200    |
 | `Repeat`  | an equal memory, or the one with its key, of | what the stored one gains: trust, importance,    | 200    |
 |           | more trust, which the body would leave equal | tags, a pin                                      |        |
 | `Contend` | the memory with its key, of more trust,      | the body as a disputed memory, without its key;  | 201    |
 |           | which says something else                    | the stored one stays (an equal dispute: nothing) | (200)  |
 
-Two things are known only when a body's turn comes. A `New` one is a `Repeat` if an earlier item of the batch has added
-an equal memory. And a body that would retire a memory of more trust (`supersedes`, `on_similar`) is stored as disputed,
-whichever case it is: less trust never overwrites or retires more.
+Two things are known only when a body's turn comes, and correct this. A `New` one is a `Repeat` if an earlier item of
+the batch has added an equal memory. And a body that would retire a memory of more trust (`supersedes`, `on_similar`) is
+stored as disputed, whichever case it is: less trust never overwrites or retires more.
 
 Later items of a batch see the memories as earlier items leave them.
 """
@@ -48,7 +49,7 @@ from app.writes.executor import IfMatch
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Nothing stored has the body's key or is equal to it."""
+    """Nothing stored has the body's key, and nothing is equal to it, unless it wants no deduplication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,6 @@ class _Item:
 
     body: MemoryCreate
     pointer: str
-    provenance: MemorySource
-    """The stored field `source`, as far as it is known."""
     fresh: MemoryRecord
     """The memory that the body creates if it is new."""
     outcome: CreateOutcome
@@ -194,19 +193,23 @@ class MemoryPlanner:
         provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
         fresh = new_memory(MEMORIES.record(body.model_dump()), provenance, self._now, unique=unique)
-        return _Item(body, pointer, provenance, fresh, await self._outcome(body, fresh))
+        return _Item(body, pointer, fresh, await self._decide(body, fresh))
 
-    async def _outcome(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:
-        """Decides which case a body is (the table above), from what was stored before the request."""
+    async def _decide(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:
+        """Decides which case a body is (the table above), from what was stored before the request.
+
+        Adds the changes that remove expired memories with its key, or equal to it.
+        """
         if body.key is None:
             if not body.deduplicate:
                 return New()
-            equal = self._first_unexpired(await self._memories.equal(fresh, self._now))
+            equal = self._remove_expired(await self._memories.equal(fresh, self._now))
             return New() if equal is None else Repeat(equal)
-        stored = self._first_unexpired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
+        stored = self._remove_expired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
         if stored is None:
             return New()
         fields = MEMORIES.record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
+        fields["trust"] = body.trust  # also where the body names none: it says the content with that trust
         changed = revision(stored, fields, self._now)
         if not _is_guarded(stored, body):
             return Revise(stored, changed)
@@ -216,8 +219,8 @@ class MemoryPlanner:
         )
         return Repeat(stored) if equal_after else Contend(stored)
 
-    def _first_unexpired(self, memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
-        """Returns the first memory that has not expired. Expired ones are removed: they hold a key or are equal."""
+    def _remove_expired(self, memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
+        """Adds the changes that remove the expired ones of `memories`. Returns the first of the others."""
         gone = [
             memory for memory in memories if expired(memory, self._now) and memory["memory_id"] not in self._removed
         ]
@@ -233,24 +236,26 @@ class MemoryPlanner:
             draft = None  # its text is there already
         own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
         similar = _Similar() if draft is None else await self._similar(item.body, draft)
-        replaced = [*similar.retired, *await self._superseded_by_caller(item, own_id)]
-        replaced_ids = [memory["memory_id"] for memory in replaced]
+        retired = [*similar.retired, *await self._named_by_caller(item, own_id)]
+        retired_ids = [memory["memory_id"] for memory in retired]
+
+        if isinstance(outcome, Contend):
+            return await self._dispute(item, [outcome.stored, *retired], similar, draft)
+        if any(_is_guarded(memory, item.body) for memory in retired):
+            return await self._dispute(item, retired, similar, None if isinstance(outcome, Revise) else draft)
+
         match outcome:
-            case Contend(stored):
-                return await self._dispute(item, [stored, *replaced], similar)
-            case _ if any(_is_guarded(memory, item.body) for memory in replaced):
-                return await self._dispute(item, replaced, similar)
             case New():
                 assert draft is not None  # the text of a new memory is new
-                memory = self._add(item, draft.entry, replaced_ids)
+                memory = self._add(item, draft.entry, retired_ids)
             case Revise(stored, changed):
-                memory = self._update(stored, changed, replaced_ids, draft)
+                memory = self._update(stored, changed, retired_ids, draft)
             case Repeat(stored):
-                memory = self._update(stored, await self._gains(item, stored), replaced_ids, None)
+                memory = self._update(stored, await self._gains(item, stored), retired_ids, None)
             case _:
                 assert_never(outcome)
-        self._retire(replaced, memory["memory_id"])
-        return await self._answer(memory, similar, replaced_ids), isinstance(outcome, New)
+        self._retire(retired, memory["memory_id"])
+        return await self._answer(memory, similar, retired_ids), isinstance(outcome, New)
 
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
         """Returns the outcome of an item where earlier items of the batch have added or changed memories.
@@ -273,17 +278,17 @@ class MemoryPlanner:
         return {**await self._decays.render_now(memory, self._now_ms), "similar": listed}
 
     async def _similar(self, body: MemoryCreate, draft: _Draft) -> _Similar:
-        seen = await self._near.seen(draft.memory, draft.entry, self._retired)
-        if body.on_similar == "keep" or not seen:
-            return _Similar(seen)
-        replaceable = await self._near.replaceable(draft.memory, draft.entry, self._retired)
-        by_id = {near.memory["memory_id"]: near for near in [*seen, *replaceable]}
+        visible = await self._near.visible(draft.memory, draft.entry, self._retired)
+        if body.on_similar == "keep" or not visible:
+            return _Similar(visible)
+        retirable = await self._near.retirable(draft.memory, draft.entry, self._retired)
+        by_id = {near.memory["memory_id"]: near for near in [*visible, *retirable]}
         listed = sorted(by_id.values(), key=lambda near: -near.cosine)
-        return _Similar(listed, [near.memory for near in replaceable])
+        return _Similar(listed, [near.memory for near in retirable])
 
-    async def _superseded_by_caller(self, item: _Item, own_id: str) -> list[MemoryRecord]:
-        """Returns the active memories that the body supersedes. They must belong to the same partition."""
-        superseded: list[MemoryRecord] = []
+    async def _named_by_caller(self, item: _Item, own_id: str) -> list[MemoryRecord]:
+        """Returns the active memories that the body names in `supersedes`. They must belong to the same partition."""
+        named: list[MemoryRecord] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
             if memory_id == own_id:
                 continue
@@ -297,15 +302,17 @@ class MemoryPlanner:
                 continue
             if memory["status"] != "active":
                 raise Conflict(f"{memory_id} is {memory['status']} already.")
-            superseded.append(memory)
-        return superseded
+            named.append(memory)
+        return named
 
-    def _add(self, item: _Item, entry: IndexEntry, replaced_ids: Sequence[str]) -> MemoryRecord:
-        memory = item.fresh | {"supersedes": list(dict.fromkeys(replaced_ids))}
+    def _add(self, item: _Item, entry: IndexEntry, retired_ids: Sequence[str]) -> MemoryRecord:
+        memory = item.fresh | {"supersedes": list(dict.fromkeys(retired_ids))}
         if item.body.key is None:
             self._added.setdefault(_equality(memory), memory)
+        # A job has learned "Lives in Rome" from the message "Lives in Rome": with its hash a search returns one of the
+        # two. No memory that a caller posts was learned.
         repeated = repeated_source(memory, self._learned_from)
-        if repeated is not None:  # a search returns one of the two
+        if repeated is not None:
             memory["identity_hash"] = repeated["identity_hash"]
         return self._insert(memory, entry)
 
@@ -318,10 +325,10 @@ class MemoryPlanner:
         return memory
 
     def _update(
-        self, stored: MemoryRecord, changed: MemoryRecord, replaced_ids: Sequence[str], draft: _Draft | None
+        self, stored: MemoryRecord, changed: MemoryRecord, retired_ids: Sequence[str], draft: _Draft | None
     ) -> MemoryRecord:
         """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
-        added = [memory_id for memory_id in dict.fromkeys(replaced_ids) if memory_id not in stored["supersedes"]]
+        added = [memory_id for memory_id in dict.fromkeys(retired_ids) if memory_id not in stored["supersedes"]]
         if added:
             changed = changed | {"supersedes": stored["supersedes"] + added}
         if not changed:
@@ -355,19 +362,27 @@ class MemoryPlanner:
         return gains
 
     async def _dispute(
-        self, item: _Item, contradicted: Sequence[MemoryRecord], similar: _Similar
+        self, item: _Item, contradicted: Sequence[MemoryRecord], similar: _Similar, draft: _Draft | None
     ) -> tuple[CreatedMemory, bool]:
-        """Stores the item as disputed, out of search, until a caller settles it. An equal dispute is answered
-        instead."""
-        fields = MEMORIES.record(item.body.model_dump() | {"key": None})
+        """Stores the body as disputed, out of search, until a caller settles it. An equal dispute is answered instead.
+
+        `draft`: the memory that the body would have created. None: its text was not embedded, because it repeats or
+        revises a stored memory.
+        """
         contradicted_ids = list(dict.fromkeys(memory["memory_id"] for memory in contradicted))
-        disputed = new_memory(fields, item.provenance, self._now, unique=False)
-        disputed |= {"status": "disputed", "contradicts": contradicted_ids, "claimed_key": item.body.key}
+        disputed = item.fresh | {
+            "key": None,
+            "dedupe_key": None,
+            "status": "disputed",
+            "contradicts": contradicted_ids,
+            "claimed_key": item.body.key,
+        }
+        disputed["identity_hash"] = identity_hash(disputed)  # the hash includes the key
         if item.body.deduplicate:
             for equal in await self._memories.equal(disputed, self._now, "disputed"):
                 if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
                     return await self._answer(equal, similar, ()), False
-        (entry,) = await self._embeddings.entries([passage(disputed)])
+        (entry,) = await self._embeddings.entries([passage(disputed)]) if draft is None else [draft.entry]
         return await self._answer(self._insert(disputed, entry), similar, ()), True
 
 

@@ -8,7 +8,8 @@ from app.core.clock import to_ms
 from app.memories.agents import AGENTS
 from app.memories.models import MemoryRecord, ShownMemory
 from app.memories.schemas import render
-from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
+from app.retrieval import decay
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.storage.protocol import Store
 from app.storage.search import Columns
 from app.storage.text import name_id
@@ -56,8 +57,10 @@ class Decays:
         not faded by any settings, and none are read."""
         if memory["pinned"] or to_ms(memory["anchored_at"]) >= now_ms:
             return float(memory["base_importance"])
-        decay = await self.of(memory["agent_id"])
-        return importance(memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], decay)
+        curve = await self.of(memory["agent_id"])
+        return decay.importance(
+            memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], curve
+        )
 
     async def render_now(self, memory: MemoryRecord, now_ms: int) -> ShownMemory:
         """Returns a memory as responses show it, with its importance at that time."""

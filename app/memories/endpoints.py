@@ -9,6 +9,7 @@ from app.api.errors import BODY, problems
 from app.api.lookup import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
 from app.api.strict_route import StrictRoute
+from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
@@ -184,12 +185,15 @@ async def list_memories(
 
 @router.delete("", response_model=schemas.Deleted, responses=problems(412))
 async def delete_memories(
+    request: Request,
     memories: MemoryServiceDep,
     where: Filters,
     status: Annotated[MemoryListStatus, Query()] = "any",
 ) -> Response:
     """Delete all memories that match, with their history. `agent_id`, `user_id` or both are required."""
-    return answer({"deleted": await memories.delete_some({**where, "status": status})})
+    _, principal = get_caller(request)
+    actor = Actor(principal.scope.tenant, principal.key_id, "delete_memories")
+    return answer({"deleted": await memories.delete_some({**where, "status": status}, actor)})
 
 
 @router.get("/{memory_id}", response_model=schemas.Memory, responses=problems(404))

@@ -94,17 +94,12 @@ class ReplacementLink(EvidenceName, total=False):
     said: EvidenceName
 
 
-class SearchableRecord(OwnedRecord, total=False):
-    """A record that is found by its text and keeps its earlier versions: a memory or a procedure."""
-
-    content_hash: int
-    embedding: StoredEmbedding | None
-
-
-class ShownMemory(SearchableRecord, total=False):
+class ShownMemory(TypedDict, total=False):
     """A memory as responses show it."""
 
     memory_id: str
+    agent_id: str | None
+    user_id: str | None
     key: str | None
     memory_type: MemoryType
     content: str
@@ -128,6 +123,10 @@ class ShownMemory(SearchableRecord, total=False):
     access_count: int
     helpful_count: int
     misleading_count: int
+    embedding: StoredEmbedding | None
+    version: int
+    created_at: str
+    updated_at: str
 
 
 class SimilarMemory(TypedDict):
@@ -149,6 +148,8 @@ class MemoryRecord(ShownMemory, total=False):
     """A document of the collection `agent_memories`: what is shown of a memory, and internal fields that `MEMORIES`
     explains."""
 
+    tenant_id: str
+    content_hash: int
     metadata_terms: list[str]
     replaced_by: list[ReplacementLink] | None
     merged: bool

@@ -187,11 +187,13 @@ def passage(memory: MemoryRecord) -> Passage:
 
 
 def needs_new_entry(changed: MemoryRecord) -> bool:
-    """Returns whether a change of these fields needs a new vector.
+    """Returns whether a change of these fields needs a new vector: that of a memory is of its content alone."""
+    return "content" in changed
 
-    New tags need none: `MemoryRepository.revise` replaces only the terms.
-    """
-    return not changed.keys().isdisjoint(("content", "context", "event_at"))
+
+def needs_new_terms(changed: MemoryRecord) -> bool:
+    """Returns whether a change of these fields changes the words by which a memory is found (`passage`)."""
+    return not changed.keys().isdisjoint(("content", "context", "event_at", "tags"))
 
 
 def speaker_of(source: MemorySource) -> str | None:

@@ -1,4 +1,4 @@
-"""Queries over memories, their history and their pending embeddings."""
+"""Queries over memories and their history, and the changes that store, revise, retire and remove them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from app.memories.models import (
 )
 from app.memories.narrowing import SplitFilter, TagsMatch, by_metadata, by_tags
 from app.memories.pending import MEMORY, Embeddable, pending_note
-from app.memories.records import identity_hash, passage, repeats
+from app.memories.records import identity_hash, needs_new_terms, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
@@ -122,7 +122,9 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         """Returns the memories of this status, partition and type that are equal to `memory` in the fields
         `records.IDENTITY`.
 
-        They come oldest first, up to the page that has the first unexpired one.
+        They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: what is
+        stored may be of an earlier release, which hashed other fields, and of what was learned from a message it is
+        the hash of that message.
         """
         where = both(
             of_pair(memory["agent_id"], memory["user_id"]),
@@ -169,10 +171,10 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
     def revise(
         self, record: MemoryRecord, changed: MemoryRecord, now: str, entry: IndexEntry | None = None
     ) -> list[Change]:
-        """Returns the changes that replace fields and store the outgoing version as history. New tags without a new
-        entry replace the terms alone."""
+        """Returns the changes that replace fields and store the outgoing version as history. Without a new entry a new
+        context or time, or new tags, replace the terms alone, and the vectors stay."""
         update, *past = super().revise(record, changed, now, entry)
-        if entry is None and "tags" in changed and isinstance(update, Update):
+        if entry is None and needs_new_terms(changed) and isinstance(update, Update):
             update = replace(update, text=passage(record | changed).indexed())
         return [update, *past]
 

@@ -23,7 +23,6 @@ from app.core.schemas import (
     example,
 )
 from app.memories.models import (
-    INTERNAL,
     MAX_TAGS,
     MEMORIES,
     EmbeddingStatus,
@@ -202,7 +201,7 @@ class Memory(Schema):
     supersedes: list[str]
     superseded_by: str | None
     contradicts: list[str] = Field(
-        description="Of a disputed memory: the memories of more trust that it would have replaced."
+        description="Of a disputed memory: those that it would have replaced. At least one of them has more trust."
     )
     source: Source
     event_at: str | None
@@ -294,7 +293,7 @@ class FeedbackResult(Schema):
 
 def render(memory: MemoryRecord, importance: float) -> ShownMemory:
     """Returns a stored memory as responses show it. `importance`: its current value (`memories/decays.py`)."""
-    shown: ShownMemory = MEMORIES.record({name: value for name, value in memory.items() if name not in INTERNAL})
+    shown: ShownMemory = MEMORIES.record(MEMORIES.public(memory))
     shown.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
     shown.setdefault("helpful_count", 0)
     shown.setdefault("misleading_count", 0)

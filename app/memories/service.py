@@ -120,8 +120,8 @@ class MemoryService:
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(disputed, keep)
         return WriteResult(await self._decays.render_now(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
-    async def delete_some(self, filters: MemoryListFilters) -> int:
-        """Deletes all memories that match, in steps, and returns how many.
+    async def delete_some(self, filters: MemoryListFilters, actor: Actor) -> int:
+        """Deletes all memories that match, in steps, and returns how many. The audit trail names `actor`.
 
         Each step is one commit. After an error, the same call continues with what is left. Raises Invalid if the
         filters name neither agent nor user.
@@ -130,8 +130,6 @@ class MemoryService:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where, keep = listed(filters)
         where = both(where, self._memories.scope.writable())
-        scope = self._memories.scope
-        actor = Actor(scope.tenant, scope.key_id or "anonymous", "delete_memories")
         deleted, at_once, after = 0, DELETED_AT_ONCE, None
         while page := await self._memories.find(where, after=after, limit=at_once):
             matching = page if keep is None else list(filter(keep, page))

@@ -55,15 +55,13 @@ class NearDuplicates:
         """
         self._written[memory["memory_id"]] = memory, entry.vector
 
-    async def seen(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
+    async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
         pairs = self._memories.scope.pairs(memory["agent_id"], memory["user_id"], include_shared=True)
         return (await self._near(memory, entry, pairs, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
 
-    async def replaceable(
-        self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]
-    ) -> list[NearDuplicate]:
-        """Returns all near-duplicates in the same partition that are not messages."""
+    async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
+        """Returns all near-duplicates that a write may retire: those of the same partition that are not messages."""
         pairs = (Partition(memory["agent_id"], memory["user_id"]),)
         return await self._near(memory, entry, pairs, Not(Eq("memory_type", "message")), None, without)
 

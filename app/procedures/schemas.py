@@ -24,10 +24,10 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.models import HistoryRecord, MemorySource, SearchableRecord, history
+from app.memories.models import HistoryRecord, MemorySource, StoredEmbedding, history
 from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
 from app.memories.search_schemas import HowSearched, Scores
-from app.storage.schema import Collection, Eq, SearchSchema, Unique
+from app.storage.schema import Collection, Eq, OwnedRecord, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
 """Fields that never leave the service. `dropped_trials` are the revised steps that were tried in vain."""
@@ -69,7 +69,7 @@ class Trial(TypedDict):
     started_at: str
 
 
-class ProcedureRecord(SearchableRecord, total=False):
+class ProcedureRecord(OwnedRecord, total=False):
     """A document of the collection `procedures`. `PROCEDURES` explains its internal fields."""
 
     procedure_id: str
@@ -92,6 +92,7 @@ class ProcedureRecord(SearchableRecord, total=False):
     metadata: JsonObject
     source: MemorySource
     content_hash: int
+    embedding: StoredEmbedding | None
 
 
 def situation(procedure: ProcedureRecord) -> str:

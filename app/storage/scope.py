@@ -1,7 +1,9 @@
 """What one caller may reach: a tenant, the bindings of the caller's key, and partitions (agent, user).
 
-`Repository` checks every read and every change against the scope, so no service can forget it. A service may call
-`require_write` before that, too: a request that is refused then reads and embeds nothing.
+`Repository` checks every read of documents and every change against the scope, so no service can forget it. A search
+(`Store.search`) reads the partitions of `Scope.pairs`, and its caller shows only documents that `Scope.sees`, as the
+retriever and `NearDuplicates` do. A service may call `require_write` early, too: a request that is refused then reads
+and embeds nothing.
 """
 
 from collections.abc import Mapping
@@ -54,7 +56,7 @@ class Scope:
     users: frozenset[str] | None = None
     key_id: str | None = None
     """The id of the API key, as records keep it; None for callers without a key (in the audit trail, they are
-    `Principal.key_id`: `anonymous`)."""
+    `Principal.key_id`: `anonymous`, and `unauthenticated` with `RECALLD_AUTH=off`)."""
 
     def bindings(self) -> dict[str, Any]:
         """Returns the bindings as JSON, for a job that works for this caller. `of_bindings` reads them."""

@@ -111,7 +111,7 @@ class SearchQuery:
 
 @dataclass(slots=True)
 class Columns:
-    """The documents of a scope, n entries. `hits` and `df` have one row for each query term."""
+    """The documents of a scope, n entries. `term_counts` and `df` have one row for each query term."""
 
     rows: Ints
     """Handles of the documents, for `Store.fetch`."""

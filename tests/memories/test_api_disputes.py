@@ -76,6 +76,19 @@ async def test_the_same_said_with_less_trust_under_its_key_is_no_dispute(api: ht
     assert (again["memory_id"], again["trust"], again["tags"]) == (sure["memory_id"], 0.9, ["a", "b"])
 
 
+async def test_what_a_caller_says_under_a_key_has_the_trust_of_the_caller(api: httpx.AsyncClient) -> None:
+    doubted = await remember(api, "lives in Oslo", key="home", trust=0.4, tags=["a"])
+    sure = await remember(api, "lives in Rome", 200, key="home")
+    assert (sure["memory_id"], sure["content"], sure["trust"]) == (doubted["memory_id"], "lives in Rome", 1.0)
+    assert sure["tags"] == ["a"]
+    assert (await remember(api, "lives in Bonn", 201, key="home", trust=0.6))["status"] == "disputed"
+
+
+async def test_the_same_said_again_under_its_key_has_the_higher_trust(api: httpx.AsyncClient) -> None:
+    await remember(api, "lives in Oslo", key="home", trust=0.4)
+    assert (await remember(api, "lives in Oslo", 200, key="home"))["trust"] == 1.0
+
+
 async def test_an_equal_memory_of_less_trust_that_would_retire_another_is_stored_apart(api: httpx.AsyncClient) -> None:
     equal, sure = await remember(api, "tea"), await remember(api, "coffee", trust=0.9)
     made = await remember(api, "tea", 201, trust=0.5, supersedes=[sure["memory_id"]])

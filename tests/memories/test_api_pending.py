@@ -8,6 +8,7 @@ from app.embedding.embedder import Embedder
 from app.memories.embedding_backfill import PendingEmbeddings
 from app.memories.pending import PENDING
 from app.settings import JobSettings, Settings
+from app.storage.schema import EVERYTHING
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
@@ -61,6 +62,29 @@ async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service
     assert await found(api, "a string instrument", mode="vector") == ["plays the violin"]
     assert (await recall(api, "plays the violin", mode="vector"))["items"][0]["score"] > 0.99
     assert await worker(service).embed_all() == 0  # nothing is left
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "query"),
+    [({"context": "on the train"}, "train"), ({"event_at": "2026-03-02T08:00:00Z"}, "March")],
+)
+async def test_a_new_context_or_time_needs_no_model(
+    service: Service, faulty: list[Faulty], fields: dict[str, str], query: str, *, by_key: bool
+) -> None:
+    api = service.client
+    made = await remember(api, "plays the violin", key="hobby")
+    assert await found(api, query, mode="text") == []
+    faulty[0].failing = True
+    if by_key:
+        changed = await remember(api, "plays the violin", 200, key="hobby", **fields)
+    else:
+        changed = (await api.patch(f"/v1/memories/{made['memory_id']}", json=fields)).json()
+    assert (changed["version"], changed["embedding"]) == (2, made["embedding"])
+    assert await service.resources.store.find(PENDING, SYSTEM, EVERYTHING) == []
+    assert await found(api, query, mode="text") == ["plays the violin"]
+    faulty[0].failing = False
+    assert (await recall(api, "plays the violin", mode="vector"))["items"][0]["score"] > 0.99
 
 
 async def test_a_changed_text_is_embedded_later_too(service: Service, faulty: list[Faulty]) -> None:
