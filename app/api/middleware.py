@@ -32,9 +32,9 @@ Blame: TypeAlias = Callable[[Exception, Iterable[tuple[Collection, Mapping[str, 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 EXPOSED = ("ETag", "Idempotency-Replayed", "Retry-After", "X-Request-ID")
 
-_UNLESS_SAID = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-"""What each answer says unless it says otherwise, as the pages do: no cache on the way or in a browser keeps records,
-and no browser takes a text of one for a page or a script."""
+_DEFAULT_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+"""Headers of each answer that does not set them itself, as the console's pages do: no cache on the way or in a browser
+keeps records, and no browser takes a text of one for a page or a script."""
 
 log = logging.getLogger("recalld.request")
 
@@ -91,7 +91,8 @@ class Cors(CORSMiddleware):
 
 
 class _Refused(Response):
-    """A refused preflight. The middleware makes it before anybody knows the request's id."""
+    """A refused preflight. It becomes a problem when it is sent: `preflight_response` is not given the scope, which has
+    the request's id."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_response(BadRequest(f"{bytes(self.body).decode()}."), scope["state"]["request_id"])
@@ -193,7 +194,7 @@ class _Request:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
-            private = [header for header in _UNLESS_SAID if header[0] not in names]
+            private = [header for header in _DEFAULT_HEADERS if header[0] not in names]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode()), *private]
         await self._send(message)
 

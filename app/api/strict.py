@@ -1,5 +1,6 @@
 """Strict requests: duplicate keys, unknown parameters, bad numbers and bodies that are too deep or hold too many values
-are refused, and cursors of lists are checked."""
+are refused, and what lists take of the query is declared. And the answers of endpoints that write their JSON
+themselves."""
 
 import json
 import sys
@@ -125,7 +126,7 @@ def _simple(value: Any, limits: BodyLimits) -> bool:
 
 def _faults(root: Any, limits: BodyLimits, long_texts: Collection[str]) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
-    contain two million numbers."""
+    contain a quarter of a million values (`BodyLimits.json_values`)."""
     if error := _fault(root, limits, 1):
         yield FieldError("", error)
         return

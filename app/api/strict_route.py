@@ -19,7 +19,7 @@ from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
 SMALL_BODY = 16 << 10
 """Bytes. What comes beyond them is taken in at `BYTES_PER_SECOND`."""
 LARGE_BODY = 128 << 10
-"""Bytes. Parsing and checking takes 20 ms a megabyte and more."""
+"""Bytes. A larger body is parsed and checked in a thread, because that takes 20 ms a megabyte and more."""
 BYTES_PER_SECOND = 128 << 20
 """How fast large bodies of a tenant are taken in. At full speed one client could keep the event loop at work."""
 
@@ -79,7 +79,7 @@ class StrictRoute(APIRoute):
         parameters = frozenset(field.alias for field in taken if isinstance(field.field_info, params.Query))
         headers = {field.alias for field in taken if isinstance(field.field_info, params.Header)}
         headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
-        unconditional = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
+        refuses_if_match = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
         body = self.body_field
         long_texts = (
             frozenset[str]() if body is None else getattr(body.field_info.annotation, "LONG_TEXTS", frozenset())
@@ -98,7 +98,7 @@ class StrictRoute(APIRoute):
                 await _require_no_body(request)
             elif body.field_info.is_required() or await request.body():
                 _require_json(request)
-            if unconditional and header(request, b"if-match") is not None:
+            if refuses_if_match and header(request, b"if-match") is not None:
                 raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
             return await handle(request)
 

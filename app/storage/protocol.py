@@ -22,8 +22,8 @@ Tallied: TypeAlias = dict[tuple[Any, ...], int]
 """Numbers of documents by their values of some fields."""
 
 
-class RequestDeadline:
-    """Measures the seconds during which at least one call of the request was in progress."""
+class RequestWait:
+    """A stopwatch of one request: the seconds during which at least one of its calls was in progress."""
 
     def __init__(self) -> None:
         self._spent, self._since, self._calls = 0.0, 0.0, 0
@@ -47,22 +47,23 @@ class RequestDeadline:
                 self._spent += time.monotonic() - self._since
 
 
-_DEADLINE: ContextVar[RequestDeadline | None] = ContextVar("deadline", default=None)
+_WAIT: ContextVar[RequestWait | None] = ContextVar("wait", default=None)
 
 
 def begin_request() -> None:
-    """Starts a request deadline for this context and for the tasks that are started in it."""
-    _DEADLINE.set(RequestDeadline())
+    """Starts to measure for this context and for the tasks that are started in it. How long a request may wait says the
+    engine, as the argument of `left`."""
+    _WAIT.set(RequestWait())
 
 
 @contextmanager
 def waiting() -> Iterator[None]:
     """Counts the time inside the block as waiting, if a request is being answered."""
-    deadline = _DEADLINE.get()
-    if deadline is None:
+    wait = _WAIT.get()
+    if wait is None:
         yield
         return
-    with deadline.waiting():
+    with wait.waiting():
         yield
 
 
@@ -71,8 +72,8 @@ def left(seconds: float) -> float:
 
     At least 0.001, because a driver reads 0 as no limit. Outside a request, returns `seconds`.
     """
-    deadline = _DEADLINE.get()
-    return seconds if deadline is None else max(0.001, seconds - deadline.spent)
+    wait = _WAIT.get()
+    return seconds if wait is None else max(0.001, seconds - wait.spent)
 
 
 FEWER = 4

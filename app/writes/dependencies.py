@@ -65,10 +65,8 @@ class WriteExecutor:
 
 
 async def write_executor(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
-    """Returns the executor of this request. Raises Invalid if the idempotency key is not 1 to 255 characters long."""
+    """Returns the executor of this request."""
     resources, principal = get_caller(request)
-    if key is not None and not (1 <= len(key) <= 255):
-        raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
     return WriteExecutor(request, principal, resources, key)
 
 
@@ -85,8 +83,11 @@ InPrecondition = Annotated[IfMatch, Depends(precondition)]
 
 async def executor_and_precondition(request: Request) -> tuple[WriteExecutor, IfMatch]:
     """Returns both for an endpoint that takes only its body and the request: resolving dependencies takes as long as a
-    small write. Its route declares `WRITE_HEADERS`."""
+    small write. Its route declares `WRITE_HEADERS`. Raises Invalid if the idempotency key is not 1 to 255 characters
+    long, as FastAPI does for the dependency."""
     key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
+    if key is not None and not (1 <= len(key) <= 255):
+        raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
     return await write_executor(request, key), IfMatch(if_match)
 
 

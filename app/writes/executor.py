@@ -1,5 +1,9 @@
-"""The one path of every write: it claims the idempotency key, runs the write handler and commits. A conflict runs the
-handler again."""
+"""The path of requests that write: it claims the idempotency key, runs the write handler and commits. A conflict runs
+the handler again.
+
+Not on it: a DELETE by filter, the erasure of a user and the note of an export in the audit trail, which their services
+commit, the log of accesses, and jobs.
+"""
 
 import asyncio
 import random

@@ -9,12 +9,13 @@ from app.jobs.queue import Job, Queue
 from app.jobs.runner import Run
 from app.memories.models import HISTORY, MEMORIES
 from app.retention.jobs import ForgettingJobs
+from app.settings import Settings
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import EVERYTHING
 from app.storage.scope import SYSTEM
-from tests.conftest import Service
+from tests.conftest import Service, Starter
 from tests.support.lives import Life
-from tests.support.memories import Json
+from tests.support.memories import PAIR, Json, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -53,6 +54,17 @@ async def test_every_write_is_in_it_and_no_content(service: Service) -> None:
     assert await trail(service, await service.key("other", verbs="admin"), user_id="ada") == []
     await service.client.delete("/v1/memories", params={"user_id": "ada"}, headers=writer)
     assert (await trail(service, admin, user_id="ada"))[-1]["action"] == "delete_memories"
+
+
+async def test_callers_without_a_key_have_one_name_in_it(start: Starter, settings: Settings) -> None:
+    async with start(settings.model_copy(update={"auth": "off"})) as service:
+        await remember(service.client, "likes tea")
+        await service.client.delete("/v1/memories", params={"user_id": PAIR["user_id"]})
+        entries = await trail(service, {}, user_id=PAIR["user_id"])
+    assert [(entry["action"], entry["key_id"]) for entry in entries] == [
+        ("create_memory", "unauthenticated"),
+        ("delete_memories", "unauthenticated"),
+    ]
 
 
 async def test_of_an_erased_user_it_tells_under_hashes(service: Service) -> None:

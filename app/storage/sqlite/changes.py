@@ -173,7 +173,7 @@ class _Work:
         values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
         _run(self._connection, collection, change.id, statement, values)
         self._notes.updated(collection, doc, change)
-        if not collection.searched:
+        if collection.searched is None:
             return
         if change.entry is not None:
             self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
@@ -184,7 +184,7 @@ class _Work:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
         self._notes.deleted(collection, doc)
-        if collection.searched:
+        if collection.searched is not None:
             self.pairs.remove(collection, doc, row)
 
     def _delete_where(self, change: DeleteWhere) -> None:
