@@ -68,7 +68,7 @@ def unchanging(render: Callable[[R], ShownRecord]) -> Show[R]:
 
 async def _memories(viewer: Viewer, memories: Sequence[MemoryRecord]) -> Sequence[ShownRecord]:
     decays, now_ms = Decays(viewer.store, viewer.scope.tenant), to_ms(viewer.clock.now())
-    return [await decays.render_now(memory, now_ms) for memory in memories]
+    return [await decays.render_at(memory, now_ms) for memory in memories]
 
 
 async def _profiles(viewer: Viewer, records: Sequence[UserRecord]) -> Sequence[ShownRecord]:

@@ -121,7 +121,7 @@ class RelatedService:
         now_ms = to_ms(self._clock.now())
         items = [
             {
-                "memory": await self._decays.render_now(related.memories[best_id], now_ms),
+                "memory": await self._decays.render_at(related.memories[best_id], now_ms),
                 "reasons": [*related.reasons[best_id].values()],
             }
             for best_id in related.best(limit)

@@ -219,7 +219,7 @@ class EntityService:
     async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Json:
         now_ms = to_ms(self._clock.now())
         items = [
-            {"memory": await self._decays.render_now(memory, now_ms), "names": [aliases.spelled(key) for key in keys]}
+            {"memory": await self._decays.render_at(memory, now_ms), "names": [aliases.spelled(key) for key in keys]}
             for memory, keys in mentioning.memories
         ]
         return {"items": items, "truncated": mentioning.more}

@@ -397,7 +397,7 @@ class FindingService:
         changes. It is not found again as long as its evidence stays as it is."""
         finding, now = await self.open_one(finding_id, precondition), rfc3339(self._clock.now())
         change = self._findings.settle(finding, "dismissed", self._findings.scope.key_id, now)
-        after = self._findings.updated(finding, change.set, now=now)
+        after = self._findings.as_updated(finding, change.set, now=now)
         changes = [change, *await self._unlinking(finding, now)]
         return WriteResult(await self._shown(after), changes, headers={"ETag": etag(after)})
 

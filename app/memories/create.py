@@ -275,7 +275,7 @@ class MemoryPlanner:
 
     async def _answer(self, memory: MemoryRecord, similar: _Similar, superseded: Sequence[str]) -> CreatedMemory:
         listed = [near.shown(superseded=near.memory["memory_id"] in superseded) for near in similar.listed]
-        return {**await self._decays.render_now(memory, self._now_ms), "similar": listed}
+        return {**await self._decays.render_at(memory, self._now_ms), "similar": listed}
 
     async def _similar(self, body: MemoryCreate, draft: _Draft) -> _Similar:
         visible = await self._near.visible(draft.memory, draft.entry, self._retired)
@@ -333,16 +333,12 @@ class MemoryPlanner:
             changed = changed | {"supersedes": stored["supersedes"] + added}
         if not changed:
             return stored
-        entry = None
-        if draft is not None:
-            entry = draft.entry
-            changed = changed | {"embedding": self._embeddings.info(entry)}
-        memory = self._memories.updated(stored, changed, now=self._now)
-        self._changes += self._memories.revise(stored, changed, self._now, entry)
+        entry = None if draft is None else draft.entry
+        memory, changes = self._memories.with_entry(stored, changed, self._now, entry, self._embeddings)
+        self._changes += changes
         self._latest[memory["memory_id"]] = memory
         if entry is not None:
             self._near.add_written(memory, entry)
-            self._changes += self._memories.note_pending(memory)
         return memory
 
     def _retire(self, memories: Sequence[MemoryRecord], successor_id: str) -> None:

@@ -62,7 +62,7 @@ class Decays:
             memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], curve
         )
 
-    async def render_now(self, memory: MemoryRecord, now_ms: int) -> ShownMemory:
+    async def render_at(self, memory: MemoryRecord, now_ms: int) -> ShownMemory:
         """Returns a memory as responses show it, with its importance at that time."""
         return render(memory, await self.importance(memory, now_ms))
 

@@ -77,14 +77,22 @@ class VersionedRepository(Repository[R]):
     async def rewritten(self, record: R, changed: R, now: str, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a record with these fields at its next version, and the changes that store it. If its text changes,
         it gets a new index entry. Without fields nothing changes."""
+        entry = None
+        if changed and self._kind.needs_new_entry(changed):
+            (entry,) = await embeddings.entries([self._kind.passage(self.as_updated(record, changed, now=now))])
+        return self.with_entry(record, changed, now, entry, embeddings)
+
+    def with_entry(
+        self, record: R, changed: R, now: str, entry: IndexEntry | None, embeddings: Embeddings
+    ) -> tuple[R, list[Change]]:
+        """Returns the same as `rewritten`, where the new index entry is there already. None: the text stays."""
         if not changed:
             return record, []
-        entry, pending = None, list[Change]()
-        if self._kind.needs_new_entry(changed):
-            (entry,) = await embeddings.entries([self._kind.passage(self.updated(record, changed, now=now))])
+        if entry is not None:
             changed = self.collection.record({**changed, "embedding": embeddings.info(entry)})
-            pending = self.note_pending(self.updated(record, changed, now=now))
-        return self.updated(record, changed, now=now), [*self.revise(record, changed, now, entry), *pending]
+        new = self.as_updated(record, changed, now=now)
+        pending = [] if entry is None else self.note_pending(new)
+        return new, [*self.revise(record, changed, now, entry), *pending]
 
     def revise(self, record: R, changed: R, now: str, entry: IndexEntry | None = None) -> list[Change]:
         """Returns the changes that replace fields and store the outgoing version as history."""

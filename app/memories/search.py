@@ -138,7 +138,7 @@ class MemorySearch:
     async def _fields(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:
         """Returns the fields of the memories that the request names as JSON, with the ids."""
         named = {"memory_id", *(body.fields or ())}
-        memories = [await self._decays.render_now(hit.doc, now_ms) for hit in hits]
+        memories = [await self._decays.render_at(hit.doc, now_ms) for hit in hits]
         return [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in memories]
 
 

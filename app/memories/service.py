@@ -47,7 +47,7 @@ class MemoryService:
     async def get(self, memory_id: str) -> ShownMemory:
         """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""
         now = self._clock.now()
-        return await self._decays.render_now(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
+        return await self._decays.render_at(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, filters: MemoryListFilters, listing: Listing) -> RenderedPage[ShownMemory]:
         """Returns one page of the memories that match the filters of the list."""
@@ -55,7 +55,7 @@ class MemoryService:
         where, keep = listed(filters)
         where = both(where, unexpired(rfc3339(now)))
         memories, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())), keep=keep)
-        shown = partial(self._decays.render_now, now_ms=to_ms(now))
+        shown = partial(self._decays.render_at, now_ms=to_ms(now))
         return {"items": await render_items(MEMORIES, memories, shown, Memory), "next_cursor": cursor}
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
@@ -75,12 +75,12 @@ class MemoryService:
         changed = revision(memory, fields, rfc3339(now))
         _check_times(memory | changed)
         if not changed:
-            return WriteResult(await self._decays.render_now(memory, to_ms(now)), headers={"ETag": etag(memory)})
+            return WriteResult(await self._decays.render_at(memory, to_ms(now)), headers={"ETag": etag(memory)})
         room = await self._room_for_name(memory, changed, rfc3339(now))
         if memory["status"] == "superseded" and "status" in changed:
             room += await Succession(self._memories, rfc3339(now)).release(memory)
         new, changes = await self._memories.rewritten(memory, changed, rfc3339(now), self._embeddings)
-        answer = await self._decays.render_now(new, to_ms(now))
+        answer = await self._decays.render_at(new, to_ms(now))
         return WriteResult(answer, [*room, *changes], headers={"ETag": etag(new)})
 
     async def _room_for_name(self, memory: MemoryRecord, changed: MemoryRecord, now: str) -> list[Change]:
@@ -118,7 +118,7 @@ class MemoryService:
         self._memories.require_write(disputed)
         precondition.check(disputed)
         kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(disputed, keep)
-        return WriteResult(await self._decays.render_now(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
+        return WriteResult(await self._decays.render_at(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
 
     async def delete_some(self, filters: MemoryListFilters, actor: Actor) -> int:
         """Deletes all memories that match, in steps, and returns how many. The audit trail names `actor`.
@@ -159,7 +159,7 @@ async def _shown_version(version: HistoryRecord[MemoryRecord], decays: Decays) -
         "version": version["version"],
         "changed_at": version["changed_at"],
         "changed_by": version["changed_by"],
-        "record": await decays.render_now(version["record"], to_ms(version["changed_at"])),
+        "record": await decays.render_at(version["record"], to_ms(version["changed_at"])),
     }
 
 

@@ -266,5 +266,5 @@ class Disputes:
     def _settled(self, disputed: MemoryRecord, fields: MemoryRecord) -> tuple[MemoryRecord, list[Change]]:
         fields = fields | {"contradicts": [], "claimed_key": None}
         fields["identity_hash"] = identity_hash(disputed | fields)  # the hash includes the key
-        new = self._memories.updated(disputed, fields, now=self._now)
+        new = self._memories.as_updated(disputed, fields, now=self._now)
         return new, self._memories.revise(disputed, fields, self._now)

@@ -221,7 +221,7 @@ class ReflectionService:
         key = id_of([finding_id, finding["version"]], "accept")
         of: DerivationRecord = {"agent_id": agent, "user_id": user}
         note = await derivation(self._tools.store, self._scope.tenant, changes, key, of, by, now)
-        after = self._findings.updated(finding, settled.set, now=rfc3339(now))
+        after = self._findings.as_updated(finding, settled.set, now=rfc3339(now))
         (shown,) = await self._findings.render([after], rfc3339(now))
         changes += [Insert(OPERATIONS, operation), note]
         return WriteResult(shown, changes, headers={"ETag": etag(after)})

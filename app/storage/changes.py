@@ -1,12 +1,8 @@
-"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none.
+"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none."""
 
-And what a tenant stores: its records and their bytes, which engines count in the commit that changes them.
-"""
-
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias, cast
+from typing import Any, Generic, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,81 +10,7 @@ from numpy.typing import NDArray
 from app.errors import Conflict, QuotaExceeded
 from app.storage.schema import Collection, Doc, Filter, R
 from app.storage.text import IndexedText
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """A number of records and their bytes, without indexes: as JSON in the embedded store, as BSON in MongoDB."""
-
-    records: int = 0
-    bytes: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(self.records + other.records, self.bytes + other.bytes)
-
-
-UsageByTenant: TypeAlias = Mapping[str, Mapping[str, Usage]]
-"""Usage by tenant and collection, without those that have nothing."""
-
-
-def total(usage: Mapping[str, Usage]) -> Usage:
-    """Returns the sum over all collections."""
-    return sum(usage.values(), Usage())
-
-
-def by_tenant(counted: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dict[str, Usage]]:
-    """Returns the sums of the usages of a (tenant, collection), without collections and tenants that have nothing."""
-    sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
-    for key, usage in counted:
-        sums[key] += usage
-    usages: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
-    for (tenant, name), usage in sums.items():
-        if usage != Usage():
-            usages[tenant][name] = usage
-    return dict(usages)
-
-
-def differences(stored: UsageByTenant, counted: UsageByTenant) -> list[str]:
-    """Returns a sentence for each tenant whose stored usage is not the one that was counted."""
-    return [
-        f"tenant {tenant} is said to have {_said(stored, tenant)} and has {_said(counted, tenant)}"
-        for tenant in sorted({*stored, *counted})
-        if stored.get(tenant, {}) != counted.get(tenant, {})
-    ]
-
-
-def _said(usage: UsageByTenant, tenant: str) -> str:
-    whole = total(usage.get(tenant, {}))
-    return f"{whole.records} records of {whole.bytes} bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTotals:
-    """What all tenants store together: how many tenants have records, and the usage by collection."""
-
-    tenants: int
-    collections: Mapping[str, Usage]
-
-    @classmethod
-    def of(cls, tenants: int, collections: Mapping[str, Usage]) -> "StoredTotals":
-        """Returns the totals without collections that have nothing."""
-        return cls(tenants, {name: usage for name, usage in collections.items() if usage != Usage()})
-
-
-class Accounting(Protocol):
-    """Reads and repairs the usage of tenants. Collections count if they are declared `counted`."""
-
-    async def stored(self) -> UsageByTenant:
-        """Returns the usage of every tenant, as kept up by the commits."""
-        ...
-
-    async def totals(self) -> StoredTotals:
-        """Returns the sums over all tenants, added up by the engine. Raises StoreUnavailable."""
-        ...
-
-    async def recount(self) -> list[str]:
-        """Counts every record and corrects the stored usage. Returns a sentence for each tenant that was wrong."""
-        ...
+from app.storage.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias
 
 from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
-from app.storage.changes import Accounting, Change, Committed, Delete, DeleteWhere
+from app.storage.changes import Change, Committed, Delete, DeleteWhere
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, R, both
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
+from app.storage.usage import Accounting
 
 Tallied: TypeAlias = dict[tuple[Any, ...], int]
 """Numbers of documents by their values of some fields."""

@@ -274,7 +274,7 @@ class Repository(Generic[R]):
             user=doc.get("user_id"),
         )
 
-    def updated(self, doc: R, fields: R, *, now: str) -> R:
+    def as_updated(self, doc: R, fields: R, *, now: str) -> R:
         """Returns the record as `update` leaves it."""
         return self.collection.record({**doc, **fields, "version": doc["version"] + 1, "updated_at": now})
 

@@ -129,7 +129,7 @@ def changed(
     repository.require_write(record)
     if not fields:
         return WriteResult(render(record), headers={"ETag": etag(record)})
-    new = repository.updated(record, fields, now=now)
+    new = repository.as_updated(record, fields, now=now)
     return WriteResult(render(new), [repository.update(record, fields, now=now)], headers={"ETag": etag(new)})
 
 

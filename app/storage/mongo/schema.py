@@ -11,7 +11,6 @@ from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from app import VERSION
-from app.storage.changes import differences
 from app.storage.index.partitions import is_long
 from app.storage.index.record_codec import TERM, head_dtype
 from app.storage.mongo import usage
@@ -20,6 +19,7 @@ from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, MET
 from app.storage.mongo.usage import USAGE
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
+from app.storage.usage import differences
 
 LAYOUT = 1
 """The first layout. Newly declared fields and indexes need no new one."""

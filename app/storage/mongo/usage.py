@@ -13,12 +13,12 @@ import bson
 import orjson
 from bson.int64 import Int64
 
-from app.storage.changes import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
 from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.codec import OWN, Stored
 from app.storage.mongo.connection import META, Database, MongoSession, guarded
 from app.storage.mongo.transactions import TransactionRunner
 from app.storage.schema import Collection
+from app.storage.usage import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
 
 USAGE = "recalld_usage"
 SLOTS = 64

@@ -16,17 +16,17 @@ import apsw
 import orjson
 
 from app.errors import StoreDamaged, StoreUnavailable
-from app.storage.changes import differences
 from app.storage.index.partitions import code, flags_at, model_at
 from app.storage.index.record_codec import TERM, head_dtype, holds_windows
 from app.storage.protocol import MAX_NAMED, Finding
 from app.storage.schema import Collection, Doc
-from app.storage.sqlite import changes, log_file, schema, sql
+from app.storage.sqlite import log_file, schema, sql, usage
 from app.storage.sqlite.connections import PAGE_BYTES, Faults, connect, damaged, log_of, translate_errors, verifies
 from app.storage.sqlite.encryption import StoreKey, uses_cipher
 from app.storage.sqlite.log_file import LastCommit, checkpoint, note_of, read_note
 from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
+from app.storage.usage import differences
 
 USAGE = "usage"
 
@@ -46,7 +46,7 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
 def _bad_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> Iterator[str]:
     """Yields tenants whose stored usage is not what they have."""
     with connection:  # one state of the database: others may write
-        yield from differences(changes.stored(connection), changes.counted(connection, collections))
+        yield from differences(usage.stored(connection), usage.counted(connection, collections))
 
 
 def _integrity(connection: apsw.Connection) -> Iterator[str]:

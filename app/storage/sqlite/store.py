@@ -26,7 +26,7 @@ from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatena
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
-from app.storage.sqlite.changes import EmbeddedAccounting, execute
+from app.storage.sqlite.changes import execute
 from app.storage.sqlite.check import missing_commits, prepare, verify_rest
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
@@ -34,6 +34,7 @@ from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect,
 from app.storage.sqlite.log_file import LogTruncation
 from app.storage.sqlite.sql import fetched, select_documents, select_texts, select_values
 from app.storage.sqlite.statements import EmbeddedReembedding
+from app.storage.sqlite.usage import EmbeddedAccounting
 from app.storage.sqlite.writer import WriterThread
 from app.storage.transfer import Counter, Record
 
