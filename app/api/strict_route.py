@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from app.api import strict
 from app.api.strict import parse
-from app.auth.dependencies import authenticate, header
+from app.auth.dependencies import authenticate, header, state_of
 from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
 from app.errors import PreconditionFailed, UnsupportedMediaType, invalid
@@ -89,7 +89,7 @@ class StrictRoute(APIRoute):
             principal = await authenticate(request)
             principal.require(verb)
             work_for(principal.scope.tenant)
-            request.scope["state"]["principal"] = principal
+            state_of(request)["principal"] = principal
             strict.check_path(request.scope.get("raw_path") or b"", self.path)
             strict.check(request.scope["query_string"], parameters)
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads the body through it

@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -131,11 +131,29 @@ class KeylessAccess:
         await asyncio.to_thread(self._marker.note)
 
 
-def resources_of(request: Request) -> Resources:
-    """Returns the resources of the app. Reads the scope, since `request.state` raises and catches an AttributeError for
+class RequestState(TypedDict, total=False):
+    """What `scope["state"]` of a request holds."""
+
+    request_id: str
+    """Set by `RequestLayer` (`app/api/middleware.py`)."""
+    resources: Resources
+    """Set by the lifespan."""
+    admitted: Principal
+    """The caller of an MCP tool, whose call is an internal request (`app/mcp/transport.py`)."""
+    principal: Principal
+    """The authenticated caller. Set by `StrictRoute` (`app/api/strict_route.py`)."""
+
+
+def state_of(request: Request) -> RequestState:
+    """Returns the state of the request. Reads the scope, since `request.state` raises and catches an AttributeError for
     each lookup."""
-    resources: Resources = request.scope["state"]["resources"]
-    return resources
+    state: RequestState = request.scope["state"]
+    return state
+
+
+def resources_of(request: Request) -> Resources:
+    """Returns the resources of the app."""
+    return state_of(request)["resources"]
 
 
 async def resources(request: Request) -> Resources:
@@ -146,7 +164,7 @@ async def resources(request: Request) -> Resources:
 def get_caller(request: Request) -> tuple[Resources, Principal]:
     """Returns the resources and the principal that the route class has set: one lookup instead of one dependency for
     each."""
-    state = request.scope["state"]
+    state = state_of(request)
     return state["resources"], state["principal"]
 
 
@@ -161,7 +179,7 @@ _PLAIN_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::\d{1,5})?")
 async def authenticate(request: Request) -> Principal:
     """Returns the principal of a request. Raises Unauthorized, Forbidden or RateLimited. Routes call it before they
     read a body."""
-    admitted: Principal | None = request.scope["state"].get("admitted")
+    admitted = state_of(request).get("admitted")
     if admitted is not None:  # an internal call of an MCP tool: the tool's caller was authenticated and counted
         return admitted
     resources = resources_of(request)

@@ -29,7 +29,7 @@ from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryRecord, MemorySource, MemoryType
+from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryChange, MemoryRecord, MemorySource, MemoryType
 from app.memories.records import (
     identity_hash,
     needs_new_entry,
@@ -57,7 +57,7 @@ class Revise:
     """The body changes these fields of the memory with its key."""
 
     stored: MemoryRecord
-    changed: MemoryRecord
+    changed: MemoryChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +325,7 @@ class MemoryPlanner:
         return memory
 
     def _update(
-        self, stored: MemoryRecord, changed: MemoryRecord, retired_ids: Sequence[str], draft: _Draft | None
+        self, stored: MemoryRecord, changed: MemoryChange, retired_ids: Sequence[str], draft: _Draft | None
     ) -> MemoryRecord:
         """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
         added = [memory_id for memory_id in dict.fromkeys(retired_ids) if memory_id not in stored["supersedes"]]
@@ -349,7 +349,7 @@ class MemoryPlanner:
                 latest = self._latest.get(memory_id, memory)
                 self._changes += self._memories.retire(latest, successor_id, self._now)
 
-    async def _gains(self, item: _Item, stored: MemoryRecord) -> MemoryRecord:
+    async def _gains(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
         """Returns the fields that a memory gains from a body that repeats it."""
         importance = await self._decays.importance(stored, self._now_ms)
         gains = said_again(stored, item.fresh, importance, self._now)

@@ -1,6 +1,6 @@
 """The stored shape of long-term memory: the collections of memories, of earlier versions and of feedback."""
 
-from typing import Generic, Literal, TypedDict
+from typing import Generic, Literal, TypeAlias, TypedDict
 
 from typing_extensions import TypeAliasType
 
@@ -162,6 +162,9 @@ class MemoryRecord(ShownMemory, total=False):
     dedupe_key: str | None
     standing: str | None
 
+
+MemoryChange: TypeAlias = MemoryRecord
+"""Some fields of a memory with new values: `{"content": "Lives in Rome", "content_hash": …, "identity_hash": …}`."""
 
 MEMORIES: Collection[MemoryRecord] = Collection(
     name="agent_memories",

@@ -12,7 +12,7 @@ from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
 from app.core.schemas import equal_json
 from app.memories.embedding import Passage
-from app.memories.models import MEMORIES, SMALL_TALK, STANDING, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, SMALL_TALK, STANDING, MemoryChange, MemoryRecord, MemorySource
 from app.storage.schema import value_at
 from app.storage.text import content_hash, normalise_content
 
@@ -121,7 +121,7 @@ def identity_hash(memory: MemoryRecord) -> int:
     return int.from_bytes(blake2b(orjson.dumps(parts), digest_size=8).digest(), "big", signed=True)
 
 
-def revision(memory: MemoryRecord, fields: MemoryRecord, now: str) -> MemoryRecord:
+def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChange:
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
     if "tags" in fields:
         fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
@@ -152,12 +152,12 @@ def revision(memory: MemoryRecord, fields: MemoryRecord, now: str) -> MemoryReco
     return changed
 
 
-def said_again(memory: MemoryRecord, fields: MemoryRecord, importance: float, now: str) -> MemoryRecord:
+def said_again(memory: MemoryRecord, fields: MemoryRecord, importance: float, now: str) -> MemoryChange:
     """Returns the fields that an equal memory changes in the stored one: higher trust or importance, more tags, a pin.
 
     `importance`: the current importance of `memory`. If the importance rises, decay starts anew.
     """
-    gains: MemoryRecord = {
+    gains: MemoryChange = {
         "tags": [*memory["tags"], *fields["tags"]],
         "pinned": memory["pinned"] or fields["pinned"],
         "trust": max(memory["trust"], fields["trust"]),
@@ -186,12 +186,12 @@ def passage(memory: MemoryRecord) -> Passage:
     return Passage(memory["content"], memory["context"], time, tuple(memory["tags"]))
 
 
-def needs_new_entry(changed: MemoryRecord) -> bool:
+def needs_new_entry(changed: MemoryChange) -> bool:
     """Returns whether a change of these fields needs a new vector: that of a memory is of its content alone."""
     return "content" in changed
 
 
-def needs_new_terms(changed: MemoryRecord) -> bool:
+def needs_new_terms(changed: MemoryChange) -> bool:
     """Returns whether a change of these fields changes the words by which a memory is found (`passage`)."""
     return not changed.keys().isdisjoint(("content", "context", "event_at", "tags"))
 

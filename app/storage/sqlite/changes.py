@@ -42,7 +42,7 @@ def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | No
     before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
         work.do(change)
-    work.pairs.close()
+    work.rows.write_partitions()
     for tenant, entries in notes.by_tenant().items():
         append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
@@ -55,7 +55,7 @@ class _Work:
         self._connection, self._notes = connection, notes
         self.allocated: dict[str, int] = {}
         self.deleted = 0
-        self.pairs = search_rows.Writing(connection)
+        self.rows = search_rows.SearchRowWriter(connection)
 
     def do(self, change: Change) -> None:
         match change:
@@ -89,10 +89,10 @@ class _Work:
         if collection.searched is None:
             return
         if change.entry is not None:
-            self.pairs.add(collection, doc, row, change.entry)
+            self.rows.add(collection, doc, row, change.entry)
         elif change.like is not None:
             like, _ = self._read(collection, doc["tenant_id"], change.like, {})
-            self.pairs.add_like(collection, doc, row, like)
+            self.rows.add_like(collection, doc, row, like)
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -116,16 +116,16 @@ class _Work:
         if collection.searched is None:
             return
         if change.entry is not None:
-            self.pairs.put(collection, doc, row, change.entry, keep=change.keep)
+            self.rows.put(collection, doc, row, change.entry, keep=change.keep)
         else:
-            self.pairs.amend(collection, doc, row, changed, change.text)
+            self.rows.amend(collection, doc, row, changed, change.text)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
         self._notes.deleted(collection, doc)
         if collection.searched is not None:
-            self.pairs.remove(collection, doc, row)
+            self.rows.remove(collection, doc, row)
 
     def _delete_where(self, change: DeleteWhere) -> None:
         condition, values = sql.where(change.collection, change.where)

@@ -143,7 +143,7 @@ def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]
     return vectors
 
 
-class Writing:
+class SearchRowWriter:
     """Writes the search rows of one list of changes."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -153,12 +153,12 @@ class Writing:
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
         """Writes the row of a new document."""
-        state = self._state(collection, doc)
+        state = self._raised(collection, doc)
         self._write(collection, state, doc, row, pack(collection.spec, doc, entry, state.version), new=True)
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
-        state, table = self._state(collection, doc), sql.search_table(collection)
+        state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         stored: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
         if stored is None:
@@ -172,15 +172,15 @@ class Writing:
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: PackedRecord) -> None:
         """Writes the row of a new document from a record of another store."""
-        state = self._state(collection, doc)
+        state = self._raised(collection, doc)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
         """Writes or overwrites the row of a document. `keep` keeps the replaced vector as an alternate vector."""
-        if not self._there(collection, self._state(collection, doc).pair, row):
+        if not self._there(collection, self._raised(collection, doc).pair, row):
             self.add(collection, doc, row, entry)
             return
-        state = self._state(collection, doc)
+        state = self._raised(collection, doc)
         packed = pack(collection.spec, doc, entry, state.version)
         self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
         self._write(collection, state, doc, row, packed, new=False)
@@ -190,7 +190,7 @@ class Writing:
     ) -> None:
         """Updates the row of a document, if it exists, after the fields `changed` changed. `text` replaces its terms;
         its vectors stay."""
-        state, table = self._state(collection, doc), sql.search_table(collection)
+        state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
         stored: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
         if stored is None:
@@ -236,7 +236,7 @@ class Writing:
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
         """Replaces the row of a deleted document with a tombstone, if it exists."""
-        state = self._state(collection, doc)
+        state = self._raised(collection, doc)
         if not self._there(collection, state.pair, row):
             return
         state.removed()
@@ -246,8 +246,8 @@ class Writing:
         )
         self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
 
-    def close(self) -> None:
-        """Writes the state of the partitions that were touched."""
+    def write_partitions(self) -> None:
+        """Writes the partitions that were touched, after all their rows."""
         for state in self._open.values():
             if state.worn:
                 self._bury(self._collections[state.pair], state)
@@ -271,7 +271,9 @@ class Writing:
         self._connection.execute(statement, (state.pair,))
         state.tombstones_dropped()
 
-    def _state(self, collection: Collection, doc: Doc) -> PartitionState:
+    def _raised(self, collection: Collection, doc: Doc) -> PartitionState:
+        """Returns the partition of a document, at the version that this list of changes makes. A new partition gets its
+        row here."""
         user, agent = doc.get("user_id") or "", doc.get("agent_id") or ""
         key = (collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)

@@ -249,7 +249,7 @@ def _records(connection: apsw.Connection, collection: Collection, which: str, bo
 
 def load(connection: apsw.Connection, collection: Collection, records: Sequence[Record]) -> int:
     """Inserts records, skipping existing ids. Returns the number inserted. Runs in the writer's thread."""
-    writing, new = search_rows.Writing(connection), 0
+    rows, new = search_rows.SearchRowWriter(connection), 0
     for record in records:
         tenant, doc_id = record.doc["tenant_id"], str(record.doc[collection.id_field])
         statement = f"SELECT 1 FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -257,9 +257,9 @@ def load(connection: apsw.Connection, collection: Collection, records: Sequence[
             continue
         row = insert_document(connection, collection, record.doc)
         if record.packed is not None:
-            writing.take_in(collection, record.doc, row, record.packed)
+            rows.take_in(collection, record.doc, row, record.packed)
         new += 1
-    writing.close()
+    rows.write_partitions()
     return new
 
 

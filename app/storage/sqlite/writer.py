@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Waiting:
+class QueuedTask:
     """A task that waits for the writer's thread."""
 
     work: WriterTask[Any]
@@ -64,7 +64,7 @@ class WriterThread:
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
             self._note = CommitNote(connection)
-        self._queue: WriteTurns[Waiting] = WriteTurns()
+        self._queue: WriteTurns[QueuedTask] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="recalld-writer", daemon=True)
@@ -102,7 +102,7 @@ class WriterThread:
     async def _wait_for(self, work: WriterTask[T], changes: int, reserve: bool = False, *, alone: bool = False) -> T:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        waiting = Waiting(work, self._loop.create_future(), reserve, alone)
+        waiting = QueuedTask(work, self._loop.create_future(), reserve, alone)
         self._queue.put(waiting, tenant_at_work(), changes)
         result: T = await waiting.future
         return result
@@ -134,7 +134,7 @@ class WriterThread:
                 if item.alone:
                     self._run_alone(item)
 
-    def _run_alone(self, item: Waiting) -> None:
+    def _run_alone(self, item: QueuedTask) -> None:
         try:
             with self._faults.translated():
                 item.work(self._connection)
@@ -142,14 +142,14 @@ class WriterThread:
             item.outcome = error
         self._loop.call_soon_threadsafe(_tell, [item])
 
-    def commit_group(self, group: Sequence[Waiting]) -> None:
+    def commit_group(self, group: Sequence[QueuedTask]) -> None:
         """Commits the tasks, sets their results and reports the time."""
         started = time.perf_counter()
         self._write(group)
         self.acknowledge(group)
         self._observe(len(group), time.perf_counter() - started)
 
-    def _write(self, group: Sequence[Waiting]) -> None:
+    def _write(self, group: Sequence[QueuedTask]) -> None:
         """Commits the group. On a full disk only the tasks that may use the reserve are committed."""
         refusal = self._refusal()
         if refusal is None:
@@ -190,7 +190,7 @@ class WriterThread:
         with suppress(StoreUnavailable), self._faults.translated():
             truncate(self._connection)
 
-    def make_durable(self, group: Sequence[Waiting]) -> None:
+    def make_durable(self, group: Sequence[QueuedTask]) -> None:
         """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
         try:
             with self._faults.translated():
@@ -218,7 +218,7 @@ class WriterThread:
                 )
         return error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
 
-    def _run_group(self, group: Sequence[Waiting]) -> None:
+    def _run_group(self, group: Sequence[QueuedTask]) -> None:
         """Runs the tasks and commits. The only task of a group has no savepoint, which would copy each page that is
         written."""
         before = self._connection.total_changes()
@@ -258,16 +258,16 @@ class WriterThread:
         except Exception as error:  # noqa: BLE001 (handed to its caller)
             return error
 
-    def acknowledge(self, group: Sequence[Waiting]) -> None:
+    def acknowledge(self, group: Sequence[QueuedTask]) -> None:
         """Passes the outcomes to the callers, in the event loop."""
         self._loop.call_soon_threadsafe(self._tell, list(group))
 
-    def _tell(self, group: Sequence[Waiting]) -> None:
+    def _tell(self, group: Sequence[QueuedTask]) -> None:
         _tell(group)
         self._written()
 
 
-def _tell(group: Sequence[Waiting]) -> None:
+def _tell(group: Sequence[QueuedTask]) -> None:
     for waiting in group:
         if waiting.future.cancelled():
             continue

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract a5d316d6b8ad876eaf25e21b40ef2a6a."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 61a7c29f856b5b9bec9e4d223a10a752."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
