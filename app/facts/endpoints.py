@@ -21,7 +21,7 @@ from app.facts.service import FactService
 from app.jobs.models import Operation
 from app.memories.embedding import Embeddings
 from app.storage.scope import Partition
-from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, executor_and_precondition
+from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writer_and_precondition
 from app.writes.executor import WriteResult, etag
 
 
@@ -108,7 +108,7 @@ async def assert_fact(body: schemas.FactCreate, request: Request) -> Response:
     """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
     disputed where what it contradicts has more trust. `on_conflict: merge` needs a language model: without one 409
     `llm_not_configured`."""
-    write, if_match = await executor_and_precondition(request)
+    write, if_match = await writer_and_precondition(request)
     if body.on_conflict == "merge":
         resources, principal = get_caller(request)
 

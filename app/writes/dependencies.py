@@ -1,4 +1,4 @@
-"""FastAPI dependencies of endpoints that write: the write executor and the `If-Match` precondition."""
+"""FastAPI dependencies of endpoints that write: the writer and the `If-Match` precondition."""
 
 from hashlib import blake2b
 from typing import Annotated, Any
@@ -28,8 +28,9 @@ IdempotencyKey = Annotated[
 IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description=_HEADERS["If-Match"])]
 
 
-class WriteExecutor:
-    """Runs the write handler of an endpoint and renders its result as a response."""
+class RequestWriter:
+    """Runs the write handler of an endpoint by the write executor, and renders its result as a response:
+    `return await write(lambda: memories.patch(memory_id, body, if_match))`."""
 
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
         self._request, self._caller, self._resources, self._key = request, principal, resources, key
@@ -64,13 +65,13 @@ class WriteExecutor:
         return executor.KeyedRequest(scope.tenant, self._caller.lineage, self._key, fingerprint, users)
 
 
-async def write_executor(request: Request, key: IdempotencyKey = None) -> WriteExecutor:
-    """Returns the executor of this request."""
+async def request_writer(request: Request, key: IdempotencyKey = None) -> RequestWriter:
+    """Returns the writer of this request."""
     resources, principal = get_caller(request)
-    return WriteExecutor(request, principal, resources, key)
+    return RequestWriter(request, principal, resources, key)
 
 
-Writer = Annotated[WriteExecutor, Depends(write_executor)]
+Writer = Annotated[RequestWriter, Depends(request_writer)]
 
 
 async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
@@ -81,14 +82,14 @@ async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
 InPrecondition = Annotated[IfMatch, Depends(precondition)]
 
 
-async def executor_and_precondition(request: Request) -> tuple[WriteExecutor, IfMatch]:
+async def writer_and_precondition(request: Request) -> tuple[RequestWriter, IfMatch]:
     """Returns both for an endpoint that takes only its body and the request: resolving dependencies takes as long as a
     small write. Its route declares `WRITE_HEADERS`. Raises Invalid if the idempotency key is not 1 to 255 characters
     long, as FastAPI does for the dependency."""
     key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
     if key is not None and not (1 <= len(key) <= 255):
         raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
-    return await write_executor(request, key), IfMatch(if_match)
+    return await request_writer(request, key), IfMatch(if_match)
 
 
 WRITE_HEADERS: dict[str, Any] = {
@@ -103,4 +104,4 @@ WRITE_HEADERS: dict[str, Any] = {
         for name, text in _HEADERS.items()
     ]
 }
-"""The `openapi_extra` of a route whose endpoint calls `executor_and_precondition`."""
+"""The `openapi_extra` of a route whose endpoint calls `writer_and_precondition`."""
