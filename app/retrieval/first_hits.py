@@ -41,7 +41,7 @@ def order_first_hits(
     columns: Columns, query: SettledQuery, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
 ) -> tuple[Ints, Floats | None]:
     """Returns `order`, the best first, with the first hits ordered among themselves, turns and plain memories apart,
-    and the log-odds that each document gains by that, shape (n,); None: none is moved.
+    and the log-odds that each document gains by that, shape (n,), below 0 for one that loses; None: none is moved.
 
     `odds`: the log-odds of each document. `parts`: the parts of these that not every query has.
     """
@@ -53,8 +53,8 @@ def order_first_hits(
         gained[group] = gains(properties(columns, odds, group, past=asks_for_past(query, parts)), fitted)
     if not gained.any():
         return order, None
-    by_odds = (-(odds[start] + gained[start])).argsort(kind="stable")
-    return np.concatenate((start[by_odds], order[len(start) :])), gained
+    # all are sorted, because one of the first may lose: what "Sorry, the budget is 12k" replaces falls far behind
+    return order[(-(odds + gained)[order]).argsort(kind="stable")], gained
 
 
 def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
@@ -150,6 +150,7 @@ def gains(values: Floats, weights: FirstHitWeights) -> Floats:
 
     `values`: `properties`, by falling log-odds. That one keeps its log-odds, and so its place among the others.
     """
-    gain: Floats = np.array([getattr(weights, name) for name in PROPERTIES], np.float32) @ values
+    factors = np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
+    gain: Floats = np.add.reduce(factors * values, axis=0)
     gain -= gain[0]
     return gain
