@@ -106,7 +106,7 @@ class MemorySearch:
             )
         )
         hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
-        if body.mode == "hybrid" and body.status == "active" and interval is None:
+        if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
             viewpoint = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:
