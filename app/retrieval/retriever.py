@@ -130,7 +130,7 @@ class RetrievalQuery(Generic[R]):
     by_cosine: bool = False
     """True if the mask reads cosines. The query is then embedded in every mode."""
     least_importance: float = 0.0
-    """The least importance that the mask lets through. The store leaves out documents that never had it."""
+    """The least importance that the mask lets through. The store may leave out documents that never had it."""
     min_score: float = 0.0
     """Minimum score of the hits of a hybrid search.
 
@@ -175,7 +175,8 @@ class RetrievalResult(Generic[R]):
 
     hits: list[Hit[R]]
     took_ms: dict[str, float]
-    """The milliseconds of each step: `embed`, `search`, `rerank` if there was a second stage, and `total`."""
+    """The milliseconds of each step: `embed` (the query's vector), `rerank` if there was a second stage, `search` (all
+    the rest), and `total`."""
     mode_used: Mode = "hybrid"
     warnings: list[SearchDegradation] = field(default_factory=list)
     weights: Mapping[int, float] = field(default_factory=dict)
@@ -278,19 +279,19 @@ class Retriever(Generic[R]):
         charge(SEARCH_UNITS + scope_info.count / SEARCHED_PER_UNIT)
         if not scope_info.count:
             nothing_then = None if wanted.interval is None else replace(wanted.interval, empty=True)
-            took = _took(started, time.perf_counter(), None)
-            return RetrievalResult([], took, wanted.mode, interval=nothing_then)
+            return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=nothing_then)
 
         with span("search analysis"):
             query = adapted_to_model(self._embedder.name, await analysed(wanted.query, scope_info.speakers))
             if names:
                 query = with_names(query, wanted.query, names)
+        embedding = time.perf_counter()
         with span("search embedding"):
             vector = await self._vector(wanted, query)
+        embedding = time.perf_counter() - embedding
         mode, warnings = wanted.mode, list[SearchDegradation]()
         if vector is None and mode == "hybrid":
             mode, warnings = "text", [BY_WORDS_ALONE]
-        embedded = time.perf_counter()
 
         second_stage = self._second_stage if mode == "hybrid" else None
         ranked_k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
@@ -307,9 +308,11 @@ class Retriever(Generic[R]):
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
         hits = await self._hits(wanted, ranked, final, fitted)
+        took = _took(started, embedding, final.seconds)
+        SEARCH_SECONDS.observe(took["search"] / 1_000)  # of an empty scope there is no search
         return RetrievalResult(
             hits,
-            _took(started, embedded, final.seconds),
+            took,
             mode,
             warnings,
             _weights(columns, ranked.query) if wanted.evidence else {},
@@ -612,13 +615,11 @@ def _without(mask: Bools, indices: Sequence[int]) -> Bools:
     return changed
 
 
-def _took(started: float, embedded: float, reranking: float | None) -> dict[str, float]:
-    """Returns the milliseconds that each step took, as responses show them. `reranking`: the seconds of the second
-    stage."""
-    ended = time.perf_counter()
-    searching = ended - embedded - (reranking or 0)
-    SEARCH_SECONDS.observe(searching)
-    took = {"embed": embedded - started, "search": searching, "total": ended - started}
+def _took(started: float, embedding: float, reranking: float | None) -> dict[str, float]:
+    """Returns the milliseconds that each step took, as responses show them. `embedding` and `reranking`: the seconds of
+    these two; `search` is all the rest."""
+    total = time.perf_counter() - started
+    took = {"embed": embedding, "search": total - embedding - (reranking or 0), "total": total}
     if reranking is not None:
         took["rerank"] = reranking
     return {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}
