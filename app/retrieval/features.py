@@ -170,8 +170,8 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
     """Returns the BM25 weight of each term, shape (terms, 1), and the sum of the weights.
 
     Documents of one content count once: a word does not become common by being repeated. A loop is used because a query
-    has only a handful of terms. `hits` and `content` are read, too: `df` is a new array for each search, and so stands
-    for them in the memo.
+    has only a handful of terms. `term_counts` and `content` are read, too: `df` is a new array for each search, and so
+    stands for them in the memo.
     """
 
     def weigh() -> tuple[Floats, float]:

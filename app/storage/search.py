@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Results of pure functions of an immutable object. It is stored with that object and freed with it."""
+    """Results of pure functions, each kept for as long as the same inputs come in. It is stored with the columns or the
+    document that they are computed from, and freed with these."""
 
     __slots__ = ("_held",)
 
@@ -71,7 +72,8 @@ class ScopeFacts:
     agents: tuple[str | None, ...]
     """Agents that own the documents; None for documents without an agent."""
     states: Sequence[Any] = field(default=(), compare=False, repr=False)
-    """What the engine read of the partitions, for a search of them (`SearchQuery.facts`)."""
+    """What the engine read of the partitions, for a search of them (`SearchQuery.facts`). MongoDB alone fills it, since
+    it pays for each reading."""
 
 
 class NameSource(Protocol):
@@ -111,7 +113,7 @@ class SearchQuery:
 
 @dataclass(slots=True)
 class Columns:
-    """The documents of a scope, n entries. `hits` and `df` have one row for each query term."""
+    """The documents of a scope, n entries. `term_counts` and `df` have one row for each query term."""
 
     rows: Ints
     """Handles of the documents, for `Store.fetch`."""
