@@ -39,10 +39,10 @@ async def feedback_service(request: Request) -> FeedbackService:
     return FeedbackService(memories, resources.clock, principal.lineage)
 
 
-def recall_of(request: Request) -> MemorySearch:
+def search_of(request: Request) -> MemorySearch:
     """Creates the memory search of the request's caller.
 
-    The search endpoint calls it directly, because resolving a dependency takes as long as the search.
+    The search endpoint calls it directly: FastAPI would resolve a dependency anew for each search.
     """
     resources, principal = get_caller(request)
     retriever = retriever_of(resources, principal.scope, MEMORIES)
@@ -133,7 +133,7 @@ Filters = Annotated[MemoryFilters, Depends(list_filters)]
 @router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
 async def search_memories(body: SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
-    return written(await recall_of(request).search(body))
+    return written(await search_of(request).search(body))
 
 
 @router.post(
