@@ -36,7 +36,7 @@ from app.retrieval.features import importance_at, term_weights
 from app.retrieval.first_hits import NO_ORDER
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.polarity import towards_what_is_denied
-from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analysed, with_names
+from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, with_names
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
 from app.retrieval.query_settling import SettledQuery, find_corrections, looked_for, settle
 from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, different_matches, explained, rank, top
@@ -148,8 +148,8 @@ class RetrievalQuery(Generic[R]):
     """Fetches each hit's partner: the answer to a question, or the question before an answer."""
     evidence: bool = False
     """Reads what the scope has of the query: the evidence and the weights of the result."""
-    merge_repetitions: Literal["ever", "each day"] | None = None
-    """Whether texts that say the same are one hit: all of them, or those of a day. None, and where the query names a
+    merge_repetitions: Literal["always", "within a day"] | None = None
+    """Which texts that say the same are one hit: all of them, or those of a day. None, and where the query names a
     time: each is a hit."""
 
 
@@ -282,7 +282,7 @@ class Retriever(Generic[R]):
             return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=nothing_then)
 
         with span("search analysis"):
-            query = adapted_to_model(self._embedder.name, await analysed(wanted.query, scope_info.speakers))
+            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, scope_info.speakers))
             if names:
                 query = with_names(query, wanted.query, names)
         embedding = time.perf_counter()
@@ -377,10 +377,14 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Ranks, looks at the first hits, and ranks again until none of them is what no search finds, and none says
-        what another one says."""
+        """Ranks, looks at the first hits, and ranks again without those that are excluded from search and without those
+        that say what another one says.
+
+        Each round takes at least one document out. Repetitions are looked for `ROUNDS` times at most; what is excluded
+        from search is looked for until no first hit is, because no hit may be.
+        """
         # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
-        compared = COMPARED if wanted.merge_repetitions == "each day" else max(COMPARED, 2 * k)
+        compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
         findable, statements, rounds = columns.matched, list[list[int]](), 0
         documents: Mapping[int, Fetched[R]] = {}
         while True:
@@ -480,7 +484,7 @@ class Retriever(Generic[R]):
         """Returns those of the `first` documents that say the same, the newest first, and `documents` with what was
         read for it. Empty where texts are not compared."""
         spec = self._collection.spec
-        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "each day") if spec.said_with else []
+        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day") if spec.said_with else []
         if not groups:
             return [], documents
         suspected = [index for group in groups for index in group]

@@ -78,7 +78,7 @@ async def search(
         known_at=request.body.known_at,
         partners=partners,
         evidence=True,
-        merge_repetitions="each day",
+        merge_repetitions="within a day",
     )
     return await retriever_of(resources, request.scope, collection).find(query)
 
