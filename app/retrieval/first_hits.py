@@ -26,8 +26,9 @@ FIRST = 12
 questions."""
 FAR = 4.0
 """What is farther behind the best one, in log-odds, does not come nearer."""
-MOST = 0.4
-"""Share of a query that is enough to be about the same. With less MemDaily loses .07 recall@10."""
+ENOUGH_OF_QUERY = 0.4
+"""Minimum share of a query's weight that two hits have in common to be about the same. With less MemDaily, a benchmark
+of daily notes that resemble each other, loses .07 recall@10."""
 EQUAL = 1e-4
 """Cosines to the query of equal texts differ by less."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
@@ -118,16 +119,16 @@ def _renewed(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bool
 
     The first number is the share of the query's words in a hit, weighed by their rarity, that a later one of the same
     speaker has, too: "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?". The second
-    counts only one that has all of them, where they are `MOST` of the query. The farther the later one is behind, the
+    counts only one that has all of them, where they are `ENOUGH_OF_QUERY`. The farther the later one is behind, the
     less it counts, and a question renews nothing.
     """
-    weights, limit = term_weights(columns)
+    weights, total = term_weights(columns)
     has = columns.term_counts[:, group] > 0
     common = np.add.reduce((has[:, :, None] & has[:, None, :]) * weights[:, :, None], axis=0)
     of_hit = common.diagonal()[:, None]
     share = common / np.maximum(of_hit, TINY)
     lacks = (has[:, :, None] & ~has[:, None, :]).any(axis=0)
-    has_all = (of_hit >= MOST * max(limit, TINY)) & ~lacks
+    has_all = (of_hit >= ENOUGH_OF_QUERY * max(total, TINY)) & ~lacks
     time, speaker = columns.time[group], columns.speaker[group]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks

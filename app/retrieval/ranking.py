@@ -196,7 +196,9 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain
     kind_of = np.where(plain, 2, np.where(assistants(columns), 1, 0))
-    by_kind = np.array([[*_FITTED(kind), weights.importance, weights.recency] for kind in kinds], np.float32).T
+    by_hand = {"importance": weights.importance, "recency": weights.recency}
+    of_kinds = [{**by_hand, **dict(zip(FITTED, _FITTED(kind), strict=True))} for kind in kinds]
+    by_kind = np.array([[of_kind[name] for of_kind in of_kinds] for name in FEATURES], np.float32)
     base = np.array([kind.base for kind in kinds], np.float32)
     summaries = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
     of_query = len(QUERY_FEATURES)
