@@ -177,10 +177,10 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     """
     if len(parts) == 1:
         return parts[0]
-    kept = parts[0].derived
+    memo = parts[0].derived
     given = [p.vectors for p in parts if p.vectors is not None]
-    fixed = kept.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
-    fading = kept.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
+    fixed = memo.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
+    fading = memo.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
     return Columns(
         **fixed,
         **fading,

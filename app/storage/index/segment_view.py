@@ -284,8 +284,8 @@ class SegmentView:
     def own_vectors(self, query: SearchQuery, vectors: NDArray[np.int8]) -> NDArray[np.int8]:
         """Returns a copy of the vectors of the live entries, with zeros for those that are not of the query's model."""
         mine, _ = self._of(model_id(query.model, vectors.shape[1]))
-        kept = np.where(mine[:, np.newaxis], vectors, np.int8(0))
-        return kept if self.live is None else kept[self.live]
+        own = np.where(mine[:, np.newaxis], vectors, np.int8(0))
+        return own if self.live is None else own[self.live]
 
     def _of(self, model: int) -> tuple[Bools, Floats]:
         """Returns which entries have a vector of the model, and 1 / its norm, 0 for the others. Cached."""
