@@ -80,8 +80,7 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     arrays, (weights, total) = neighbour_arrays(columns), term_weights(columns)
     seen = columns.matched & columns.has_vector
     all_seen = index_of(seen) is ...
-    pool = columns.cosine if all_seen else columns.cosine[seen]
-    _by_vector(columns, seen, pool, near, by_rank)
+    _by_vector(columns, seen, near, by_rank, is_all=all_seen)
     best = largest(text if all_seen else text[columns.matched])
     scaled_text(text, best, out=words)
     if not all_seen:
@@ -277,14 +276,15 @@ def neighbour_arrays(columns: Columns) -> NeighbourArrays:
     return columns.derived.get("neighbours", sources, lambda: NeighbourArrays(columns))
 
 
-def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks: Floats) -> None:
+def _by_vector(columns: Columns, among: Bools, near: Floats, ranks: Floats, *, is_all: bool) -> None:
     """Writes scaled cosines into `near` and reciprocal ranks into `ranks`.
 
     `near`: the cosines clipped to 0..1 between the least and the largest `among` them (1 if there is only one value).
     `ranks`: 1 / (offset + how many of those are larger) for the first `RANK_DEPTH` of them, else 0; equal values have
-    equal ranks. `pool`: the cosines of `among`, and the same array object as `columns.cosine` if that is all of them.
+    equal ranks. `is_all`: `among` are all documents.
     """
-    values, is_all = columns.cosine, pool is columns.cosine
+    values = columns.cosine
+    pool = values if is_all else values[among]
     if not len(pool):
         near[:] = ranks[:] = 0
         return
