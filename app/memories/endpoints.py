@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
-from app.api.lookup import retriever_of
+from app.api.retrievers import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller

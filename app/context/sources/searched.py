@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from app.actions.schemas import ACTIONS, ActionFeedback, ActionRecord
-from app.api.lookup import retriever_of
+from app.api.retrievers import retriever_of
 from app.context.candidates import Candidate, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
 from app.context.repetition import (
