@@ -115,26 +115,39 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
 
 
 def _renewed(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> tuple[Floats, Floats]:
-    """Returns how surely a later one of the hits says something else about the same, 0 to 1, shapes (len(group),).
+    """Returns the properties `renewed` and `replaced`: how surely a later one of the hits says something else about the
+    same, 0 to 1, shapes (len(group),).
 
-    The first number is the share of the query's words in a hit, weighed by their rarity, that a later one of the same
-    speaker has, too: "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?". The second
-    counts only one that has all of them, where they are `ENOUGH_OF_QUERY`. The farther the later one is behind, the
-    less it counts, and a question renews nothing.
+    For `renewed` the later one counts by its share of the hit's words, for `replaced` only if it has all of them.
+    """
+    share, has_all = _common_words(columns, group)
+    later = _later(columns, gap, group, asks, same)
+    return (share * later).max(axis=1, initial=0), (has_all * later).max(axis=1, initial=0)
+
+
+def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:
+    """Returns, for each hit (row) and each other one (column), which share of the query's words in the hit the other
+    one has, weighed by their rarity, and whether it has all of them and they are `ENOUGH_OF_QUERY`.
+
+    "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?".
     """
     weights, total = term_weights(columns)
     has = columns.term_counts[:, group] > 0
     common = np.add.reduce((has[:, :, None] & has[:, None, :]) * weights[:, :, None], axis=0)
     of_hit = common.diagonal()[:, None]
-    share = common / np.maximum(of_hit, TINY)
     lacks = (has[:, :, None] & ~has[:, None, :]).any(axis=0)
-    has_all = (of_hit >= ENOUGH_OF_QUERY * max(total, TINY)) & ~lacks
+    has_all: Bools = (of_hit >= ENOUGH_OF_QUERY * max(total, TINY)) & ~lacks
+    return common / np.maximum(of_hit, TINY), has_all
+
+
+def _later(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> Floats:
+    """Returns, for each hit (row), how much each other one (column) counts as a later word of the same speaker, 0 to 1:
+    the farther behind it is, the less. A question renews nothing, nor does a text that is said again."""
     time, speaker = columns.time[group], columns.speaker[group]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
-    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks
-    later &= ~same  # a text that is said again replaces nothing
-    near = (1 - behind**2) * later
-    return (share * near).max(axis=1, initial=0), (has_all * near).max(axis=1, initial=0)
+    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks & ~same
+    counts: Floats = (1 - behind**2) * later
+    return counts
 
 
 def _same_texts(columns: Columns, group: Ints) -> Bools:
