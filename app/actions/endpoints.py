@@ -10,7 +10,7 @@ from app.actions import schemas
 from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
-from app.api.lookup import retriever_of
+from app.api.retrievers import retriever_of
 from app.api.strict import InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller

@@ -204,9 +204,6 @@ def _start(text: str, low: int, high: int) -> int:
     return low if found is None else found.end()
 
 
-log = logging.getLogger(__name__)
-
-
 class Embedder(Protocol):
     """Turns texts into unit vectors. Every failure is an EmbeddingUnavailable; every returned vector is valid."""
 

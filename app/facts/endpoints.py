@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.lookup import retriever_of
+from app.api.retrievers import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, Cursor, InListing, Limit, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller

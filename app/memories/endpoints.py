@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
-from app.api.lookup import retriever_of
+from app.api.retrievers import retriever_of
 from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
 from app.api.strict_route import StrictRoute
 from app.audit.trail import Actor
@@ -40,10 +40,10 @@ async def feedback_service(request: Request) -> FeedbackService:
     return FeedbackService(memories, resources.clock, principal.lineage)
 
 
-def recall_of(request: Request) -> MemorySearch:
+def search_of(request: Request) -> MemorySearch:
     """Creates the memory search of the request's caller.
 
-    The search endpoint calls it directly, because resolving a dependency takes as long as the search.
+    The search endpoint calls it directly: FastAPI would resolve a dependency anew for each search.
     """
     resources, principal = get_caller(request)
     retriever = retriever_of(resources, principal.scope, MEMORIES)
@@ -134,7 +134,7 @@ Filters = Annotated[MemoryFilters, Depends(list_filters)]
 @router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
 async def search_memories(body: SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
-    return written(await recall_of(request).search(body))
+    return written(await search_of(request).search(body))
 
 
 @router.post(

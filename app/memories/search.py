@@ -83,7 +83,7 @@ class MemorySearch:
         least = body.min_importance
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
-        interval = await interval_of(body.query, now, body.timezone)
+        named_time = await interval_of(body.query, now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
         pairs = self._scope.pairs(body.agent_id, body.user_id, body.include_shared)
         retrieved = await self._retriever.find(
@@ -101,12 +101,12 @@ class MemorySearch:
                 explain=body.explain,
                 by_cosine=body.min_similarity is not None,
                 min_score=body.min_score or 0.0,
-                interval=interval,
-                merge_repetitions="ever",
+                interval=named_time,
+                merge_repetitions="always",
             )
         )
         hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
-        if body.mode == "hybrid" and body.status == "active" and interval is None:
+        if retrieved.mode_used == "hybrid" and body.status == "active" and named_time is None:
             viewpoint = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:
@@ -114,7 +114,7 @@ class MemorySearch:
 
         # {"items": [{"memory": …, "score": 0.4}, …], "mode_used": …}
         memories = await (self._in_full(hits, now_ms) if body.fields is None else self._fields(hits, now_ms, body))
-        scores = _as_json([hit.score for hit in hits])
+        scores = _as_json([hit.score for hit in hits])  # few digits each (`as_short` of the ranking)
         items = list[bytes]()
         for hit, memory, score in zip(hits, memories, scores, strict=True):
             replaced = b',"replaced_by":' + orjson.dumps(hit.replaced_by) if hit.replaced_by else b""
@@ -153,4 +153,4 @@ def _time_understood(interval: TimeInterval) -> TimeAnswer:
 
 def _as_json(numbers: list[float]) -> list[bytes]:
     """Returns each number as JSON. Serializing all together takes a fifth of the time."""
-    return orjson.dumps(numbers)[1:-1].split(b",")[: len(numbers)]
+    return orjson.dumps(numbers)[1:-1].split(b",")[: len(numbers)]  # of no number, `[]`, a split gives one empty part

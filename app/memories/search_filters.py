@@ -30,9 +30,7 @@ def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
     where, keep = body.split_filter()
-    return SplitFilter(
-        both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_seldom_used(body)), keep
-    )
+    return SplitFilter(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_of_fields(body)), keep)
 
 
 def small_talk_filter(body: SearchRequest) -> SplitFilter:
@@ -51,8 +49,8 @@ def _of_status(status: str) -> Filter:
     return Eq("status", status)
 
 
-def _seldom_used(body: SearchRequest) -> Iterator[Filter]:
-    """Yields the filters that most requests do not use."""
+def _of_fields(body: SearchRequest) -> Iterator[Filter]:
+    """Yields the filters of the fields that the request sets; most set none."""
     if body.memory_types is not None:
         yield In("memory_type", tuple(body.memory_types))
     if body.session_id is not None:

@@ -53,6 +53,7 @@ class FoundMemory(Memory):
 class SearchRequest(Owned, TagAndMetadataFilters):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
     elsewhere = COUNT_OF_HITS
+    """What an unknown field is called here: `limit` is `top_k`."""
 
     query: MemoryText
     include_shared: Flag = Field(

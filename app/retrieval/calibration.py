@@ -78,6 +78,7 @@ def probabilities(
     """
     if not len(odds):
         return odds
+    among = index_of(columns.matched) if among is None else among
     shares, on_plain = log_shares(columns, odds, plain, among)
     terms = _mixed(calibration, on_plain)
     of_query = describe(columns, query, query_features, among)
@@ -86,9 +87,8 @@ def probabilities(
     if query.unknown:
         base += UNKNOWN
     if elsewhen is not None:
-        within = ... if among is None else among
-        parts = np.exp(shares[within])
-        base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[within]) / max(np.add.reduce(parts), TINY))
+        parts = np.exp(shares[among])
+        base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[among]) / max(np.add.reduce(parts), TINY))
     # -z = -share * s + (share - tail) * min(s + 2, 0) - base, written into the array of the shares
     beyond_knee = np.minimum(shares - _KNEE, 0)
     beyond_knee *= terms.share - terms.tail

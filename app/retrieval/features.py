@@ -75,18 +75,18 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     if not query.subject:
         return np.zeros((len(QUERY_FEATURES), len(text)), np.float32)
     rows = np.empty((len(QUERY_FEATURES), len(text)), np.float32)
-    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows  # views: each is written in place
-    arrays, (weights, limit) = neighbour_arrays(columns), term_weights(columns)
+    # `QUERY_FEATURES` in their order, as views: each is written in place
+    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
+    arrays, (weights, total) = neighbour_arrays(columns), term_weights(columns)
     seen = columns.matched & columns.has_vector
     all_seen = index_of(seen) is ...
-    pool = columns.cosine if all_seen else columns.cosine[seen]
-    _by_vector(columns, seen, pool, near, by_rank)
+    _by_vector(columns, seen, near, by_rank, is_all=all_seen)
     best = largest(text if all_seen else text[columns.matched])
     scaled_text(text, best, out=words)
     if not all_seen:
         near *= columns.has_vector
     np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=covered)
-    covered *= 1 / max(limit, TINY)
+    covered *= 1 / max(total, TINY)
     # an answer holds the identifier that was asked for: that is no repetition of the question
     repeating = columns.term_counts if query.exact is None else columns.term_counts[~query.exact]
     np.add.reduce(repeating, axis=0, out=repeated)
@@ -94,7 +94,7 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     repeated *= 1 / max(len(repeating), FEW_TERMS)
     spoken[:] = columns.speaker == (query.speaker or -1)
     base = base_score(near, words, arrays)
-    words *= math.sqrt(best / max(limit, TINY))
+    words *= math.sqrt(best / max(total, TINY))
     _best_of_session(base, arrays, session)
     before, after = arrays.neighbours(base, arrays.exists)
     np.maximum(before, after, out=neighbour)
@@ -113,11 +113,12 @@ def document_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT
 
 def _document_features(columns: Columns, now_ms: int, decay: DecayCurve) -> Floats:
     rows = np.empty((len(DOCUMENT_FEATURES), len(columns.time)), np.float32)
-    rows[0], rows[1] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
-    rows[2] = np.log1p(columns.length) / LONG_TEXT
-    rows[3] = rows[1] * rows[2]
-    rows[4] = importance_at(columns, now_ms, decay)
-    rows[5] = np.exp2(np.minimum(columns.time - now_ms, 0) / (RECENCY_DAYS * DAY_MS))
+    number, question, length, long_question, importance, recency = rows  # views, as above
+    number[:], question[:] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
+    length[:] = np.log1p(columns.length) / LONG_TEXT
+    np.multiply(question, length, out=long_question)
+    importance[:] = importance_at(columns, now_ms, decay)
+    recency[:] = np.exp2(np.minimum(columns.time - now_ms, 0) / (RECENCY_DAYS * DAY_MS))
     return rows
 
 
@@ -170,8 +171,8 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
     """Returns the BM25 weight of each term, shape (terms, 1), and the sum of the weights.
 
     Documents of one content count once: a word does not become common by being repeated. A loop is used because a query
-    has only a handful of terms. `hits` and `content` are read, too: `df` is a new array for each search, and so stands
-    for them in the memo.
+    has only a handful of terms. `term_counts` and `content` are read, too: `df` is a new array for each search, and so
+    stands for them in the memo.
     """
 
     def weigh() -> tuple[Floats, float]:
@@ -255,10 +256,10 @@ class NeighbourArrays:
         self.per_length: Floats = np.reciprocal(np.maximum(columns.length, SHORT_TEXT), dtype=np.float32)
         self.occasion, self.occasions = _occasions(columns)
 
-    def neighbours(self, values: Floats, counts: Floats) -> Floats:
+    def neighbours(self, values: Floats, weights: Floats) -> Floats:
         """Returns the weighted values of both neighbours, shape (…, 2, n), for values of shape (…, n)."""
         found: Floats = values.take(self._beside, axis=-1, mode="wrap")
-        found *= counts
+        found *= weights
         return found
 
     def with_neighbours(self, values: Floats) -> Floats:
@@ -275,14 +276,15 @@ def neighbour_arrays(columns: Columns) -> NeighbourArrays:
     return columns.derived.get("neighbours", sources, lambda: NeighbourArrays(columns))
 
 
-def _by_vector(columns: Columns, among: Bools, pool: Floats, near: Floats, ranks: Floats) -> None:
+def _by_vector(columns: Columns, among: Bools, near: Floats, ranks: Floats, *, is_all: bool) -> None:
     """Writes scaled cosines into `near` and reciprocal ranks into `ranks`.
 
     `near`: the cosines clipped to 0..1 between the least and the largest `among` them (1 if there is only one value).
     `ranks`: 1 / (offset + how many of those are larger) for the first `RANK_DEPTH` of them, else 0; equal values have
-    equal ranks. `pool`: the cosines of `among`, and the same array object as `columns.cosine` if that is all of them.
+    equal ranks. `is_all`: `among` are all documents.
     """
-    values, is_all = columns.cosine, pool is columns.cosine
+    values = columns.cosine
+    pool = values if is_all else values[among]
     if not len(pool):
         near[:] = ranks[:] = 0
         return

@@ -26,8 +26,9 @@ FIRST = 12
 questions."""
 FAR = 4.0
 """What is farther behind the best one, in log-odds, does not come nearer."""
-MOST = 0.4
-"""Share of a query that is enough to be about the same. With less MemDaily loses .07 recall@10."""
+ENOUGH_OF_QUERY = 0.4
+"""Minimum share of a query's weight that two hits have in common to be about the same. With less MemDaily, a benchmark
+of daily notes that resemble each other, loses .07 recall@10."""
 EQUAL = 1e-4
 """Cosines to the query of equal texts differ by less."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
@@ -41,7 +42,7 @@ def order_first_hits(
     columns: Columns, query: SettledQuery, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
 ) -> tuple[Ints, Floats | None]:
     """Returns `order`, the best first, with the first hits ordered among themselves, turns and plain memories apart,
-    and the log-odds that each document gains by that, shape (n,); None: none is moved.
+    and the log-odds that each document gains by that, shape (n,), below 0 for one that loses; None: none is moved.
 
     `odds`: the log-odds of each document. `parts`: the parts of these that not every query has.
     """
@@ -53,8 +54,8 @@ def order_first_hits(
         gained[group] = gains(properties(columns, odds, group, past=asks_for_past(query, parts)), fitted)
     if not gained.any():
         return order, None
-    by_odds = (-(odds[start] + gained[start])).argsort(kind="stable")
-    return np.concatenate((start[by_odds], order[len(start) :])), gained
+    # all are sorted, because one of the first may lose: what "Sorry, the budget is 12k" replaces falls far behind
+    return order[(-(odds + gained)[order]).argsort(kind="stable")], gained
 
 
 def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
@@ -114,26 +115,39 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
 
 
 def _renewed(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> tuple[Floats, Floats]:
-    """Returns how surely a later one of the hits says something else about the same, 0 to 1, shapes (len(group),).
+    """Returns the properties `renewed` and `replaced`: how surely a later one of the hits says something else about the
+    same, 0 to 1, shapes (len(group),).
 
-    The first number is the share of the query's words in a hit, weighed by their rarity, that a later one of the same
-    speaker has, too: "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?". The second
-    counts only one that has all of them, where they are `MOST` of the query. The farther the later one is behind, the
-    less it counts, and a question renews nothing.
+    For `renewed` the later one counts by its share of the hit's words, for `replaced` only if it has all of them.
     """
-    weights, limit = term_weights(columns)
+    share, has_all = _common_words(columns, group)
+    later = _later(columns, gap, group, asks, same)
+    return (share * later).max(axis=1, initial=0), (has_all * later).max(axis=1, initial=0)
+
+
+def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:
+    """Returns, for each hit (row) and each other one (column), which share of the query's words in the hit the other
+    one has, weighed by their rarity, and whether it has all of them and they are `ENOUGH_OF_QUERY`.
+
+    "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?".
+    """
+    weights, total = term_weights(columns)
     has = columns.term_counts[:, group] > 0
     common = np.add.reduce((has[:, :, None] & has[:, None, :]) * weights[:, :, None], axis=0)
     of_hit = common.diagonal()[:, None]
-    share = common / np.maximum(of_hit, TINY)
     lacks = (has[:, :, None] & ~has[:, None, :]).any(axis=0)
-    has_all = (of_hit >= MOST * max(limit, TINY)) & ~lacks
+    has_all: Bools = (of_hit >= ENOUGH_OF_QUERY * max(total, TINY)) & ~lacks
+    return common / np.maximum(of_hit, TINY), has_all
+
+
+def _later(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> Floats:
+    """Returns, for each hit (row), how much each other one (column) counts as a later word of the same speaker, 0 to 1:
+    the farther behind it is, the less. A question renews nothing, nor does a text that is said again."""
     time, speaker = columns.time[group], columns.speaker[group]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
-    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks
-    later &= ~same  # a text that is said again replaces nothing
-    near = (1 - behind**2) * later
-    return (share * near).max(axis=1, initial=0), (has_all * near).max(axis=1, initial=0)
+    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks & ~same
+    counts: Floats = (1 - behind**2) * later
+    return counts
 
 
 def _same_texts(columns: Columns, group: Ints) -> Bools:
@@ -150,6 +164,7 @@ def gains(values: Floats, weights: FirstHitWeights) -> Floats:
 
     `values`: `properties`, by falling log-odds. That one keeps its log-odds, and so its place among the others.
     """
-    gain: Floats = np.array([getattr(weights, name) for name in PROPERTIES], np.float32) @ values
+    factors = np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
+    gain: Floats = np.add.reduce(factors * values, axis=0)
     gain -= gain[0]
     return gain

@@ -1,5 +1,6 @@
-"""The kinds of memory that the ranking distinguishes, as masks of shape (n,) over the documents of a scope: memories of
-no conversation, turns of an assistant, questions, and turns that answer nothing (echoes and fillers)."""
+"""What the ranking distinguishes documents by, as masks of shape (n,) over those of a scope: the kinds of memory (plain
+memories and turns of an assistant; the others are turns of a person), and, across the kinds, questions and turns that
+answer nothing (echoes and fillers)."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -34,7 +35,7 @@ In Chinese 10 terms are five or six characters.
 
 
 def plain_memories(columns: Columns) -> Bools:
-    """Returns the mask of documents that belong to no conversation."""
+    """Returns the mask of documents that belong to no conversation: they have no session, or nobody says them."""
     return columns.derived.get(
         "plain", (columns.session, columns.speaker), lambda: (columns.session < 0) | (columns.speaker == 0)
     )

@@ -23,15 +23,15 @@ FORCE = 0.6
 more in their cosine, and by less than 2 in their log-odds."""
 
 
-def towards_what_is_denied(query: Floats, model: str) -> Floats:
-    """Returns the vector of a query, nearer to what is denied as far as the query is negated; both of unit length."""
+def towards_what_is_denied(vector: Floats, model: str) -> Floats:
+    """Returns the `vector` of a query, nearer to what is denied as far as the query is negated; both of unit length."""
     direction = _direction(without_runtime(model))
     if direction is None:
-        return query
-    negated = (float(query @ direction) - ASSERTED) / (NEGATED - ASSERTED)
+        return vector
+    negated = (float(vector @ direction) - ASSERTED) / (NEGATED - ASSERTED)
     if negated <= 0:
-        return query
-    moved = query + np.float32(FORCE * min(negated, 1.0)) * direction
+        return vector
+    moved = vector + np.float32(FORCE * min(negated, 1.0)) * direction
     found: Floats = (moved / np.linalg.norm(moved)).astype(np.float32)
     return found
 

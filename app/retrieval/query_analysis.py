@@ -4,8 +4,8 @@
     query.stripped  # "When did sign the NDA?", the text to embed
     query.speaker  # name_id("Ann")
 
-The steps of a query are `analysed`, `adapted_to_model` and `with_names`. After the scope was searched for its terms,
-`query_settling.py` weighs these by what the scope has of them.
+The steps of a query are `analyse_off_loop`, `adapted_to_model` and `with_names`. After the scope was searched for its
+terms, `query_settling.py` weighs these by what the scope has of them.
 """
 
 import re
@@ -75,7 +75,7 @@ class NamedEntity:
 class Acronym:
     """A word of the query that may be the initials of others: `NDA` of "non-disclosure agreement"."""
 
-    term: TermIds
+    term: int
     """Id of the acronym as a term, which no document has: `settle` counts there which documents have all pairs."""
     word: TermIds
     """Ids of the word itself."""
@@ -86,7 +86,7 @@ class Acronym:
 
     @property
     def looked_for(self) -> TermIds:
-        return np.concatenate([self.term, self.pairs])
+        return np.append(self.pairs, np.uint32(self.term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ class AnalysedQuery:
     """What the query calls by one of several names."""
 
 
-async def analysed(query: str, speakers: Sequence[str]) -> AnalysedQuery:
-    """Returns `analyse(query, speakers)`. A long query is analysed in a thread."""
+async def analyse_off_loop(query: str, speakers: Sequence[str]) -> AnalysedQuery:
+    """Returns `analyse(query, speakers)`, for a long query from a thread, so that it does not stop the event loop."""
     if len(query) <= LONG_QUERY:
         return analyse(query, speakers)
     return await in_turn(analyse, query, speakers)
@@ -137,8 +137,8 @@ def analyse(query: str, speakers: Sequence[str]) -> AnalysedQuery:
     """
     key = query, tuple(speakers)
     if len(query) > MAX_KEPT_CHARS:
-        return _analyse(*key)
-    return _ANALYSED.get(key) or _ANALYSED.keep(key, _analyse(*key))
+        return _analyse_uncached(*key)
+    return _ANALYSED.get(key) or _ANALYSED.keep(key, _analyse_uncached(*key))
 
 
 def adapted_to_model(model: str, query: AnalysedQuery) -> AnalysedQuery:
@@ -147,7 +147,7 @@ def adapted_to_model(model: str, query: AnalysedQuery) -> AnalysedQuery:
     return replace(query, foreign=0.0) if query.foreign and knows_all_scripts(model) else query
 
 
-def _analyse(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
+def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     pattern, owners = _matcher(speakers)
     stripped, named = query, set[int]()
     if pattern is not None:
@@ -167,7 +167,7 @@ def _analyse(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     if spaced := {term: parts for term, parts in spaced.items() if term not in identifiers and term not in ids}:
         ids = np.union1d(ids, np.array([*spaced], np.uint32))
     initials = [
-        Acronym(term_ids([f"^^{word}"]), text_ids(word), term_ids(pairs), word.islower())
+        Acronym(int(term_ids([f"^^{word}"])[0]), text_ids(word), term_ids(pairs), word.islower())
         for word, pairs in (acronyms(query) if len(ids) < MAX_TERMS else {}).items()
     ][:MAX_NAMES]
     if initials:

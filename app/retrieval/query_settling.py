@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.retrieval.query_analysis import Acronym, AnalysedQuery
+from app.retrieval.query_analysis import Acronym, AnalysedQuery, NamedEntity
 from app.retrieval.time_grammar import TimeOrder
 from app.storage.search import Bools, Columns, Floats
 from app.storage.text import TermIds
@@ -94,34 +94,18 @@ def settle(
         ), settled
 
     terms, term_counts, df = looked_for(query, corrections), columns.term_counts.copy(), columns.df.copy()
-    for entity in query.entities:  # a document with all terms of another name has those of the query's name
-        has_other = np.zeros(len(columns.rows), np.bool_)
-        for other in entity.others:
-            rows = np.flatnonzero(np.isin(terms, other))
-            if len(rows):
-                has_other |= (term_counts[rows] > 0).all(axis=0)
-        rows = np.flatnonzero(np.isin(terms, entity.name))
-        term_counts[rows] = np.maximum(term_counts[rows], has_other)
-        df[rows] = np.maximum(df[rows], np.count_nonzero(term_counts[rows], axis=1))
-    for acronym in query.acronyms:  # a document with all pairs of initials has the acronym
-        has_pairs = (term_counts[np.isin(terms, acronym.pairs)] > 0).all(axis=0)
-        row = np.flatnonzero(terms == acronym.term)
-        term_counts[row], df[row] = has_pairs, np.count_nonzero(has_pairs)
+    _count_other_names(query.entities, terms, term_counts, df)
+    _count_initials(query.acronyms, terms, term_counts, df)
 
     present = set(terms[df > 0].tolist())
     identifiers = {term: parts for term, parts in query.identifiers.items() if term in present}
     expanded = [
         acronym
         for acronym in query.acronyms
-        if int(acronym.term[0]) in present and not (acronym.lower and present.issuperset(acronym.word.tolist()))
+        if acronym.term in present and not (acronym.lower and present.issuperset(acronym.word.tolist()))
     ]
-    gone = [term for term in query.identifiers if term not in present]
-    gone += [part for parts in identifiers.values() for part in parts if part not in present]
-    gone += [term for entity in query.entities for term in entity.added.tolist()]
-    gone += [term for acronym in query.acronyms for term in acronym.pairs.tolist()]
-    gone += [int(acronym.term[0]) for acronym in query.acronyms if acronym not in expanded]
-    kept = ~np.isin(terms, gone)
-    term_counts, df, settled.terms = term_counts[kept], df[kept], terms[kept]
+    counting = ~np.isin(terms, _not_counting(query, present, identifiers, expanded))
+    term_counts, df, settled.terms = term_counts[counting], df[counting], terms[counting]
 
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
     settled.identifiers = identifiers
@@ -130,6 +114,45 @@ def settle(
         for term, parts in query.identifiers.items()
     )
     return replace(columns, term_counts=term_counts, df=df, emphasis=emphasis), settled
+
+
+def _count_other_names(entities: Sequence[NamedEntity], terms: TermIds, term_counts: Floats, df: Floats) -> None:
+    """Counts, in `term_counts` and `df`, the query's name of an entity for each document that has another name of it:
+    asked for Bob, "Robert moved" has `bob`."""
+    for entity in entities:
+        has_other = np.zeros(term_counts.shape[1], np.bool_)
+        for other in entity.others:
+            rows = np.flatnonzero(np.isin(terms, other))
+            if len(rows):
+                has_other |= (term_counts[rows] > 0).all(axis=0)
+        rows = np.flatnonzero(np.isin(terms, entity.name))
+        term_counts[rows] = np.maximum(term_counts[rows], has_other)
+        df[rows] = np.maximum(df[rows], np.count_nonzero(term_counts[rows], axis=1))
+
+
+def _count_initials(acronyms: Sequence[Acronym], terms: TermIds, term_counts: Floats, df: Floats) -> None:
+    """Counts, in `term_counts` and `df`, an acronym for each document that has all of its pairs of initials: asked for
+    the NDA, "a non-disclosure agreement" has it."""
+    for acronym in acronyms:
+        has_pairs = (term_counts[np.isin(terms, acronym.pairs)] > 0).all(axis=0)
+        row = np.flatnonzero(terms == acronym.term)
+        term_counts[row], df[row] = has_pairs, np.count_nonzero(has_pairs)
+
+
+def _not_counting(
+    query: AnalysedQuery,
+    present: set[int],
+    identifiers: Mapping[int, tuple[int, ...]],
+    expanded: Sequence[Acronym],
+) -> list[int]:
+    """Returns the terms that count for nothing themselves: identifiers and parts of them that the scope does not have,
+    other names of an entity, pairs of initials, and acronyms that are looked for as words alone."""
+    absent = [term for term in query.identifiers if term not in present]
+    parts = [part for parts in identifiers.values() for part in parts if part not in present]
+    added = [term for entity in query.entities for term in entity.added.tolist()]
+    pairs = [term for acronym in query.acronyms for term in acronym.pairs.tolist()]
+    words = [acronym.term for acronym in query.acronyms if acronym not in expanded]
+    return [*absent, *parts, *added, *pairs, *words]
 
 
 def _emphasis(

@@ -11,7 +11,6 @@ what a hit's score is made of.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -38,7 +37,6 @@ ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 BY_HAND = frozenset({"importance", "recency"})
 FITTED = tuple(name for name in FEATURES if name not in BY_HAND)
 """The features that each kind of memory has a fitted weight for (`Blend`)."""
-_FITTED = attrgetter(*FITTED)
 REPEATS = QUERY_FEATURES.index("repeats")
 
 
@@ -196,7 +194,9 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     plain = plain_memories(columns)
     kinds = weights.person, weights.assistant, weights.plain
     kind_of = np.where(plain, 2, np.where(assistants(columns), 1, 0))
-    by_kind = np.array([[*_FITTED(kind), weights.importance, weights.recency] for kind in kinds], np.float32).T
+    by_hand = {"importance": weights.importance, "recency": weights.recency}
+    rows = [[by_hand[name] if name in by_hand else getattr(kind, name) for kind in kinds] for name in FEATURES]
+    by_kind = np.array(rows, np.float32)
     base = np.array([kind.base for kind in kinds], np.float32)
     summaries = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
     of_query = len(QUERY_FEATURES)

@@ -36,7 +36,7 @@ from app.retrieval.features import importance_at, term_weights
 from app.retrieval.first_hits import NO_ORDER
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.polarity import towards_what_is_denied
-from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analysed, with_names
+from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, with_names
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
 from app.retrieval.query_settling import SettledQuery, find_corrections, looked_for, settle
 from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, different_matches, explained, rank, top
@@ -130,7 +130,7 @@ class RetrievalQuery(Generic[R]):
     by_cosine: bool = False
     """True if the mask reads cosines. The query is then embedded in every mode."""
     least_importance: float = 0.0
-    """The least importance that the mask lets through. The store leaves out documents that never had it."""
+    """The least importance that the mask lets through. The store may leave out documents that never had it."""
     min_score: float = 0.0
     """Minimum score of the hits of a hybrid search.
 
@@ -148,8 +148,8 @@ class RetrievalQuery(Generic[R]):
     """Fetches each hit's partner: the answer to a question, or the question before an answer."""
     evidence: bool = False
     """Reads what the scope has of the query: the evidence and the weights of the result."""
-    merge_repetitions: Literal["ever", "each day"] | None = None
-    """Whether texts that say the same are one hit: all of them, or those of a day. None, and where the query names a
+    merge_repetitions: Literal["always", "within a day"] | None = None
+    """Which texts that say the same are one hit: all of them, or those of a day. None, and where the query names a
     time: each is a hit."""
 
 
@@ -175,7 +175,8 @@ class RetrievalResult(Generic[R]):
 
     hits: list[Hit[R]]
     took_ms: dict[str, float]
-    """The milliseconds of each step: `embed`, `search`, `rerank` if there was a second stage, and `total`."""
+    """The milliseconds of each step: `embed` (the query's vector), `rerank` if there was a second stage, `search` (all
+    the rest), and `total`."""
     mode_used: Mode = "hybrid"
     warnings: list[SearchDegradation] = field(default_factory=list)
     weights: Mapping[int, float] = field(default_factory=dict)
@@ -278,19 +279,19 @@ class Retriever(Generic[R]):
         charge(SEARCH_UNITS + scope_info.count / SEARCHED_PER_UNIT)
         if not scope_info.count:
             nothing_then = None if wanted.interval is None else replace(wanted.interval, empty=True)
-            took = _took(started, time.perf_counter(), None)
-            return RetrievalResult([], took, wanted.mode, interval=nothing_then)
+            return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=nothing_then)
 
         with span("search analysis"):
-            query = adapted_to_model(self._embedder.name, await analysed(wanted.query, scope_info.speakers))
+            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, scope_info.speakers))
             if names:
                 query = with_names(query, wanted.query, names)
+        embedding = time.perf_counter()
         with span("search embedding"):
             vector = await self._vector(wanted, query)
+        embedding = time.perf_counter() - embedding
         mode, warnings = wanted.mode, list[SearchDegradation]()
         if vector is None and mode == "hybrid":
             mode, warnings = "text", [BY_WORDS_ALONE]
-        embedded = time.perf_counter()
 
         second_stage = self._second_stage if mode == "hybrid" else None
         ranked_k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
@@ -307,9 +308,11 @@ class Retriever(Generic[R]):
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
         hits = await self._hits(wanted, ranked, final, fitted)
+        took = _took(started, embedding, final.seconds)
+        SEARCH_SECONDS.observe(took["search"] / 1_000)  # of an empty scope there is no search
         return RetrievalResult(
             hits,
-            _took(started, embedded, final.seconds),
+            took,
             mode,
             warnings,
             _weights(columns, ranked.query) if wanted.evidence else {},
@@ -374,10 +377,14 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Ranks, looks at the first hits, and ranks again until none of them is what no search finds, and none says
-        what another one says."""
+        """Ranks, looks at the first hits, and ranks again without those that are excluded from search and without those
+        that say what another one says.
+
+        Each round takes at least one document out. Repetitions are looked for `ROUNDS` times at most; what is excluded
+        from search is looked for until no first hit is, because no hit may be.
+        """
         # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
-        compared = COMPARED if wanted.merge_repetitions == "each day" else max(COMPARED, 2 * k)
+        compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
         findable, statements, rounds = columns.matched, list[list[int]](), 0
         documents: Mapping[int, Fetched[R]] = {}
         while True:
@@ -477,7 +484,7 @@ class Retriever(Generic[R]):
         """Returns those of the `first` documents that say the same, the newest first, and `documents` with what was
         read for it. Empty where texts are not compared."""
         spec = self._collection.spec
-        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "each day") if spec.said_with else []
+        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day") if spec.said_with else []
         if not groups:
             return [], documents
         suspected = [index for group in groups for index in group]
@@ -612,13 +619,11 @@ def _without(mask: Bools, indices: Sequence[int]) -> Bools:
     return changed
 
 
-def _took(started: float, embedded: float, reranking: float | None) -> dict[str, float]:
-    """Returns the milliseconds that each step took, as responses show them. `reranking`: the seconds of the second
-    stage."""
-    ended = time.perf_counter()
-    searching = ended - embedded - (reranking or 0)
-    SEARCH_SECONDS.observe(searching)
-    took = {"embed": embedded - started, "search": searching, "total": ended - started}
+def _took(started: float, embedding: float, reranking: float | None) -> dict[str, float]:
+    """Returns the milliseconds that each step took, as responses show them. `embedding` and `reranking`: the seconds of
+    these two; `search` is all the rest."""
+    total = time.perf_counter() - started
+    took = {"embed": embedding, "search": total - embedding - (reranking or 0), "total": total}
     if reranking is not None:
         took["rerank"] = reranking
     return {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}

@@ -18,7 +18,8 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Results of pure functions of an immutable object. It is stored with that object and freed with it."""
+    """Results of pure functions, each kept for as long as the same inputs come in. It is stored with the columns or the
+    document that they are computed from, and freed with these."""
 
     __slots__ = ("_held",)
 
@@ -71,7 +72,8 @@ class ScopeFacts:
     agents: tuple[str | None, ...]
     """Agents that own the documents; None for documents without an agent."""
     states: Sequence[Any] = field(default=(), compare=False, repr=False)
-    """What the engine read of the partitions, for a search of them (`SearchQuery.facts`)."""
+    """What the engine read of the partitions, for a search of them (`SearchQuery.facts`). MongoDB alone fills it, since
+    it pays for each reading."""
 
 
 class NameSource(Protocol):
@@ -175,10 +177,10 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     """
     if len(parts) == 1:
         return parts[0]
-    kept = parts[0].derived
+    memo = parts[0].derived
     given = [p.vectors for p in parts if p.vectors is not None]
-    fixed = kept.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
-    fading = kept.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
+    fixed = memo.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
+    fading = memo.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
     return Columns(
         **fixed,
         **fading,

@@ -1,12 +1,19 @@
 """POST /v1/memories/search: modes, scope, ranking's promises, access."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
+from prometheus_client import REGISTRY
 
+from app.memories.models import MEMORIES
+from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.settings import Settings
-from tests.conftest import Starter, TestParts, TurnedClock
+from app.storage.schema import EVERYTHING
+from app.storage.scope import Partition, Scope
+from tests.conftest import Service, Starter, TestParts, TurnedClock
 from tests.support.memories import PAIR, Faulty, Json, batch, eventually, found, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +75,34 @@ async def test_the_time_taken_is_told(api: httpx.AsyncClient) -> None:
     took = (await recall(api, "tea"))["took_ms"]
     assert took["embed"] > 0
     assert took["total"] == pytest.approx(took["embed"] + took["search"], abs=0.01)
+
+
+class SlowNames:
+    """No names, after a wait."""
+
+    async def groups(self, scope: Scope, pairs: Sequence[Partition], known_at: str | None) -> Sequence[Sequence[str]]:
+        await asyncio.sleep(0.05)
+        return ()
+
+
+async def test_only_the_vector_counts_as_embedding(api: httpx.AsyncClient, service: Service) -> None:
+    held, scope, pair = service.resources, Scope("default"), Partition("a", "u")
+    await remember(api, "tea")
+    retriever = Retriever(held.store, scope, held.embedder, MEMORIES, names=SlowNames())
+    took = (await retriever.find(RetrievalQuery("tea", (pair,), EVERYTHING, now_ms=0, k=1, mode="text"))).took_ms
+    assert took["search"] >= 50 > took["embed"]
+
+
+async def test_a_search_of_nothing_embeds_nothing_and_is_not_counted(api: httpx.AsyncClient) -> None:
+    def searches() -> float:
+        return REGISTRY.get_sample_value("recalld_search_seconds_count") or 0
+
+    await remember(api, "tea")
+    before = searches()
+    assert (await recall(api, "tea", agent_id="b", user_id="v"))["took_ms"]["embed"] == 0
+    assert searches() == before
+    await recall(api, "tea")
+    assert searches() == before + 1
 
 
 async def test_what_is_found_is_the_memory_as_get_serves_it(api: httpx.AsyncClient) -> None:

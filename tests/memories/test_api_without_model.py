@@ -102,6 +102,24 @@ async def test_a_hybrid_search_goes_by_words_and_by_both_again_when_the_model_is
     assert (again["mode_used"], again["warnings"], again["items"]) == ("hybrid", [], both["items"])
 
 
+async def test_what_holds_now_moves_no_hit_of_a_search_that_went_by_words(
+    api: httpx.AsyncClient, embedder: Hanging
+) -> None:
+    old, new = "I live in Oslo.", "We have moved, and from this spring on we live in Bergen near the harbour."
+    for content, since, home in ((old, "2026-01-05T00:00:00Z", "Oslo"), (new, "2026-04-02T00:00:00Z", "Bergen")):
+        await remember(api, content, event_at=since)
+        named = {"subject": "@user", "predicate": "lives_in", "object": home, "valid_from": since}
+        assert (await api.post("/v1/facts", json={**PAIR, **named})).status_code == 201
+    by_words = await recall(api, "Where do I live?", mode="text")
+    assert [item["memory"]["content"] for item in by_words["items"]] == [old, new]
+    both = await recall(api, "Where do I live?")
+    assert [item["memory"]["content"] for item in both["items"]] == [new, old]
+    embedder.failing = True
+    degraded = await recall(api, "Where do I live?")
+    assert degraded["mode_used"] == "text"
+    assert degraded["items"] == by_words["items"]
+
+
 @pytest.mark.parametrize("kind", ["memories", "facts"])
 async def test_a_search_by_words_does_not_ask_the_model_and_lacks_nothing(
     kind: str, api: httpx.AsyncClient, embedder: Hanging, searched: Ask

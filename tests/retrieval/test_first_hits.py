@@ -137,7 +137,23 @@ def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     assert gains(found, FirstHitWeights(*weights))[0] == 0
 
 
-@given(scopes())
+@given(
+    st.integers(2, FIRST),
+    st.lists(st.floats(-10, 10, width=32), min_size=len(PROPERTIES), max_size=len(PROPERTIES)),
+    st.lists(st.floats(-4, 4, width=32), min_size=len(PROPERTIES), max_size=len(PROPERTIES)),
+)
+def test_equal_hits_gain_the_same_at_every_place(n: int, weights: list[float], of_each: list[float]) -> None:
+    values = np.tile(np.array(of_each, np.float32)[:, None], n)
+    assert (gains(values, FirstHitWeights(*weights)) == 0).all()
+
+
+def test_a_first_hit_that_loses_is_placed_by_its_score_beyond_the_first() -> None:
+    columns = notes([1, 1], [1, 1], *[[0, 1]] * 40)
+    order = ordered(columns, [0.5, 0.6, *(0.4 - 0.01 * np.arange(40))], RENEWED)
+    assert order == [1, *range(2, 42), 0], "the second memory replaces the first one, which is as probable as the last"
+
+
+@given(scopes(40))
 def test_a_ranking_with_it_is_sorted_by_its_score(columns: Columns) -> None:
     ranked = rank(columns, NOBODY, "hybrid", NOW, replace(NEWER, first_plain=RENEWED.first_plain))
     assert (np.diff(ranked.score[ranked.order]) <= 0).all()

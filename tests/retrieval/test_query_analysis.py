@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval import query_analysis
-from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analysed
+from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analyse_off_loop
 from app.storage.text import name_id, term_ids, terms, text_ids, wholes
 
 SPEAKERS = ("Caroline Smith", "Melanie", "user")
@@ -94,6 +94,6 @@ async def test_a_long_query_is_analysed_off_the_event_loop(monkeypatch: pytest.M
 
     monkeypatch.setattr(query_analysis, "analyse", noted)
     for query in ("\u4e00" * LONG_QUERY, "\u4e00" * (LONG_QUERY + 1)):
-        assert len((await analysed(query, ())).terms) == 2
+        assert len((await analyse_off_loop(query, ())).terms) == 2
     here = threading.get_ident()
     assert [thread == here for thread in threads] == [True, False]

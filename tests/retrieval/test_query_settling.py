@@ -63,7 +63,7 @@ def test_an_identifier_of_which_the_scope_has_nothing_is_unknown() -> None:
 def test_an_acronym_counts_as_word_or_as_initials(texts: list[str], word: float, initials: float) -> None:
     query = analyse("NDA", ())
     found = emphasis(query, *texts)
-    assert found[int(query.acronyms[0].term[0])] == pytest.approx(initials)
+    assert found[query.acronyms[0].term] == pytest.approx(initials)
     assert found[ids("NDA")[0]] == pytest.approx(word)
 
 

@@ -47,9 +47,9 @@ def columns_of(n: int, session: NDArray[np.int64] | None = None, terms: int = 2)
 
 
 @st.composite
-def scopes(draw: st.DrawFn) -> Columns:
-    """Few distinct values, so that ties of every kind come up."""
-    n = draw(st.integers(0, 12))
+def scopes(draw: st.DrawFn, most: int = 12) -> Columns:
+    """Up to `most` documents, of few distinct values, so that ties of every kind come up."""
+    n = draw(st.integers(0, most))
 
     def some(*values: float) -> list[float]:
         return draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cache, partial
 
 from app.actions.schemas import ACTIONS, ActionFeedback, ActionRecord
-from app.api.lookup import retriever_of
+from app.api.retrievers import retriever_of
 from app.context.candidates import Candidate, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
 from app.context.repetition import (
@@ -78,7 +78,7 @@ async def search(
         known_at=request.body.known_at,
         partners=partners,
         evidence=True,
-        merge_repetitions="each day",
+        merge_repetitions="within a day",
     )
     return await retriever_of(resources, request.scope, collection).find(query)
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -160,47 +160,54 @@ def _place(spec: SearchSchema, name: str) -> int:
     return int(fields[name][1])
 
 
-PartitionId: TypeAlias = tuple[int, int]
+SegmentKey: TypeAlias = tuple[int, int]
 """The number of a partition and the code of a model."""
 
 
+class VersionedSegment(NamedTuple):
+    """A segment, and the version of its partition that it is at."""
+
+    segment: Segment
+    version: int
+
+
 class SegmentCache:
-    """Maps `PartitionId` to a segment and its version. Used only from the event loop's thread."""
+    """Maps `SegmentKey` to `VersionedSegment`. Used only from the event loop's thread."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._held: OrderedDict[PartitionId, tuple[Segment, int, int]] = OrderedDict()
+        self._held: OrderedDict[SegmentKey, tuple[Segment, int, int]] = OrderedDict()
         self.nbytes = 0
 
-    def get(self, pair: PartitionId, floor: int) -> tuple[Segment, int] | None:
+    def get(self, key: SegmentKey, floor: int) -> VersionedSegment | None:
         """Returns a segment and its version, or None if there is none that changed rows could update.
 
         A segment older than `floor` cannot be updated, because tombstones were dropped.
         """
-        cached = self._held.get(pair)
+        cached = self._held.get(key)
         if cached is None or cached[0].worn or cached[1] < floor:
             return None
-        self._held.move_to_end(pair)
-        return cached[0], cached[1]
+        self._held.move_to_end(key)
+        return VersionedSegment(cached[0], cached[1])
 
-    def put(self, pair: PartitionId, segment: Segment, version: int) -> None:
+    def put(self, key: SegmentKey, segment: Segment, version: int) -> None:
         """Stores a segment at a version, and drops the least recently used ones beyond the limit."""
-        old = self._held.pop(pair, None)
+        old = self._held.pop(key, None)
         size = segment.nbytes
         self.nbytes += size - (old[2] if old else 0)
-        self._held[pair] = (segment, version, size)
+        self._held[key] = (segment, version, size)
         while self.nbytes > self._max_bytes and len(self._held) > 1:
             _, (_, _, freed) = self._held.popitem(last=False)
             self.nbytes -= freed
 
-    def update(self, pair: PartitionId, segment: Segment, version: int, rows: Sequence[Row]) -> None:
+    def update(self, key: SegmentKey, segment: Segment, version: int, rows: Sequence[Row]) -> None:
         """Applies changed rows to the segment and stores it at the new version."""
         segment.apply(rows)
-        self.put(pair, segment, version)
+        self.put(key, segment, version)
 
-    def drop(self, pair: PartitionId) -> None:
+    def drop(self, key: SegmentKey) -> None:
         """Removes the segment, if it is cached."""
-        _, _, freed = self._held.pop(pair, (None, 0, 0))
+        _, _, freed = self._held.pop(key, (None, 0, 0))
         self.nbytes -= freed
 
     def drop_pairs(self, pairs: Iterable[int]) -> None:

@@ -52,7 +52,7 @@ class Segment:
         self._terms = Postings(np.dtype("<u4"))
         self._facets = Postings(FACET)
         self._empty = [True] * len(spec.ranges)
-        self._fixed: SegmentView | None = None
+        self._view: SegmentView | None = None
 
     def __len__(self) -> int:
         return self._size - self._dead
@@ -76,10 +76,10 @@ class Segment:
         others = self._amend(rows)
         if not others:
             return
-        fresh = [row for row in others if not self._settle(row)]
+        fresh = [row for row in others if not self._remove(row)]
         if fresh:
             self._append(fresh)
-        self._fixed = None
+        self._view = None
 
     def fill(self, blocks: Iterable[Block], count: int) -> None:
         """Adds all documents of an empty segment at once, which costs a fraction of `apply`.
@@ -94,7 +94,7 @@ class Segment:
             facets.append((block.facets, block.facet_lengths))
         self._post(_join_parts(terms), _join_parts(facets), 0)
         self._link(0, self._size)
-        self._fixed = None
+        self._view = None
 
     @property
     def worn(self) -> bool:
@@ -113,18 +113,17 @@ class Segment:
         before = self._heads[places]
         self._heads[places] = heads
         self._note_ranges(heads["ranges"])
-        if self._fixed is not None:
+        if self._view is not None:
             for name in FADING:
                 before[name] = heads[name]
             # an access changes only these, after each search; compared as bytes because NaN is not equal to itself
-            kept = before.tobytes() == heads.tobytes()
-            self._fixed = (
-                self._fixed.with_columns(fading(self._heads[: self._size], self._fixed.live)) if kept else None
-            )
-        settled = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
-        return [row for row in rows if row.id not in settled]
+            others_stayed = before.tobytes() == heads.tobytes()
+            faded = fading(self._heads[: self._size], self._view.live)
+            self._view = self._view.with_columns(faded) if others_stayed else None
+        amended = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
+        return [row for row in rows if row.id not in amended]
 
-    def _settle(self, row: Row) -> bool:
+    def _remove(self, row: Row) -> bool:
         """Removes the row's entry. Returns True if the row needs no new one."""
         at = self._index.get(row.id)
         if at is not None:
@@ -283,27 +282,26 @@ class Segment:
 
     def columns(self, query: SearchQuery) -> Columns:
         """Returns the columns of the live entries for the query."""
-        fixed = self._fixed or self._describe()
-        self._fixed = fixed
-        hits, frequencies = self._terms.spread(query.terms, self._size)
+        view = self._view = self._view or self._new_view()
+        term_counts, frequencies = self._terms.spread(query.terms, self._size)
         df = np.array(frequencies, np.float32)
-        cosine, has_vector = fixed.cosine(query, self._vectors[: self._size])
-        matched = fixed.masks.matched(query.where)
-        vectors = fixed.own_vectors(query, self._vectors[: self._size]) if query.vectors else None
-        if fixed.live is not None:
-            hits, cosine, has_vector, matched = (
-                hits[:, fixed.live],
-                cosine[fixed.live],
-                has_vector[fixed.live],
-                matched[fixed.live],
+        cosine, has_vector = view.cosine(query, self._vectors[: self._size])
+        matched = view.masks.matched(query.where)
+        vectors = view.own_vectors(query, self._vectors[: self._size]) if query.vectors else None
+        if view.live is not None:
+            term_counts, cosine, has_vector, matched = (
+                term_counts[:, view.live],
+                cosine[view.live],
+                has_vector[view.live],
+                matched[view.live],
             )
-            df = np.add.reduce(hits != 0, axis=1, dtype=np.float32)
+            df = np.add.reduce(term_counts != 0, axis=1, dtype=np.float32)
         return Columns(
-            **fixed.columns,
+            **view.columns,
             matched=matched,
             cosine=cosine,
             has_vector=has_vector,
-            term_counts=hits,
+            term_counts=term_counts,
             df=df,
             vectors=vectors,
             close=self._close(query, df) if query.spelled else {},
@@ -319,7 +317,7 @@ class Segment:
             close[term] = {other: count for other, count in counts.items() if count}
         return close
 
-    def _describe(self) -> SegmentView:
+    def _new_view(self) -> SegmentView:
         """Builds the query-independent arrays. They are cached until the next change."""
         heads, n = self._heads[: self._size], self._size
         live = np.flatnonzero(self._alive[:n]) if self._dead else None

@@ -1,4 +1,5 @@
-"""Arrays of a segment that do not depend on the query: postings of terms, columns, filters as masks."""
+"""Arrays of a segment that are made once for all queries (postings of terms, columns, filters as masks), and what
+compares a query with them (`SegmentView.cosine`)."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -240,7 +241,7 @@ _QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """Query-independent arrays of a segment.
+    """Arrays of a segment for all queries until it changes, and the cosines of a query.
 
     `live` (m,) are the entries that are not dead, None for all. For all entries there are `model`, `per_norm` (1 /
     norm, 0 without a vector) and the filters' masks.
@@ -283,8 +284,8 @@ class SegmentView:
     def own_vectors(self, query: SearchQuery, vectors: NDArray[np.int8]) -> NDArray[np.int8]:
         """Returns a copy of the vectors of the live entries, with zeros for those that are not of the query's model."""
         mine, _ = self._of(model_id(query.model, vectors.shape[1]))
-        kept = np.where(mine[:, np.newaxis], vectors, np.int8(0))
-        return kept if self.live is None else kept[self.live]
+        own = np.where(mine[:, np.newaxis], vectors, np.int8(0))
+        return own if self.live is None else own[self.live]
 
     def _of(self, model: int) -> tuple[Bools, Floats]:
         """Returns which entries have a vector of the model, and 1 / its norm, 0 for the others. Cached."""

@@ -15,7 +15,7 @@ import orjson
 
 from app.core.caches import kept
 from app.storage.changes import Change, Committed, InsertListeners
-from app.storage.index.partitions import PartitionState, SegmentCache, facts_of
+from app.storage.index.partitions import PartitionState, SegmentCache, VersionedSegment, facts_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
@@ -68,9 +68,10 @@ class EmbeddedStore:
         self._faults = Faults()
         self._readers = ReadPool(path, options.busy_timeout_ms, self._faults, options.key)
         self._reader = self._readers.inline
-        self._loads: dict[tuple[int, int], asyncio.Task[tuple[Segment, int]]] = {}
+        self._loads: dict[tuple[int, int], asyncio.Task[VersionedSegment]] = {}
         self._reads = ReadCache(self._reader, self._faults)
-        self._read_before = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(fetched)
+        # by the text that was just read, so that a document in the cache is always what is stored
+        self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(fetched)
         self._listeners = InsertListeners()
         self._log = LogTruncation(self._readers.apart, options.idle_seconds)
         writing = connect(path, options.busy_timeout_ms, options.key)
@@ -229,19 +230,15 @@ class EmbeddedStore:
         with self._faults.translated():
             texts = select_texts(self._reader, collection, tenant, missing)
         for row, text in texts:
-            fetched = self._fetched(text)
-            if fetched is None:
+            document = self._parse(text)
+            if document is None:
                 left_out(collection, f"row {row}", orjson.JSONDecodeError.__name__)
-            elif not fetched.derived.once("readable", partial(is_readable, collection), fetched.doc):
-                fetched = None
-            documents[row] = fetched
+            elif not document.derived.once("readable", partial(is_readable, collection), document.doc):
+                document = None
+            documents[row] = document
             if len(text) <= MAX_KEPT_CHARS:
-                self._reads.keep((collection.name, tenant, row), documents[row], len(text))
+                self._reads.keep((collection.name, tenant, row), document, len(text))
         return [documents[row] for row in wanted]
-
-    def _fetched(self, text: str) -> Fetched[Any] | None:
-        """Parses a document. The cache is keyed by the text just read, so the result is always what is stored."""
-        return self._read_before(text)
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
         """Returns the current records of the partitions."""
@@ -260,9 +257,9 @@ class EmbeddedStore:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
         key = (state.pair, model)
         cached = self._cache.get(key, state.floor)
-        if cached is not None and self._far(cached, state):
+        if cached is not None and self._grew_much(cached.segment, state):
             cached = None
-        while cached is None or cached[1] < state.floor:
+        while cached is None or cached.version < state.floor:
             cached = await self._load(collection, state, model)
         segment, version = cached
         if version < state.version:
@@ -271,11 +268,12 @@ class EmbeddedStore:
             self._cache.update(key, segment, state.version, rows)
         return segment
 
-    def _far(self, cached: tuple[Segment, int], state: PartitionState) -> bool:
-        """Returns whether so much has changed that a thread should read it."""
-        return state.count - len(cached[0]) > INLINE_ROWS
+    def _grew_much(self, segment: Segment, state: PartitionState) -> bool:
+        """Returns whether the partition has so many more documents than the segment that a thread should read it. What
+        was replaced or deleted meanwhile does not count."""
+        return state.count - len(segment) > INLINE_ROWS
 
-    async def _load(self, collection: Collection, state: PartitionState, model: int) -> tuple[Segment, int]:
+    async def _load(self, collection: Collection, state: PartitionState, model: int) -> VersionedSegment:
         """Returns a segment and its version. A load that was already running may give a version older than `state`."""
         key = (state.pair, model)
         if state.count <= INLINE_ROWS:
@@ -284,7 +282,7 @@ class EmbeddedStore:
                     self._reader, collection, state, self._empty(collection, state.agent), model
                 )
             self._cache.put(key, segment, state.version)
-            return segment, state.version
+            return VersionedSegment(segment, state.version)
         return await asyncio.shield(self._loading(collection, state, model))
 
     def _begin_loading(self, collection: Collection, state: PartitionState) -> None:
@@ -292,7 +290,7 @@ class EmbeddedStore:
         if self._cache.get((state.pair, state.model), state.floor) is None:
             self._loading(collection, state, state.model)
 
-    def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[tuple[Segment, int]]:
+    def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[VersionedSegment]:
         key = (state.pair, model)
         task = self._loads.get(key)
         if task is None:
@@ -300,18 +298,18 @@ class EmbeddedStore:
             task.add_done_callback(lambda ended: self._loaded(key, ended))
         return task
 
-    def _loaded(self, key: tuple[int, int], task: asyncio.Task[tuple[Segment, int]]) -> None:
+    def _loaded(self, key: tuple[int, int], task: asyncio.Task[VersionedSegment]) -> None:
         self._loads.pop(key, None)
         if not task.cancelled():
             task.exception()  # marks the exception as retrieved; waiting callers get it from the task
 
-    async def _load_apart(self, collection: Collection, state: PartitionState, model: int) -> tuple[Segment, int]:
+    async def _load_apart(self, collection: Collection, state: PartitionState, model: int) -> VersionedSegment:
         empty = self._empty(collection, state.agent)
         segment = await self._readers.apart(
             lambda connection: search_rows.whole(connection, collection, state, empty, model)
         )
         self._cache.put((state.pair, model), segment, state.version)
-        return segment, state.version
+        return VersionedSegment(segment, state.version)
 
     @property
     def reembedding(self) -> EmbeddedReembedding:
@@ -344,7 +342,7 @@ class EmbeddedStore:
         await self.writer.submit(lambda result: statements.forget(result, self._collections, tenant, user, counters))
         await self.change_log.forget(tenant, user)
         self._cache.drop_pairs(gone)
-        self._read_before.forget()
+        self._parse.forget()
 
     async def scrub(self) -> None:
         await self.writer.alone(lambda: rewrite.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
