@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -44,6 +43,7 @@ from app.context.packing import Packer, Section
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest
 from app.context.service import ContextService
+from app.context.source import part_of
 from app.context.stop_rule import NEAREST_TOKENS, StopRule
 from app.core.clock import rfc3339
 from app.core.language import sentences
@@ -251,7 +251,7 @@ def packer(asked: Asked, budget: int, stop: StopRule | None, kind: type[Packer] 
 
 
 def _section(found: Found, budget: int) -> Section:
-    bound = None if found.share is None else Fraction(found.share) * budget
+    bound = None if found.share is None else part_of(budget, found.share)
     return Section(
         found.name,
         found.items,

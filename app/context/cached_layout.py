@@ -21,7 +21,7 @@ from app.context.packing import Packer
 from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.context.sources.findings import UNCERTAIN
 from app.context.sources.session import WINDOW_SOURCE, session_of
-from app.context.sources.stable import CHANGING, RULES
+from app.context.sources.stable import RULES
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
 from app.retrieval.retriever import SearchDegradation
@@ -60,6 +60,8 @@ class CachedConversation:
     """The same sections as of now, as far as both were read. They have the entries that are new since."""
     ended: Sequence[Candidate]
     """Entries of the beginning that no longer hold."""
+    readings: Sequence[Gathered]
+    """All that was read for it, in both times, also what failed."""
 
     @property
     def began_at(self) -> str:
@@ -72,20 +74,21 @@ def volatile_sources(sources: Sequence[ContextSource]) -> list[ContextSource]:
     return [WINDOW_SOURCE if source.holds_turns else source for source in sources if source.section != "instructions"]
 
 
-async def read_conversation(request: SourceRequest) -> CachedConversation:
-    """Reads what was known when the conversation began, and what of it is known now."""
+async def read_conversation(request: SourceRequest, lasting: Sequence[ContextSource]) -> CachedConversation:
+    """Reads what was known when the conversation began, and what of it is known now. `lasting`: the sources of what
+    stays the same, beside the rules."""
     began_at = await began(request)
     # what is shown does not depend on the query
     present = replace(request, body=request.body.model_copy(update={"query": ""}), interval=None)
     then = {"as_of": request.body.as_of or rfc3339(began_at), "known_at": _known_at_start(request, began_at)}
     start = replace(present, now=began_at, body=present.body.model_copy(update=then))
     at_start, at_present, rules = await asyncio.gather(
-        gather_sections(CHANGING, start),
-        gather_sections(CHANGING, present),
+        gather_sections(lasting, start),
+        gather_sections(lasting, present),
         gather_sections([RULES], replace(request, interval=None)),
     )
     stable = [replace(section, citation_prefix=STABLE_PREFIX) for section in (*rules, *at_start)]
-    return CachedConversation(start, stable, *_compared(at_start, at_present))
+    return CachedConversation(start, stable, *_compared(at_start, at_present), readings=[*stable, *at_present])
 
 
 async def began(request: SourceRequest) -> datetime:

@@ -5,7 +5,6 @@ The default layout is one part. `cached_layout.py` makes three of it, for a mode
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from app.context import rendering
 from app.context.candidates import Candidate
@@ -15,6 +14,7 @@ from app.context.intent import boosts, evidence_in, names_time
 from app.context.packing import PackedPrompt, Packer, Section, TokenBound
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest, Intent
+from app.context.source import part_of
 from app.context.stop_rule import StopRule
 from app.core import prompt_text
 
@@ -103,9 +103,9 @@ def pack_default(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedParts:
 def section_of(plan: PromptPlan, gathered: Gathered, boost: dict[str, float]) -> Section:
     """Returns a section with its bounds. `boost`: factors of the intent, by section."""
     source, bounds = gathered.source, plan.body.sections.get(gathered.source.section)
-    max_tokens: TokenBound | None = None if source.share is None else Fraction(source.share) * plan.budget
+    max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)
     if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
-        max_tokens = Fraction(bounds.share) * plan.budget if bounds.share is not None else bounds.tokens
+        max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"
     return Section(
         source.section,

@@ -21,6 +21,7 @@ from app.context.schemas import ContextRequest
 from app.context.source import ContextSource, SourceRequest
 from app.context.sources import SOURCES
 from app.context.sources.session import lines_for_interactions, without_lines
+from app.context.sources.stable import LASTING
 from app.core.clock import parse_rfc3339
 from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
@@ -37,8 +38,14 @@ BUDGET_SHARE = 0.25
 class ContextService:
     """Assembles contexts for one caller."""
 
-    def __init__(self, resources: Resources, scope: Scope, sources: Sequence[ContextSource] = SOURCES) -> None:
-        self._resources, self._scope, self._sources = resources, scope, sources
+    def __init__(
+        self,
+        resources: Resources,
+        scope: Scope,
+        sources: Sequence[ContextSource] = SOURCES,
+        lasting: Sequence[ContextSource] = LASTING,
+    ) -> None:
+        self._resources, self._scope, self._sources, self._lasting = resources, scope, sources, lasting
 
     async def assemble(self, body: ContextRequest) -> ContextAnswer:
         """Returns the response of `POST /v1/context`.
@@ -53,7 +60,7 @@ class ContextService:
         conversation: CachedConversation | None = None
         if body.layout == "cached":
             conversation, sections = await asyncio.gather(
-                read_conversation(request), gather_sections(volatile_sources(self._sources), request)
+                read_conversation(request, self._lasting), gather_sections(volatile_sources(self._sources), request)
             )
         else:
             sections = await gather_sections(self._sources, request)
@@ -83,7 +90,7 @@ class ContextService:
         if body.now is None:
             self._note_accesses(parts.volatile, None)
             self._note_accesses(parts.stable, None if conversation is None else conversation.began_at)
-        read = sections if conversation is None else [*conversation.at_start, *sections]
+        read = sections if conversation is None else [*conversation.readings, *sections]
         return answer_of(plan, parts, read, warnings, started)
 
     async def _request(self, body: ContextRequest) -> SourceRequest:

@@ -9,7 +9,7 @@ import orjson
 from app.context.candidates import Candidate, PromptMessage
 from app.context.rendering import MESSAGE_TOKENS
 from app.context.repetition import same_memory, same_message, same_text
-from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
+from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult, part_of
 from app.context.sources.interactions import INTERACTION, interactions
 from app.context.sources.last_lines import LINES, last_lines, placed
 from app.core import prompt_text
@@ -69,7 +69,7 @@ def _room(request: SourceRequest) -> int:
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
     share = WORKING_PART if bounds is None or bounds.share is None else bounds.share
-    return int(share * request.budget)
+    return int(part_of(request.budget, share))
 
 
 def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
@@ -352,7 +352,7 @@ def window_tokens(request: SourceRequest) -> int:
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
     share = WINDOW_SHARE if bounds is None or bounds.share is None else bounds.share
-    return int(share * request.budget)
+    return int(part_of(request.budget, share))
 
 
 async def _is_query(message: MessageRecord, query: str) -> bool:

@@ -165,5 +165,6 @@ PROFILE_THEN = _source(PROFILE, gather_profile, PROFILE.default_limit, 0.12)
 FACTS_THEN = _source(FACTS_SOURCE, gather_facts, MOST_FACTS, 0.12)
 EXPERIENCE_THEN = _source(EXPERIENCE, gather_experience, MOST_LESSONS, 0.08)
 SUMMARIES = _source(SUMMARY, gather_summaries, MOST_SUMMARIES + LINES * LAST_TOLD, 0.1)
-CHANGING = (PROFILE_THEN, FACTS_THEN, EXPERIENCE_THEN, SUMMARIES)
-"""Sources whose present state is compared with that of the beginning. Rules are read as they are now."""
+LASTING = (PROFILE_THEN, FACTS_THEN, EXPERIENCE_THEN, SUMMARIES)
+"""Sources of what stays the same, whose present state is compared with that of the beginning. Rules are read as they
+are now."""
