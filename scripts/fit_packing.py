@@ -37,7 +37,7 @@ from app.context import expectation, packing
 from app.context.candidates import Candidate
 from app.context.expectation import Rest, asks_features, more_features
 from app.context.gathering import Gathered
-from app.context.intent import boosts, evidence_in, names_time
+from app.context.intent import evidence_in, names_time
 from app.context.layout import PackedParts, PromptPlan, about_tokens, section_of
 from app.context.packing import Packer, Section
 from app.context.packing_weights import PackingWeights
@@ -99,7 +99,7 @@ class Recording(ContextService):
     def _pack(self, plan: PromptPlan, conversation: Any, sections: Sequence[Gathered]) -> PackedParts:
         found = []
         for one in sections:
-            section = section_of(plan, one, boosts(plan.intent))
+            section = section_of(plan, one)
             items = list(packing.with_partners(one.items))
             found.append(
                 Found(

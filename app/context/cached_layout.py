@@ -14,7 +14,6 @@ from fractions import Fraction
 from app.context import rendering
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered, gather_sections
-from app.context.intent import boosts
 from app.context.layout import PackedParts, PromptPart, PromptPlan, about_tokens, section_of, stop_rule_of
 from app.context.marking import mark_sections
 from app.context.packing import Packer
@@ -33,8 +32,6 @@ STABLE_SHARE = Fraction(7, 20)
 VOLATILE_ALWAYS = Fraction(4, 5)
 """Share of what changes for the task in hand and what is newer. More than in the default layout, where rules, profile
 and turns are in that share, too."""
-ENDING = frozenset({"profile", "facts"})
-"""Sections whose entries end. A lesson that was removed, and a summary, are shown no more at once."""
 LATEST = "9999"
 """Later than any time."""
 
@@ -128,7 +125,7 @@ def _compared(at_start: Sequence[Gathered], at_present: Sequence[Gathered]) -> t
         lines_then = {item.unmarked_line for item in then[section.section].items}
         lines_now = {item.unmarked_line for item in section.items}
         newer.append(section.with_items([item for item in section.items if item.unmarked_line not in lines_then]))
-        if section.section in ENDING:
+        if section.source.tells_ended:
             ended += [item for item in then[section.section].items if item.unmarked_line not in lines_now]
     return newer, ended
 
@@ -161,7 +158,7 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
     """Packs first what stays the same, within a part of the budget that nothing else changes, then the turns, and what
     the query needs into the room that is left. That repeats neither."""
     frame = plan.frame_tokens
-    stable_sections = [section_of(plan, section, {}) for section in conversation.at_start]
+    stable_sections = [section_of(plan, section) for section in conversation.at_start]
     head = frame + prompt_text.count(rendering.FROZEN)
     stable = PromptPart(
         Packer(stable_sections, int(STABLE_SHARE * plan.budget), head, 0.0, always=Fraction(1)).pack(about_tokens),
@@ -172,7 +169,7 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
     room, turns = plan.budget - stable.packed.total, PromptPart()
     for section in gathered:
         if section.source.holds_turns and plan.body.format == "messages":
-            window = replace(section_of(plan, section, {}), max_tokens=None)
+            window = replace(section_of(plan, section), max_tokens=None)
             turns = PromptPart(Packer([window], room, 0, 0.0, always=Fraction(1)).pack(about_tokens), gathered)
             already_in_prompt += turns.chosen
         elif section.source.holds_turns:  # the caller has them
@@ -182,7 +179,7 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
         needed.insert(0, _newer_section(conversation, stable))
     line_above = rendering.UNSURE if plan.unsure else ""
     packer = Packer(
-        [section_of(plan, section, boosts(plan.intent)) for section in needed],
+        [section_of(plan, section) for section in needed],
         room - turns.packed.total,
         frame + prompt_text.count(line_above),
         plan.floor,

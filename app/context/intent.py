@@ -15,11 +15,6 @@ from app.retrieval.query_evidence import QueryEvidence
 
 ANSWERS = 0.2
 """Minimum score of a section that answers a query."""
-_BOOSTS: Mapping[Intent, Mapping[str, float]] = {
-    "general": {},
-    "recall": {"memories": 1.25, "facts": 1.25},
-    "execute": {"procedures": 1.5, "experience": 1.25, "episodes": 1.25},
-}
 
 
 def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
@@ -32,11 +27,6 @@ def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
     if has_task or (answering and max(answering, key=lambda name: answering[name]) == "procedures"):
         return "execute"
     return "recall" if answering else "general"
-
-
-def boosts(intent: Intent) -> dict[str, float]:
-    """Returns the factors of an intent by section."""
-    return dict(_BOOSTS[intent])
 
 
 def best_scores(sections: Sequence[Gathered]) -> dict[str, float]:

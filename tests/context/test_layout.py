@@ -21,6 +21,6 @@ def test_a_share_is_the_decimal_that_is_written(budget: int, share: float | None
     body = ContextRequest.model_validate({"query": "x", "agent_id": "a", "sections": bounds})
     request = SourceRequest(body, Scope("default"), cast(Resources, None), datetime(2026, 6, 1, tzinfo=UTC), budget)
     plan = PromptPlan(body, budget, "general", False, None)
-    assert section_of(plan, Gathered(PROFILE, request, SourceResult()), {}).max_tokens == tokens
+    assert section_of(plan, Gathered(PROFILE, request, SourceResult())).max_tokens == tokens
     if share is not None:
         assert window_tokens(request) == tokens

@@ -71,7 +71,13 @@ def instruction_item(memory: MemoryRecord) -> Candidate:
 
 
 INSTRUCTIONS = ContextSource(
-    "instructions", "Rules set by the user or the operator", gather_instructions, MOST_INSTRUCTIONS, share=0.25
+    "instructions",
+    "Rules set by the user or the operator",
+    gather_instructions,
+    MOST_INSTRUCTIONS,
+    share=0.25,
+    compared=True,
+    marked=True,
 )
 
 
@@ -135,7 +141,9 @@ def _entries(profile: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}: {value}"
 
 
-PROFILE = ContextSource("profile", "Profile", gather_profile, default_limit=40, share=0.12)
+PROFILE = ContextSource(
+    "profile", "Profile", gather_profile, default_limit=40, share=0.12, compared=True, tells_ended=True
+)
 
 
 LABELS = {
@@ -174,5 +182,10 @@ def _lesson_item(lesson: RankedLesson) -> Candidate:
 
 
 EXPERIENCE = ContextSource(
-    "experience", "Experience", gather_experience, default_limit=10, order=ReadingOrder.LATEST_FIRST
+    "experience",
+    "Experience",
+    gather_experience,
+    default_limit=10,
+    order=ReadingOrder.LATEST_FIRST,
+    boosts={"execute": 1.25},
 )

@@ -253,7 +253,9 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: C
     )
 
 
-MEMORIES_SOURCE = ContextSource("memories", "Memories", gather_memories, MOST_MEMORIES)
+MEMORIES_SOURCE = ContextSource(
+    "memories", "Memories", gather_memories, MOST_MEMORIES, compared=True, marked=True, boosts={"recall": 1.25}
+)
 
 
 SCORED_FACTS = 100
@@ -343,7 +345,9 @@ def _span(fact: FactRecord) -> str:
     return f" (until {ended})" if ended else ""
 
 
-FACTS_SOURCE = ContextSource("facts", "Facts", gather_facts, default_limit=40)
+FACTS_SOURCE = ContextSource(
+    "facts", "Facts", gather_facts, default_limit=40, compared=True, tells_ended=True, boosts={"recall": 1.25}
+)
 
 
 SPARE_PROCEDURES = 2
@@ -392,7 +396,9 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-PROCEDURES_SOURCE = ContextSource("procedures", "Procedures", gather_procedures, default_limit=5)
+PROCEDURES_SOURCE = ContextSource(
+    "procedures", "Procedures", gather_procedures, default_limit=5, boosts={"execute": 1.5}
+)
 
 
 async def gather_episodes(request: SourceRequest) -> SourceResult:
@@ -431,4 +437,4 @@ def _judged(feedback: ActionFeedback) -> list[str]:
     return judgement if rating is None else [f"rated {rating} of 5", *judgement]
 
 
-EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20)
+EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20, boosts={"execute": 1.25})

@@ -255,7 +255,14 @@ def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candid
 
 
 SUMMARY = ContextSource(
-    "summary", "Summary", gather_summary, (LINES + 1) * LAST_TOLD, share=0.1, order=ReadingOrder.LATEST_FIRST
+    "summary",
+    "Summary",
+    gather_summary,
+    (LINES + 1) * LAST_TOLD,
+    share=0.1,
+    order=ReadingOrder.LATEST_FIRST,
+    compared=True,
+    marked=True,
 )
 
 
@@ -448,5 +455,6 @@ MESSAGES_SOURCE = ContextSource(
     share=0.35,
     order=ReadingOrder.REVERSED,
     holds_turns=True,
+    compared=True,
 )
 WINDOW_SOURCE = replace(MESSAGES_SOURCE, gather=gather_window, default_limit=WINDOW, share=WINDOW_SHARE)

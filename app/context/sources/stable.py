@@ -157,7 +157,7 @@ def _is_by(at: str | None, known_at: str | None) -> bool:
 
 
 def _source(like: ContextSource, gather: Gather, limit: int, share: float) -> ContextSource:
-    return ContextSource(like.section, like.title, gather, limit, share, ReadingOrder.OLDEST_FIRST)
+    return replace(like, gather=gather, default_limit=limit, share=share, order=ReadingOrder.OLDEST_FIRST)
 
 
 RULES = _source(INSTRUCTIONS, gather_rules, MOST_INSTRUCTIONS, 0.25)
