@@ -96,7 +96,7 @@ class Recording(ContextService):
 
     kept: tuple[list[QueryEvidence], list[Found], str, bool]
 
-    def _pack(self, plan: PromptPlan, conversation: Any, sections: Sequence[Gathered]) -> PackedParts:
+    def _pack(self, read: Any, plan: PromptPlan, sections: Sequence[Gathered]) -> PackedParts:
         found = []
         for one in sections:
             section = section_of(plan, one)
@@ -115,7 +115,7 @@ class Recording(ContextService):
                 )
             )
         self.kept = evidence_in(sections), found, plan.intent, names_time(sections)
-        return super()._pack(plan, conversation, sections)
+        return super()._pack(read, plan, sections)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from app.context import rendering
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered, gather_sections
 from app.context.layout import PackedParts, PromptPart, PromptPlan, about_tokens, section_of, stop_rule_of
-from app.context.marking import mark_sections
+from app.context.marking import judged_in, mark_sections
 from app.context.packing import Packer
 from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.context.sources.findings import UNCERTAIN
@@ -29,7 +29,7 @@ from app.sessions.repository import SessionRepository
 STABLE_PREFIX = "S"
 STABLE_SHARE = Fraction(7, 20)
 """Most of the budget that what stays the same may take."""
-VOLATILE_ALWAYS = Fraction(4, 5)
+VOLATILE_FIXED_SHARE = Fraction(4, 5)
 """Share of what changes for the task in hand and what is newer. More than in the default layout, where rules, profile
 and turns are in that share, too."""
 LATEST = "9999"
@@ -135,12 +135,9 @@ async def mark_conversation(
 ) -> tuple[CachedConversation, list[SearchDegradation]]:
     """Returns the conversation with marked texts, and warnings: what stays the same as of the beginning, and what is
     newer as of now. `sections`: those of the query, of which one has read the findings."""
-    judged = [statement for section in sections for statement in section.result.judged]
     # The source of what is uncertain reads the same findings whatever the query is; that of memories only those of its
     # hits. By the latter, marks would come and go in a text that a model caches.
-    always_read = [
-        statement for section in sections if section.section == UNCERTAIN.section for statement in section.result.judged
-    ]
+    always_read = judged_in([section for section in sections if section.section == UNCERTAIN.section])
     known_at, as_of = conversation.start.body.known_at, conversation.start.as_of
     judged_then = [
         statement
@@ -149,19 +146,19 @@ async def mark_conversation(
     ]
     (at_start, warnings), (at_present, more) = await asyncio.gather(
         mark_sections(conversation.at_start, conversation.start, judged_then),
-        mark_sections(conversation.at_present, request, judged),
+        mark_sections(conversation.at_present, request, judged_in(sections)),
     )
     return replace(conversation, at_start=at_start, at_present=at_present), [*warnings, *more]
 
 
-def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Sequence[Gathered]) -> PackedParts:
+def pack_cached(conversation: CachedConversation, plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedParts:
     """Packs first what stays the same, within a part of the budget that nothing else changes, then the turns, and what
     the query needs into the room that is left. That repeats neither."""
     frame = plan.frame_tokens
     stable_sections = [section_of(plan, section) for section in conversation.at_start]
     head = frame + prompt_text.count(rendering.FROZEN)
     stable = PromptPart(
-        Packer(stable_sections, int(STABLE_SHARE * plan.budget), head, 0.0, always=Fraction(1)).pack(about_tokens),
+        Packer(stable_sections, int(STABLE_SHARE * plan.budget), head, 0.0, fixed_share=Fraction(1)).pack(about_tokens),
         conversation.at_start,
         rendering.FROZEN,
     )
@@ -170,7 +167,7 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
     for section in gathered:
         if section.source.holds_turns and plan.body.format == "messages":
             window = replace(section_of(plan, section), max_tokens=None)
-            turns = PromptPart(Packer([window], room, 0, 0.0, always=Fraction(1)).pack(about_tokens), gathered)
+            turns = PromptPart(Packer([window], room, 0, 0.0, fixed_share=Fraction(1)).pack(about_tokens), gathered)
             already_in_prompt += turns.chosen
         elif section.source.holds_turns:  # the caller has them
             already_in_prompt += section.items
@@ -184,7 +181,7 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
         frame + prompt_text.count(line_above),
         plan.floor,
         stop_rule_of(plan, gathered, already_in_prompt),
-        always=VOLATILE_ALWAYS,
+        fixed_share=VOLATILE_FIXED_SHARE,
         already_in_prompt=already_in_prompt,
     )
     return PackedParts(stable, turns, PromptPart(packer.pack(about_tokens), needed, line_above))

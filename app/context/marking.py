@@ -28,6 +28,11 @@ SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
 
 
+def judged_in(sections: Sequence[Gathered]) -> list[JudgedStatement]:
+    """Returns the statements of findings that the sections name."""
+    return [statement for section in sections for statement in section.result.judged]
+
+
 async def mark_sections(
     sections: Sequence[Gathered], request: SourceRequest, judged: Sequence[JudgedStatement]
 ) -> tuple[list[Gathered], list[SearchDegradation]]:

@@ -1,7 +1,7 @@
 """The answer of `POST /v1/context`: the rendered parts of the prompt, with what was put in, left out and not read."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NotRequired, TypedDict, TypeVar
@@ -11,7 +11,7 @@ from app.context.candidates import Candidate, PromptMessage
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
 from app.context.repetition import compared_sentences
-from app.context.schemas import ContextRequest, Intent
+from app.context.schemas import ContextRequest, DropReason, Intent
 from app.core import prompt_text
 from app.retrieval.retriever import SearchDegradation
 
@@ -39,7 +39,7 @@ class DroppedAnswer(TypedDict):
     """What was left out, as `schemas.Dropped` describes it."""
 
     id: str
-    reason: str
+    reason: DropReason
     repeats: NotRequired[list[str]]
 
 
@@ -222,7 +222,7 @@ def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[DroppedAnswer
     """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
     chosen = list(parts.chosen)
     packed_ids = {item.id for item in chosen}
-    reasons = {item_id: "importance" for section in read for item_id in section.result.hidden}
+    reasons: dict[str, DropReason] = {item_id: "importance" for section in read for item_id in section.result.hidden}
     # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
     reasons |= {item.id: reason for part in parts for item, reason in part.packed.dropped}
     dropped: list[DroppedAnswer] = [
@@ -246,7 +246,7 @@ def _repeated(item: Candidate, said: Sequence[tuple[Candidate, frozenset[int]]])
     ]
 
 
-_WHY_LEFT_OUT = {
+_WHY_LEFT_OUT: Mapping[DropReason, str] = {
     "budget": "does not fit: give a larger token_budget.",
     "section_budget": "does not fit: give a larger token_budget.",
     "limit": "is past the section's limit: give `instructions` a larger `limit`.",

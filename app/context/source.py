@@ -36,7 +36,7 @@ class SourceRequest:
     budget: int
     """Tokens of the whole context."""
     limit: int = 0
-    """Maximum number of items of the section."""
+    """Maximum number of items of the section. `gather_section` sets it for each source."""
     interval: TimeInterval | None = None
     """The time interval that the query names."""
 
@@ -75,7 +75,8 @@ class SourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class JudgedStatement:
-    """A sentence that a finding of a judge names, and the other one. Texts that repeat it are marked."""
+    """A sentence that a finding of a judge names, "I live in Oslo.", and the one that contradicts it, "I now live in
+    Bergen.". Texts that repeat the first are marked."""
 
     id: str
     """The record that says it."""

@@ -161,8 +161,8 @@ LABELS = {
 async def gather_experience(request: SourceRequest) -> SourceResult:
     """Returns the agent's lessons that answer best, and of equal ones the newest.
 
-    No more than have room are offered: a short old lesson would take the place of a new one. An agent that is not
-    registered or not visible to the key has none.
+    No more than the section's limit are offered: a short old lesson would take the place of a new one. An agent that is
+    not registered or not visible to the key has none.
     """
     agent = await Repository(request.resources.store, request.scope, AGENTS).find_one(request.body.agent_id)
     if agent is None:
