@@ -86,7 +86,7 @@ class GoesOn(Packer):
 
     def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         reason = super()._take(state, item, max_tokens)
-        return "skipped" if reason == "budget" else reason
+        return "limit" if reason == "budget" else reason  # any other reason goes on
 
 
 class StopsEarly(Packer):
