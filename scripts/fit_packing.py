@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -38,12 +37,13 @@ from app.context import expectation, packing
 from app.context.candidates import Candidate
 from app.context.expectation import Rest, asks_features, more_features
 from app.context.gathering import Gathered
-from app.context.intent import boosts, evidence_in, names_time
+from app.context.intent import evidence_in, names_time
 from app.context.layout import PackedParts, PromptPlan, about_tokens, section_of
 from app.context.packing import Packer, Section
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest
 from app.context.service import ContextService
+from app.context.source import part_of
 from app.context.stop_rule import NEAREST_TOKENS, StopRule
 from app.core.clock import rfc3339
 from app.core.language import sentences
@@ -96,10 +96,10 @@ class Recording(ContextService):
 
     kept: tuple[list[QueryEvidence], list[Found], str, bool]
 
-    def _pack(self, plan: PromptPlan, conversation: Any, sections: Sequence[Gathered]) -> PackedParts:
+    def _pack(self, read: Any, plan: PromptPlan, sections: Sequence[Gathered]) -> PackedParts:
         found = []
         for one in sections:
-            section = section_of(plan, one, boosts(plan.intent))
+            section = section_of(plan, one)
             items = list(packing.with_partners(one.items))
             found.append(
                 Found(
@@ -115,7 +115,7 @@ class Recording(ContextService):
                 )
             )
         self.kept = evidence_in(sections), found, plan.intent, names_time(sections)
-        return super()._pack(plan, conversation, sections)
+        return super()._pack(read, plan, sections)
 
 
 @asynccontextmanager
@@ -251,7 +251,7 @@ def packer(asked: Asked, budget: int, stop: StopRule | None, kind: type[Packer] 
 
 
 def _section(found: Found, budget: int) -> Section:
-    bound = None if found.share is None else Fraction(found.share) * budget
+    bound = None if found.share is None else part_of(budget, found.share)
     return Section(
         found.name,
         found.items,

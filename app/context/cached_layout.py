@@ -14,14 +14,13 @@ from fractions import Fraction
 from app.context import rendering
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered, gather_sections
-from app.context.intent import boosts
 from app.context.layout import PackedParts, PromptPart, PromptPlan, about_tokens, section_of, stop_rule_of
-from app.context.marking import mark_sections
+from app.context.marking import judged_in, mark_sections
 from app.context.packing import Packer
 from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.context.sources.findings import UNCERTAIN
 from app.context.sources.session import WINDOW_SOURCE, session_of
-from app.context.sources.stable import CHANGING, RULES
+from app.context.sources.stable import RULES
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
 from app.retrieval.retriever import SearchDegradation
@@ -30,11 +29,9 @@ from app.sessions.repository import SessionRepository
 STABLE_PREFIX = "S"
 STABLE_SHARE = Fraction(7, 20)
 """Most of the budget that what stays the same may take."""
-VOLATILE_ALWAYS = Fraction(4, 5)
+VOLATILE_FIXED_SHARE = Fraction(4, 5)
 """Share of what changes for the task in hand and what is newer. More than in the default layout, where rules, profile
 and turns are in that share, too."""
-ENDING = frozenset({"profile", "facts"})
-"""Sections whose entries end. A lesson that was removed, and a summary, are shown no more at once."""
 LATEST = "9999"
 """Later than any time."""
 
@@ -60,6 +57,8 @@ class CachedConversation:
     """The same sections as of now, as far as both were read. They have the entries that are new since."""
     ended: Sequence[Candidate]
     """Entries of the beginning that no longer hold."""
+    readings: Sequence[Gathered]
+    """All that was read for it, in both times, also what failed."""
 
     @property
     def began_at(self) -> str:
@@ -72,20 +71,21 @@ def volatile_sources(sources: Sequence[ContextSource]) -> list[ContextSource]:
     return [WINDOW_SOURCE if source.holds_turns else source for source in sources if source.section != "instructions"]
 
 
-async def read_conversation(request: SourceRequest) -> CachedConversation:
-    """Reads what was known when the conversation began, and what of it is known now."""
+async def read_conversation(request: SourceRequest, lasting: Sequence[ContextSource]) -> CachedConversation:
+    """Reads what was known when the conversation began, and what of it is known now. `lasting`: the sources of what
+    stays the same, beside the rules."""
     began_at = await began(request)
     # what is shown does not depend on the query
     present = replace(request, body=request.body.model_copy(update={"query": ""}), interval=None)
     then = {"as_of": request.body.as_of or rfc3339(began_at), "known_at": _known_at_start(request, began_at)}
     start = replace(present, now=began_at, body=present.body.model_copy(update=then))
     at_start, at_present, rules = await asyncio.gather(
-        gather_sections(CHANGING, start),
-        gather_sections(CHANGING, present),
+        gather_sections(lasting, start),
+        gather_sections(lasting, present),
         gather_sections([RULES], replace(request, interval=None)),
     )
     stable = [replace(section, citation_prefix=STABLE_PREFIX) for section in (*rules, *at_start)]
-    return CachedConversation(start, stable, *_compared(at_start, at_present))
+    return CachedConversation(start, stable, *_compared(at_start, at_present), readings=[*stable, *at_present])
 
 
 async def began(request: SourceRequest) -> datetime:
@@ -125,7 +125,7 @@ def _compared(at_start: Sequence[Gathered], at_present: Sequence[Gathered]) -> t
         lines_then = {item.unmarked_line for item in then[section.section].items}
         lines_now = {item.unmarked_line for item in section.items}
         newer.append(section.with_items([item for item in section.items if item.unmarked_line not in lines_then]))
-        if section.section in ENDING:
+        if section.source.tells_ended:
             ended += [item for item in then[section.section].items if item.unmarked_line not in lines_now]
     return newer, ended
 
@@ -135,12 +135,9 @@ async def mark_conversation(
 ) -> tuple[CachedConversation, list[SearchDegradation]]:
     """Returns the conversation with marked texts, and warnings: what stays the same as of the beginning, and what is
     newer as of now. `sections`: those of the query, of which one has read the findings."""
-    judged = [statement for section in sections for statement in section.result.judged]
     # The source of what is uncertain reads the same findings whatever the query is; that of memories only those of its
     # hits. By the latter, marks would come and go in a text that a model caches.
-    always_read = [
-        statement for section in sections if section.section == UNCERTAIN.section for statement in section.result.judged
-    ]
+    always_read = judged_in([section for section in sections if section.section == UNCERTAIN.section])
     known_at, as_of = conversation.start.body.known_at, conversation.start.as_of
     judged_then = [
         statement
@@ -149,19 +146,19 @@ async def mark_conversation(
     ]
     (at_start, warnings), (at_present, more) = await asyncio.gather(
         mark_sections(conversation.at_start, conversation.start, judged_then),
-        mark_sections(conversation.at_present, request, judged),
+        mark_sections(conversation.at_present, request, judged_in(sections)),
     )
     return replace(conversation, at_start=at_start, at_present=at_present), [*warnings, *more]
 
 
-def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Sequence[Gathered]) -> PackedParts:
+def pack_cached(conversation: CachedConversation, plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedParts:
     """Packs first what stays the same, within a part of the budget that nothing else changes, then the turns, and what
     the query needs into the room that is left. That repeats neither."""
     frame = plan.frame_tokens
-    stable_sections = [section_of(plan, section, {}) for section in conversation.at_start]
+    stable_sections = [section_of(plan, section) for section in conversation.at_start]
     head = frame + prompt_text.count(rendering.FROZEN)
     stable = PromptPart(
-        Packer(stable_sections, int(STABLE_SHARE * plan.budget), head, 0.0, always=Fraction(1)).pack(about_tokens),
+        Packer(stable_sections, int(STABLE_SHARE * plan.budget), head, 0.0, fixed_share=Fraction(1)).pack(about_tokens),
         conversation.at_start,
         rendering.FROZEN,
     )
@@ -169,8 +166,8 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
     room, turns = plan.budget - stable.packed.total, PromptPart()
     for section in gathered:
         if section.source.holds_turns and plan.body.format == "messages":
-            window = replace(section_of(plan, section, {}), max_tokens=None)
-            turns = PromptPart(Packer([window], room, 0, 0.0, always=Fraction(1)).pack(about_tokens), gathered)
+            window = replace(section_of(plan, section), max_tokens=None)
+            turns = PromptPart(Packer([window], room, 0, 0.0, fixed_share=Fraction(1)).pack(about_tokens), gathered)
             already_in_prompt += turns.chosen
         elif section.source.holds_turns:  # the caller has them
             already_in_prompt += section.items
@@ -179,12 +176,12 @@ def pack_cached(plan: PromptPlan, conversation: CachedConversation, gathered: Se
         needed.insert(0, _newer_section(conversation, stable))
     line_above = rendering.UNSURE if plan.unsure else ""
     packer = Packer(
-        [section_of(plan, section, boosts(plan.intent)) for section in needed],
+        [section_of(plan, section) for section in needed],
         room - turns.packed.total,
         frame + prompt_text.count(line_above),
         plan.floor,
         stop_rule_of(plan, gathered, already_in_prompt),
-        always=VOLATILE_ALWAYS,
+        fixed_share=VOLATILE_FIXED_SHARE,
         already_in_prompt=already_in_prompt,
     )
     return PackedParts(stable, turns, PromptPart(packer.pack(about_tokens), needed, line_above))

@@ -1,5 +1,9 @@
-"""What the query wants, as far as what was found tells it. The words of the query are not read, so it is the same in
-every language."""
+"""What the query wants, as far as what was found tells it.
+
+The intent and the line that nothing surely answers follow from scores alone, so they are the same in every language.
+Whether the query asks for anything (`expectation.py`) also follows from its length, its question mark and how rare its
+words are; no list of words is read.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +14,7 @@ from app.context.schemas import Intent
 from app.retrieval.query_evidence import QueryEvidence
 
 ANSWERS = 0.2
-"""Minimum score, a probability, of a section that answers a query."""
-_BOOSTS: Mapping[Intent, Mapping[str, float]] = {
-    "general": {},
-    "recall": {"memories": 1.25, "facts": 1.25},
-    "execute": {"procedures": 1.5, "experience": 1.25, "episodes": 1.25},
-}
+"""Minimum score of a section that answers a query."""
 
 
 def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
@@ -28,11 +27,6 @@ def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
     if has_task or (answering and max(answering, key=lambda name: answering[name]) == "procedures"):
         return "execute"
     return "recall" if answering else "general"
-
-
-def boosts(intent: Intent) -> dict[str, float]:
-    """Returns the factors of an intent by section."""
-    return dict(_BOOSTS[intent])
 
 
 def best_scores(sections: Sequence[Gathered]) -> dict[str, float]:

@@ -5,22 +5,19 @@ The default layout is one part. `cached_layout.py` makes three of it, for a mode
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from app.context import rendering
 from app.context.candidates import Candidate
 from app.context.expectation import LEAST_DOCUMENTS
 from app.context.gathering import Gathered
-from app.context.intent import boosts, evidence_in, names_time
+from app.context.intent import evidence_in, names_time
 from app.context.packing import PackedPrompt, Packer, Section, TokenBound
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest, Intent
+from app.context.source import part_of
 from app.context.stop_rule import StopRule
 from app.core import prompt_text
 
-COMPARED = frozenset({"instructions", "profile", "summary", "messages", "memories", "facts"})
-"""Sections whose texts are compared by sentence, so that none repeats what others say. Actions that say the
-same happened on different days."""
 MIN_SCORE = 0.001
 """Least score of what competes for a place in a context, unless a request says (decision 13)."""
 LINE_TOKENS = 8
@@ -95,17 +92,17 @@ def pack_default(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedParts:
     """Packs all sections into one part."""
     line_above = rendering.UNSURE if plan.unsure else ""
     frame = plan.frame_tokens + prompt_text.count(line_above)
-    sections = [section_of(plan, section, boosts(plan.intent)) for section in gathered]
+    sections = [section_of(plan, section) for section in gathered]
     packed = Packer(sections, plan.budget, frame, plan.floor, stop_rule_of(plan, gathered)).pack(about_tokens)
     return PackedParts(PromptPart(), PromptPart(), PromptPart(packed, gathered, line_above))
 
 
-def section_of(plan: PromptPlan, gathered: Gathered, boost: dict[str, float]) -> Section:
-    """Returns a section with its bounds. `boost`: factors of the intent, by section."""
+def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
+    """Returns a section with its bounds."""
     source, bounds = gathered.source, plan.body.sections.get(gathered.source.section)
-    max_tokens: TokenBound | None = None if source.share is None else Fraction(source.share) * plan.budget
+    max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)
     if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
-        max_tokens = Fraction(bounds.share) * plan.budget if bounds.share is not None else bounds.tokens
+        max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"
     return Section(
         source.section,
@@ -117,8 +114,8 @@ def section_of(plan: PromptPlan, gathered: Gathered, boost: dict[str, float]) ->
         max_tokens,
         always=not source.competes,
         framed=not are_messages,
-        compared=source.section in COMPARED,
-        boost=boost.get(source.section, 1.0),
+        compared=source.compared,
+        boost=source.boosts.get(plan.intent, 1.0),
     )
 
 

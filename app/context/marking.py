@@ -26,8 +26,11 @@ from app.storage.schema import Eq, Or, both
 
 SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
-MARKED = frozenset({"instructions", "summary", "memories"})
-"""Sections whose texts are marked. Facts have their time, and turns of the session stay as they were said."""
+
+
+def judged_in(sections: Sequence[Gathered]) -> list[JudgedStatement]:
+    """Returns the statements of findings that the sections name."""
+    return [statement for section in sections for statement in section.result.judged]
 
 
 async def mark_sections(
@@ -38,7 +41,7 @@ async def mark_sections(
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
     statement. If the facts cannot be read, no value is marked, and a warning says so.
     """
-    items = [item for section in sections if section.section in MARKED for item in section.items]
+    items = [item for section in sections if section.source.marked for item in section.items]
     if not items:
         return list(sections), []
     facts = [fact for section in sections for fact in section.result.facts]
@@ -57,7 +60,7 @@ async def mark_sections(
         return mark_judged(mark_values(item, values, names), judged)
 
     return [
-        section.with_items(await in_parts(section.items, mark, _length)) if section.section in MARKED else section
+        section.with_items(await in_parts(section.items, mark, _length)) if section.source.marked else section
         for section in sections
     ], warnings
 

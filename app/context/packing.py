@@ -1,6 +1,7 @@
-"""Packing: chooses the items of a prompt. Pure functions of items, their tokens and a budget.
+"""Packing: chooses the items of a prompt by their scores, their tokens and a budget. It reads nothing else, so that
+equal items give equal prompts. A `Packer` packs once.
 
-1. Sections that are always there share at most `ALWAYS` of the budget. Each may take up to its own `max_tokens`; if
+1. Sections that are always there take at most `FIXED_SHARE` of the budget. Each may take up to its own `max_tokens`; if
    together they want more than there is, their parts shrink alike. Within its part a section takes its items in order.
 2. All other items compete for the rest of the budget, whatever their section: by worth, which is the score for each
    token. The packer takes them in that order and stops at the first that does not fit. A larger budget therefore
@@ -24,13 +25,14 @@ from math import floor
 
 from app.context.candidates import Candidate
 from app.context.repetition import compared_sentences, same_text, sentences_said
+from app.context.schemas import DropReason
 from app.context.stop_rule import StopRule
 
-ALWAYS = Fraction(3, 5)
+FIXED_SHARE = Fraction(3, 5)
 """Share of the budget for all sections that are always there."""
 
-ALWAYS_HOLDS = "9999-12-31"
-"""Stands for the day of an item that has none."""
+NO_DAY = "9999-12-31"
+"""Stands for the day of an item that has none: it holds whenever it is read, so it is later than any day."""
 
 TokenCount = Callable[[Candidate], int]
 """Returns the exact tokens of an item's line, or of its heading."""
@@ -74,7 +76,7 @@ class PackedPrompt:
     chosen: Mapping[str, Sequence[Candidate]]
     tokens: Mapping[str, int]
     total: int
-    dropped: Sequence[tuple[Candidate, str]]
+    dropped: Sequence[tuple[Candidate, DropReason]]
 
 
 @dataclass(slots=True)
@@ -85,7 +87,7 @@ class _State:
     taken: list[Candidate] = field(default_factory=list)
     headings: set[str] = field(default_factory=set)
     tokens: int = 0
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, DropReason] = field(default_factory=dict)
     _last_cost: tuple[Candidate, int] | None = None
     """The item whose cost was counted last, and that cost. The stop rule, the bounds and the sum need it."""
 
@@ -110,8 +112,8 @@ class Packer:
     """Packs one prompt.
 
     `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of competing items. `stop`:
-    says when enough of them is packed; None: when the budget is full. `always`: share of the budget for all sections
-    that are always there. `already_in_prompt`: items that stand in the prompt outside of what is packed.
+    says when enough of them is packed; None: when the budget is full. `fixed_share`: share of the budget for all
+    sections that are always there. `already_in_prompt`: items that stand in the prompt outside of what is packed.
     """
 
     def __init__(
@@ -122,13 +124,13 @@ class Packer:
         floor: float,
         stop: StopRule | None = None,
         *,
-        always: Fraction = ALWAYS,
+        fixed_share: Fraction = FIXED_SHARE,
         already_in_prompt: Iterable[Candidate] = (),
     ) -> None:
         self._floor, self._stop = floor, stop
         self._has_enough = False
         self._states = {section.name: _State(section) for section in sections}
-        self._budget, self._frame_tokens, self._always = budget, frame_tokens, always
+        self._budget, self._frame_tokens, self._fixed_share = budget, frame_tokens, fixed_share
         self._left: TokenBound = budget
         self._framed = False
         self._keys: set[str] = set()
@@ -144,11 +146,11 @@ class Packer:
 
     def pack(self, estimate: TokenEstimate) -> PackedPrompt:
         """Returns the packed prompt."""
-        always = [state for state in self._states.values() if state.section.always]
+        fixed = [state for state in self._states.values() if state.section.always]
         parts = shares(
-            [self._wanted(state) for state in always], max(0, self._budget - self._frame_tokens) * self._always
+            [self._wanted(state) for state in fixed], max(0, self._budget - self._frame_tokens) * self._fixed_share
         )
-        for state, part in zip(always, parts, strict=True):
+        for state, part in zip(fixed, parts, strict=True):
             for item in state.section.items:
                 self._take(state, item, part)
         left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
@@ -168,8 +170,8 @@ class Packer:
         for index, (name, whole) in enumerate(ordered):
             state, item = self._states[name], self._unsaid(whole)
             cost = state.cost(item)
-            # Items that a turn says already count as packed, so the rule could be content with repetitions alone. It is
-            # asked before the first item, to learn whether anything is needed at all, and then only once one went in.
+            # Items that the prompt says already count as packed, so the rule could be content with repetitions alone.
+            # It is asked before the first item, to learn whether anything is needed, and then only once one went in.
             if self._stop is not None and (index == 0 or has_some) and self._stop.is_enough(index, tokens, cost):
                 self._has_enough = True
                 return
@@ -179,7 +181,7 @@ class Packer:
             if item is not whole:
                 state.reasons.setdefault(whole.id, "duplicate")
             has_some |= reason is None
-            if reason in {None, "duplicate"}:  # what a turn says already counts as packed
+            if reason in {None, "duplicate"}:  # what the prompt says already counts as packed
                 tokens += cost
 
     def _wanted(self, state: _State) -> TokenBound:
@@ -191,7 +193,7 @@ class Packer:
             alone.add(item)
         return alone.tokens if section.max_tokens is None else min(alone.tokens, section.max_tokens)
 
-    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         """Takes the item and returns None, or returns the reason against it.
 
         `max_tokens`: limit of the section with this item. None: the section's own limit.
@@ -211,7 +213,7 @@ class Packer:
 
     def _note_sentences(self, item: Candidate) -> None:
         for sentence in self._sentences(item):
-            self._last_days[sentence] = max(self._last_days.get(sentence, ""), item.day or ALWAYS_HOLDS)
+            self._last_days[sentence] = max(self._last_days.get(sentence, ""), item.day or NO_DAY)
 
     def _sentences(self, item: Candidate) -> frozenset[int]:
         if self._last_read is None or self._last_read[0] is not item:
@@ -221,7 +223,7 @@ class Packer:
     def _frame(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
-    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         if item.id in self._ids or self._keys & item.same or self._repeats(state, item):
             return "duplicate"
         if len(state.taken) >= state.section.limit:
@@ -263,7 +265,7 @@ class Packer:
             return item
         return item.part(new[0], new[-1] + 1)
 
-    def _dropped(self) -> Iterator[tuple[Candidate, str]]:
+    def _dropped(self) -> Iterator[tuple[Candidate, DropReason]]:
         """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""
         seen = set(self._ids)
         for state in self._states.values():
@@ -273,7 +275,7 @@ class Packer:
                     seen.add(item.id)
                     yield item, state.reasons.get(item.id) or self._untried(item)
 
-    def _untried(self, item: Candidate) -> str:
+    def _untried(self, item: Candidate) -> DropReason:
         """Returns why an item was not tried: it is below the floor, or behind the first one that did not fit, or
         there was enough before it."""
         if item.score is None or item.score < self._floor:

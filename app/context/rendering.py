@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from app.context.candidates import Candidate, PromptMessage
+from app.context.candidates import Candidate, Heading, PromptMessage
 from app.context.schemas import ContextRequest
 from app.context.source import ContextSource, ReadingOrder
 from app.core import prompt_text
@@ -147,17 +147,17 @@ def in_reading_order(order: ReadingOrder, items: Sequence[Candidate]) -> list[Ca
 
 
 def grouped(items: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the items by time and grouped by heading; items without heading keep their order."""
+    """Returns the items grouped by heading and by time, behind those without a heading, which keep their order."""
     begun: dict[str, tuple[str, int]] = {}
+    alone, headed = list[Candidate](), list[tuple[Heading, Candidate]]()
     for item in items:
-        if item.heading is not None:
+        if item.heading is None:
+            alone.append(item)
+        else:
+            headed.append((item.heading, item))
             begun[item.heading.key] = min(begun.get(item.heading.key, item.place), item.place)
-
-    def place(item: Candidate) -> tuple[tuple[str, int], str, tuple[str, int]]:
-        key = "" if item.heading is None else item.heading.key
-        return begun.get(key, ("", 0)), key, item.place
-
-    return sorted(items, key=place) if begun else list(items)
+    headed.sort(key=lambda entry: (begun[entry[0].key], entry[0].key, entry[1].place))
+    return [*alone, *(item for _, item in headed)]
 
 
 def render_section(title_text: str, items: Sequence[Candidate], citation: Citation) -> str:

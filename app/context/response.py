@@ -1,17 +1,17 @@
 """The answer of `POST /v1/context`: the rendered parts of the prompt, with what was put in, left out and not read."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import NotRequired, TypedDict
+from typing import NotRequired, TypedDict, TypeVar
 
 from app.context import rendering
 from app.context.candidates import Candidate, PromptMessage
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
 from app.context.repetition import compared_sentences
-from app.context.schemas import ContextRequest, Intent
+from app.context.schemas import ContextRequest, DropReason, Intent
 from app.core import prompt_text
 from app.retrieval.retriever import SearchDegradation
 
@@ -39,7 +39,7 @@ class DroppedAnswer(TypedDict):
     """What was left out, as `schemas.Dropped` describes it."""
 
     id: str
-    reason: str
+    reason: DropReason
     repeats: NotRequired[list[str]]
 
 
@@ -97,7 +97,7 @@ def answer_of(
     Args:
         plan: What was to be packed.
         parts: What was packed.
-        read: All sections that were read.
+        read: All sections that were read, some of them more than once.
         warnings: Of what was done with them, beside their own.
         started: When the work began, by `time.perf_counter`.
     """
@@ -114,17 +114,28 @@ def answer_of(
         "dropped": _dropped(parts, read),
         **_cached_answer(body, parts, stable, volatile),
         "budget": plan.budget,
-        "errors": [
-            {"section": section.section, "code": error.code, "detail": error.detail}
-            for section in read
-            for error in section.faults
-        ],
-        "warnings": _each_once([*warnings_of(read), *warnings, *_rules_left_out(read, parts)]),
+        "errors": _each_once(
+            [
+                {"section": section.section, "code": error.code, "detail": error.detail}
+                for section in read
+                for error in section.faults
+            ]
+        ),
+        "warnings": _each_once([*warnings_of(read), *warnings, *_rules_left_out(parts)]),
         "took_ms": {
-            **{section.section: round(section.seconds * 1000, 3) for section in read},
+            **{name: round(seconds * 1000, 3) for name, seconds in _seconds(read).items()},
             "total": round((time.perf_counter() - started) * 1000, 3),
         },
     }
+
+
+def _seconds(read: Sequence[Gathered]) -> dict[str, float]:
+    """Returns the time of all readings of each section: the cached layout reads the profile as of the beginning, and
+    as of now."""
+    seconds = dict[str, float]()
+    for section in read:
+        seconds[section.section] = seconds.get(section.section, 0.0) + section.seconds
+    return seconds
 
 
 def render_part(body: ContextRequest, part: PromptPart) -> RenderedPart:
@@ -211,7 +222,7 @@ def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[DroppedAnswer
     """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
     chosen = list(parts.chosen)
     packed_ids = {item.id for item in chosen}
-    reasons = {item_id: "importance" for section in read for item_id in section.result.hidden}
+    reasons: dict[str, DropReason] = {item_id: "importance" for section in read for item_id in section.result.hidden}
     # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
     reasons |= {item.id: reason for part in parts for item, reason in part.packed.dropped}
     dropped: list[DroppedAnswer] = [
@@ -235,17 +246,30 @@ def _repeated(item: Candidate, said: Sequence[tuple[Candidate, frozenset[int]]])
     ]
 
 
-def _rules_left_out(read: Sequence[Gathered], parts: PackedParts) -> list[SearchDegradation]:
-    """Returns a warning for each rule that stands nowhere in the prompt."""
+_WHY_LEFT_OUT: Mapping[DropReason, str] = {
+    "budget": "does not fit: give a larger token_budget.",
+    "section_budget": "does not fit: give a larger token_budget.",
+    "limit": "is past the section's limit: give `instructions` a larger `limit`.",
+}
+
+
+def _rules_left_out(parts: PackedParts) -> list[SearchDegradation]:
+    """Returns a warning for each rule that stands nowhere in the prompt. A rule that repeats another one stands there
+    in the words of that one."""
     packed_ids = {item.id for item in parts.chosen}
-    return [
-        {"code": "instruction_left_out", "detail": f"{item.id} does not fit: give a larger token_budget."}
-        for section in read
-        if section.section == "instructions"
-        for item in section.items
-        if item.id not in packed_ids
-    ]
+    warnings = list[SearchDegradation]()
+    for part in parts:
+        rules = {item.id for section in part.sections if section.section == "instructions" for item in section.items}
+        warnings += [
+            {"code": "instruction_left_out", "detail": f"{item.id} {_WHY_LEFT_OUT[reason]}"}
+            for item, reason in part.packed.dropped
+            if item.id in rules - packed_ids and reason in _WHY_LEFT_OUT
+        ]
+    return warnings
 
 
-def _each_once(warnings: Sequence[SearchDegradation]) -> list[SearchDegradation]:
-    return [warning for at, warning in enumerate(warnings) if warning not in warnings[:at]]
+T = TypeVar("T")
+
+
+def _each_once(messages: Sequence[T]) -> list[T]:
+    return [message for at, message in enumerate(messages) if message not in messages[:at]]

@@ -1,13 +1,14 @@
 """What a section of a prompt is made from: the request as its source reads it, what the source returns, and how the
 section stands in the prompt."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
+from fractions import Fraction
 
 from app.context.candidates import Candidate
-from app.context.schemas import ContextRequest, SectionName
+from app.context.schemas import ContextRequest, Intent, SectionName
 from app.core.clock import rfc3339
 from app.errors import RecalldError
 from app.facts.models import FactRecord
@@ -35,7 +36,7 @@ class SourceRequest:
     budget: int
     """Tokens of the whole context."""
     limit: int = 0
-    """Maximum number of items of the section."""
+    """Maximum number of items of the section. `gather_section` sets it for each source."""
     interval: TimeInterval | None = None
     """The time interval that the query names."""
 
@@ -74,7 +75,8 @@ class SourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class JudgedStatement:
-    """A sentence that a finding of a judge names, and the other one. Texts that repeat it are marked."""
+    """A sentence that a finding of a judge names, "I live in Oslo.", and the one that contradicts it, "I now live in
+    Bergen.". Texts that repeat the first are marked."""
 
     id: str
     """The record that says it."""
@@ -125,6 +127,12 @@ class SourceResult:
     """Errors of parts that could not be read."""
 
 
+def part_of(budget: int, share: float) -> Fraction:
+    """Returns a share of a budget in tokens, exactly: .12 of 1,000 are 120. The float .12 is a little less, and would
+    leave out an entry that just fits."""
+    return Fraction(str(share)) * budget
+
+
 Gather = Callable[[SourceRequest], Awaitable[SourceResult]]
 
 
@@ -155,6 +163,16 @@ class ContextSource:
     order: ReadingOrder = ReadingOrder.GROUPED
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""
+    compared: bool = False
+    """Whether its texts are compared by sentence with those of other sections, so that none repeats what others say.
+    Actions are not: those that say the same happened on different days."""
+    marked: bool = False
+    """Whether texts that state replaced values get marks. Facts have their time, and turns stay as they were said."""
+    tells_ended: bool = False
+    """Whether the cached layout tells which entries of the conversation's beginning hold no longer, as for values. A
+    lesson that was removed is only shown no more."""
+    boosts: Mapping[Intent, float] = field(default_factory=dict)
+    """Factors for the worth of its items, by intent; 1 for an intent without one."""
 
     @property
     def competes(self) -> bool:

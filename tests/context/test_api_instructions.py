@@ -61,6 +61,9 @@ async def test_they_take_a_quarter_of_the_budget_and_what_does_not_fit_is_warned
     assert 70 < size <= 100
     left = len(rules) - len(items(body, "instructions"))
     assert warned(body) == ["instruction_left_out"] * left
+    assert {warning["detail"].split(maxsplit=1)[1] for warning in body["warnings"]} == {
+        "does not fit: give a larger token_budget."
+    }
     assert sorted(one["detail"].split()[0] for one in body["warnings"]) == sorted(dropped(body))
     assert warned(await ask(api, "What is for dinner?", token_budget=4000)) == []
 
@@ -134,6 +137,23 @@ async def test_one_that_was_said_twice_comes_once(api: httpx.AsyncClient) -> Non
     body = await ask(api)
     assert texts(body, "instructions") == [TONE]
     assert "duplicate" in dropped(body).values()
+    assert warned(body) == []
+
+
+@pytest.mark.parametrize("layout", ["default", "cached"])
+async def test_one_past_the_limit_is_warned_of_as_that(api: httpx.AsyncClient, layout: str) -> None:
+    first = await remember(api, TONE, memory_type="instruction", trust=0.9)
+    second = await remember(api, PEANUTS, memory_type="instruction", trust=0.8)
+    bounds = {"instructions": {"limit": 1}}
+    body = {"agent_id": "a", "user_id": "u", "query": "Hello", "layout": layout, "sections": bounds}
+    answered = (await api.post("/v1/context", json={**body, "exclude": ["memories"]})).json()
+    assert [rule["id"] for rule in items(answered, "instructions")] == [first["memory_id"]]
+    assert answered["warnings"] == [
+        {
+            "code": "instruction_left_out",
+            "detail": f"{second['memory_id']} is past the section's limit: give `instructions` a larger `limit`.",
+        }
+    ]
 
 
 # --- Least importance -------------------------------------------------------------------------------------------------
@@ -164,6 +184,30 @@ async def test_importance_is_that_of_the_moment(service: Service) -> None:
     assert items(await ask(api, min_importance=0.4, now="2026-06-01T13:00:00Z"), "memories")
     service.clock.move(days=300)
     assert dropped(await ask(api, min_importance=0.4)) == {made["memory_id"]: "importance"}
+
+
+async def test_what_comes_with_a_hit_must_be_important_enough_too(api: httpx.AsyncClient) -> None:
+    talk = [("user", "What is the name of your dog?"), ("assistant", "Rex, since the spring of last year.")]
+    await append(api, [{"role": role, "content": content} for role, content in talk], session="before")
+    question, answer = items(await ask(api, "Rex and the name of the dog"), "memories")
+    changed = await api.patch(f"/v1/memories/{answer['id']}", json={"importance": 0.05})
+    assert changed.status_code == 200, changed.text
+    body = await ask(api, "the name of the dog", min_importance=0.3)
+    assert [memory["id"] for memory in items(body, "memories")] == [question["id"]]
+    assert dropped(body) == {answer["id"]: "importance"}
+
+
+async def test_of_equal_memories_those_that_are_important_enough_stand(api: httpx.AsyncClient) -> None:
+    texts_of = ("The boat lies in the harbour of Quincy now", "The boat lies in the harbour of Quincy, now")
+    for unimportant in range(2):
+        user_id = f"sailor-{unimportant}"
+        made = [
+            await remember(api, text, user_id=user_id, importance=0.1 if at == unimportant else 0.9)
+            for at, text in enumerate(texts_of)
+        ]
+        body = await ask(api, "Where does the boat lie?", user_id=user_id, min_importance=0.5)
+        assert [memory["id"] for memory in items(body, "memories")] == [made[1 - unimportant]["memory_id"]]
+        assert dropped(body) == {made[unimportant]["memory_id"]: "importance"}
 
 
 # --- Conversations ----------------------------------------------------------------------------------------------------

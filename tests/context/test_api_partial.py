@@ -71,10 +71,13 @@ async def service(
         yield running
 
 
-async def assembled(service: Service, *sources: ContextSource, **fields: object) -> Json:
+async def assembled(
+    service: Service, *sources: ContextSource, lasting: Sequence[ContextSource] = (), **fields: object
+) -> Json:
     """As the endpoint does, with other arms."""
     body = ContextRequest.model_validate({**PAIR, "query": "Where does Ada live?", **fields})
-    return dict(await ContextService(service.resources, Scope("default"), sources=sources).assemble(body))
+    contexts = ContextService(service.resources, Scope("default"), sources, lasting)
+    return dict(await contexts.assemble(body))
 
 
 @pytest.fixture
@@ -92,6 +95,32 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], 
 
 
 # --- Arms -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_reading_of_now_that_fails_is_named_beside_the_one_of_the_beginning(service: Service) -> None:
+    async def gather(request: SourceRequest) -> SourceResult:
+        if request.body.known_at is None:
+            raise StoreUnavailable()
+        return await brings("Ada lives in Boston")(request)
+
+    answer = await assembled(
+        service, source("memories", brings()), lasting=[replace(source("profile", gather), share=0.2)], layout="cached"
+    )
+    assert names(answer) == ["profile"]
+    assert faults(answer) == {"profile": "store_unavailable"}
+
+
+async def test_a_section_that_is_read_more_than_once_took_all_of_that_time(service: Service) -> None:
+    slow = replace(source("profile", brings("Ada lives in Boston", after=0.1)), share=0.2)
+    answer = await assembled(service, slow, lasting=[slow], layout="cached")
+    assert answer["took_ms"]["profile"] >= 300  # now, as of the beginning, and once more what is shown of now
+    assert answer["errors"] == []
+
+
+async def test_an_error_of_every_reading_is_told_once(service: Service) -> None:
+    fails = replace(source("profile", raises(StoreUnavailable())), share=0.2)
+    answer = await assembled(service, fails, source("memories", brings()), lasting=[fails], layout="cached")
+    assert [error["section"] for error in answer["errors"]] == ["profile"]
 
 
 @pytest.mark.parametrize("section_seconds", [0.5])

@@ -4,8 +4,9 @@ from typing import get_args
 
 import pytest
 
-from app.context.intent import ANSWERS, boosts, infer
+from app.context.intent import ANSWERS, infer
 from app.context.schemas import Intent
+from app.context.sources import SOURCES
 
 HIGH, LOW = ANSWERS * 2, ANSWERS / 2
 
@@ -33,6 +34,10 @@ def test_with_a_task_it_is_to_execute() -> None:
         assert infer(best, has_task=True) == "execute"
 
 
+def boosts(intent: Intent) -> dict[str, float]:
+    return {source.section: source.boosts[intent] for source in SOURCES if intent in source.boosts}
+
+
 @pytest.mark.parametrize("intent", get_args(Intent))
 def test_an_intent_takes_worth_from_nothing(intent: Intent) -> None:
     assert all(boost >= 1 for boost in boosts(intent).values())
@@ -40,9 +45,5 @@ def test_an_intent_takes_worth_from_nothing(intent: Intent) -> None:
 
 def test_each_intent_moves_other_sections_but_the_general_one() -> None:
     assert boosts("general") == {}
-    assert set(boosts("recall")).isdisjoint(boosts("execute"))
-
-
-def test_boosts_are_the_callers_own() -> None:
-    boosts("recall").clear()
-    assert boosts("recall") != {}
+    assert set(boosts("recall")) == {"memories", "facts"}
+    assert set(boosts("execute")) == {"procedures", "experience", "episodes"}

@@ -9,13 +9,14 @@ import pytest
 
 from app.context.candidates import Candidate
 from app.context.packing import PackedPrompt, Packer, TokenBound, TokenEstimate, _State
+from app.context.schemas import DropReason
 from tests.context.packing_rules import Case, a_case, broken, price
 
 
 class OneTooMany(Packer):
     """Over the budget by a token."""
 
-    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         self._left += 1
         reason = super()._reason(state, item, max_tokens)
         self._left -= 1
@@ -64,12 +65,12 @@ class NoWalls(Packer):
 class Greedy(Packer):
     """What is always there may take all."""
 
-    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         return super()._take(state, item, Fraction(self._budget) if max_tokens is not None else None)
 
 
 class SaysAllTwice(Packer):
-    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         self._keys.clear()
         return super()._take(state, item, max_tokens)
 
@@ -83,15 +84,15 @@ class NoFloor(Packer):
 class GoesOn(Packer):
     """Skips what does not fit, and takes what is worth less."""
 
-    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         reason = super()._take(state, item, max_tokens)
-        return "skipped" if reason == "budget" else reason
+        return "limit" if reason == "budget" else reason  # any other reason goes on
 
 
 class StopsEarly(Packer):
     """Ends at any item that is left out."""
 
-    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> str | None:
+    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         return super()._take(state, item, max_tokens) and "budget"
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context import rendering
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Heading
 from app.core import prompt_text
 from app.core.prompt_text import escape
 from app.core.served_text import strip_served
@@ -201,3 +201,19 @@ class Reads:
 
     def seconds(self) -> float:
         return min(timeit(lambda: strip_served(self._text), number=1) for _ in range(4))
+
+
+# --- Order ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_heading_keeps_its_order_beside_what_has_one() -> None:
+    def placed(name: str, day: str, *, headed: bool) -> Candidate:
+        return Candidate(name, "memory", name, heading=Heading(day, day) if headed else None, place=(day, 0))
+
+    found = [
+        placed("late line", "2026-05-09", headed=True),
+        placed("new fact", "2026-05-08", headed=False),
+        placed("old fact", "2026-05-01", headed=False),
+        placed("early line", "2026-05-02", headed=True),
+    ]
+    assert [item.id for item in rendering.grouped(found)] == ["new fact", "old fact", "early line", "late line"]

@@ -84,7 +84,8 @@ async def test_the_same_way_in_two_scopes_comes_once(api: httpx.AsyncClient) -> 
     await report(api, shared, True)
     body = await ask(api, DO)
     assert [one["id"] for one in items(body, "procedures")] == [shared["procedure_id"]]
-    assert body["dropped"] == [{"id": own["procedure_id"], "reason": "duplicate"}]
+    repeats = [shared["procedure_id"]]
+    assert body["dropped"] == [{"id": own["procedure_id"], "reason": "duplicate", "repeats": repeats}]
 
 
 def entry(**fields: Json | str | list[str]) -> str:

@@ -7,7 +7,7 @@ the mean of all that the user said in it: beside "The van's in for its MOT on Fr
 the query, so a prompt that a model caches may hold it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -83,7 +83,7 @@ def _line(memory: MemoryRecord) -> Candidate:
     return replace(item, heading=replace(item.heading, conversation=False), recalls=True)
 
 
-def placed(lines: Mapping[str, Sequence[Candidate]], session: SessionRecord) -> list[Candidate]:
-    """Returns the lines of a session where the latest session is shown first, and each in the order of its talk."""
-    last = str(session["last_message_at"])
-    return [replace(line, place=(last, -line.place[1])) for line in lines.get(session["session_id"], ())]
+def placed(lines: Sequence[Candidate], last: str) -> list[Candidate]:
+    """Returns the lines of a session, whose last message came then, where the latest session is shown first, and each
+    in the order of its talk."""
+    return [replace(line, place=(last, -line.place[1])) for line in lines]

@@ -71,7 +71,13 @@ def instruction_item(memory: MemoryRecord) -> Candidate:
 
 
 INSTRUCTIONS = ContextSource(
-    "instructions", "Rules set by the user or the operator", gather_instructions, MOST_INSTRUCTIONS, share=0.25
+    "instructions",
+    "Rules set by the user or the operator",
+    gather_instructions,
+    MOST_INSTRUCTIONS,
+    share=0.25,
+    compared=True,
+    marked=True,
 )
 
 
@@ -135,7 +141,9 @@ def _entries(profile: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}: {value}"
 
 
-PROFILE = ContextSource("profile", "Profile", gather_profile, default_limit=40, share=0.12)
+PROFILE = ContextSource(
+    "profile", "Profile", gather_profile, default_limit=40, share=0.12, compared=True, tells_ended=True
+)
 
 
 LABELS = {
@@ -153,8 +161,8 @@ LABELS = {
 async def gather_experience(request: SourceRequest) -> SourceResult:
     """Returns the agent's lessons that answer best, and of equal ones the newest.
 
-    No more than have room are offered: a short old lesson would take the place of a new one. An agent that is not
-    registered or not visible to the key has none.
+    No more than the section's limit are offered: a short old lesson would take the place of a new one. An agent that is
+    not registered or not visible to the key has none.
     """
     agent = await Repository(request.resources.store, request.scope, AGENTS).find_one(request.body.agent_id)
     if agent is None:
@@ -174,5 +182,10 @@ def _lesson_item(lesson: RankedLesson) -> Candidate:
 
 
 EXPERIENCE = ContextSource(
-    "experience", "Experience", gather_experience, default_limit=10, order=ReadingOrder.LATEST_FIRST
+    "experience",
+    "Experience",
+    gather_experience,
+    default_limit=10,
+    order=ReadingOrder.LATEST_FIRST,
+    boosts={"execute": 1.25},
 )

@@ -32,7 +32,7 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.findings.replacing import later_first, replaced
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
+from app.memories.models import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
 from app.memories.narrowing import SplitFilter
 from app.memories.records import speaker_of, standing
 from app.memories.search_filters import search_filter
@@ -96,7 +96,8 @@ PARTNER_WORTH = 0.5
 
 
 async def gather_memories(request: SourceRequest) -> SourceResult:
-    """Returns memories, best first. It leaves out those below the minimum importance."""
+    """Returns memories, best first, with the turns that belong to them. Those below the minimum importance are left
+    out, unless they are rules."""
     decays = Decays(request.resources.store, request.scope.tenant)
     where, keep = visible(request)
     retrieved = await search(request, MEMORIES, where, request.limit + SPARE_MEMORIES, decays, keep=keep, partners=True)
@@ -108,18 +109,26 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
-    query_hash = content_hash(request.body.query)
-    shown, hidden = list[Hit[MemoryRecord]](), list[str]()
+    query_hash, now, hidden = content_hash(request.body.query), to_ms(request.now), list[str]()
+
+    async def is_important(memory: MemoryRecord) -> bool:
+        if least == 0 or standing(memory) == STANDING or await decays.importance(memory, now) >= least:
+            return True
+        hidden.append(memory["memory_id"])
+        return False
+
+    shown = list[Hit[MemoryRecord]]()
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
             continue
-        exempt = least == 0 or standing(hit.doc) is not None
-        if not exempt and await decays.importance(hit.doc, to_ms(request.now)) < least:
-            hidden.append(hit.doc["memory_id"])
-        elif hit.partner is not None and _is_query(hit.partner, query_hash, request):
-            shown.append(hit._replace(partner=None))
-        else:
-            shown.append(hit)
+        # of memories with one text the first that is important enough stands for all
+        equal = [memory for memory in (hit.doc, *hit.others) if await is_important(memory)]
+        if not equal:
+            continue
+        partner = hit.partner
+        if partner is not None and (_is_query(partner, query_hash, request) or not await is_important(partner)):
+            partner = None
+        shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     passages = await _passages(shown, retrieved.weights, request.budget)
     return SourceResult(
         newest_of_equal([item for hit in shown for item in _memory_items(hit, passages)]),
@@ -244,7 +253,9 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: C
     )
 
 
-MEMORIES_SOURCE = ContextSource("memories", "Memories", gather_memories, MOST_MEMORIES)
+MEMORIES_SOURCE = ContextSource(
+    "memories", "Memories", gather_memories, MOST_MEMORIES, compared=True, marked=True, boosts={"recall": 1.25}
+)
 
 
 SCORED_FACTS = 100
@@ -334,7 +345,9 @@ def _span(fact: FactRecord) -> str:
     return f" (until {ended})" if ended else ""
 
 
-FACTS_SOURCE = ContextSource("facts", "Facts", gather_facts, default_limit=40)
+FACTS_SOURCE = ContextSource(
+    "facts", "Facts", gather_facts, default_limit=40, compared=True, tells_ended=True, boosts={"recall": 1.25}
+)
 
 
 SPARE_PROCEDURES = 2
@@ -366,22 +379,26 @@ def _procedure_text(procedure: ProcedureRecord, record: TrackRecord) -> str:
     Each part is one line, so that none passes for another step or record.
     """
     tried = record_sentence(procedure["success_count"], procedure["failure_count"], record)
-    lines = [_step_line(procedure["name"]), f"when: {_step_line(procedure['trigger'])}"]
-    lines += [f"needs: {_step_line(need)}" for need in procedure["preconditions"]]
-    lines += [f"{number}. {_step_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
+    lines = [_one_line(procedure["name"]), f"when: {_one_line(procedure['trigger'])}"]
+    lines += [f"needs: {_one_line(need)}" for need in procedure["preconditions"]]
+    lines += [f"{number}. {_one_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
     lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
     trial = procedure.get("trial")
     if trial is not None and served(trial) == "revised":
         lines.append(f"trial: these steps are new, {trial_sentence(trial)}")
-    lines += [f"note: {_step_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
+    lines += [f"note: {_one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
     return "\n".join(lines)
 
 
-def _step_line(text: str) -> str:
+def _one_line(text: str) -> str:
+    """Returns the text on one line, so that no line of it passes for a step, a record or a correction: the content
+    "Refunded the parcel\\ncorrection: …" of an action is one line."""
     return " ".join(text.split())
 
 
-PROCEDURES_SOURCE = ContextSource("procedures", "Procedures", gather_procedures, default_limit=5)
+PROCEDURES_SOURCE = ContextSource(
+    "procedures", "Procedures", gather_procedures, default_limit=5, boosts={"execute": 1.5}
+)
 
 
 async def gather_episodes(request: SourceRequest) -> SourceResult:
@@ -401,8 +418,8 @@ def _episode_item(hit: Hit[ActionRecord]) -> Candidate:
     known = ", ".join([*([action["outcome"]] if action["outcome"] else []), *_judged(feedback)])
     named = "" if _begins_with(action["content"], action["action_type"]) else f" {action['action_type']}"
     prefix = f"{action['timestamp'][:10]}{named}{f' ({known})' if known else ''}: "
-    correction = _episode_line(feedback.get("correction") or "")
-    text = f"{_episode_line(action['content'])}\ncorrection: {correction}" if correction else action["content"]
+    content, correction = _one_line(action["content"]), _one_line(feedback.get("correction") or "")
+    text = f"{content}\ncorrection: {correction}" if correction else content
     return Candidate(action["action_id"], "action", text, hit.score, prefix, same)
 
 
@@ -413,11 +430,6 @@ def _begins_with(content: str, action_type: str) -> bool:
     return bool(start) and words(content[: 2 * len(action_type)])[: len(start)] == start
 
 
-def _episode_line(text: str) -> str:
-    """Returns the text on one line, so that no text can pass for a correction."""
-    return " ".join(text.split())
-
-
 def _judged(feedback: ActionFeedback) -> list[str]:
     """Returns the user's feedback in words: `rated 2 of 5`, `not helpful`."""
     rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
@@ -425,4 +437,4 @@ def _judged(feedback: ActionFeedback) -> list[str]:
     return judgement if rating is None else [f"rated {rating} of 5", *judgement]
 
 
-EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20)
+EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20, boosts={"execute": 1.25})

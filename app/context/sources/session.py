@@ -9,7 +9,7 @@ import orjson
 from app.context.candidates import Candidate, PromptMessage
 from app.context.rendering import MESSAGE_TOKENS
 from app.context.repetition import same_memory, same_message, same_text
-from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
+from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult, part_of
 from app.context.sources.interactions import INTERACTION, interactions
 from app.context.sources.last_lines import LINES, last_lines, placed
 from app.core import prompt_text
@@ -69,7 +69,7 @@ def _room(request: SourceRequest) -> int:
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
     share = WORKING_PART if bounds is None or bounds.share is None else bounds.share
-    return int(share * request.budget)
+    return int(part_of(request.budget, share))
 
 
 def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
@@ -179,35 +179,45 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
     other = None if body.session_id is None else Not(Eq(SESSIONS.id_field, body.session_id))
     where = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), unexpired(now))
     last = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
-    memories = MemoryRepository(request.resources.store, request.scope)
-    by_id = await memories.get_many(summaries_of(last))
-    summaries = [
-        memory
-        for memory in by_id.values()
-        if not memory["content"].startswith(EXTRACT) and is_shown(memory, now, body.min_trust)
-    ]
+    summaries = await summaries_of(request, last)
     by_time: list[tuple[str, list[Candidate]]] = [(said_last(memory), [summary_item(memory)]) for memory in summaries]
-    if body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        summarised = {memory["memory_id"] for memory in summaries}
-        others = [session for session in last if session.get("summary_id") not in summarised]
-        ended = last_ended(others, now)[:most]
-        lines = await last_lines(request, ended)
-        by_time += [
-            (str(session["last_message_at"]), placed(lines, session))
-            for session in ended
-            if session["session_id"] in lines
-        ]
+    by_time += [(at, placed(lines, at)) for at, lines in await lines_of_others(request, last, summaries, most)]
     by_time.sort(key=lambda pair: pair[0], reverse=True)
     return [item for _, items in by_time[:most] for item in items]
 
 
-def summaries_of(sessions: Sequence[SessionRecord]) -> list[str]:
-    """Returns the ids of the memories of these sessions' summaries."""
-    memory_ids = (session.get("summary_id") for session in sessions)
-    return [memory_id for memory_id in memory_ids if memory_id]
+async def summaries_of(request: SourceRequest, sessions: Sequence[SessionRecord]) -> list[MemoryRecord]:
+    """Returns the summaries of these sessions that may be shown. Quotes of messages, as earlier releases made them, are
+    none."""
+    memory_ids = [memory_id for session in sessions if (memory_id := session.get("summary_id"))]
+    by_id = await MemoryRepository(request.resources.store, request.scope).get_many(memory_ids)
+    now, min_trust = rfc3339(request.now), request.body.min_trust
+    return [
+        memory
+        for memory in by_id.values()
+        if not memory["content"].startswith(EXTRACT) and _is_shown(memory, now, min_trust)
+    ]
 
 
-def last_ended(sessions: Sequence[SessionRecord], until: str) -> list[SessionRecord]:
+async def lines_of_others(
+    request: SourceRequest, sessions: Sequence[SessionRecord], summaries: Sequence[MemoryRecord], most: int
+) -> list[tuple[str, Sequence[Candidate]]]:
+    """Returns the own lines of the last sessions that have ended without one of these summaries, `most` at most, each
+    with the time of its last message. None if the request names no session: nobody knows whether one begins."""
+    if request.body.session_id is None:
+        return []
+    summarised = {memory["memory_id"] for memory in summaries}
+    others = [session for session in sessions if session.get("summary_id") not in summarised]
+    ended = _last_ended(others, rfc3339(request.now))[:most]
+    lines = await last_lines(request, ended)
+    return [
+        (str(session["last_message_at"]), lines[session["session_id"]])
+        for session in ended
+        if session["session_id"] in lines
+    ]
+
+
+def _last_ended(sessions: Sequence[SessionRecord], until: str) -> list[SessionRecord]:
     """Returns the sessions that have ended after messages, all up to that time, the latest first."""
     ended = [
         (last_message_at, session["session_id"], session)
@@ -226,7 +236,7 @@ def summary_item(memory: MemoryRecord) -> Candidate:
     return replace(item, place=(said_last(memory), 0))
 
 
-def is_shown(memory: MemoryRecord, now: str, min_trust: float | None) -> bool:
+def _is_shown(memory: MemoryRecord, now: str, min_trust: float | None) -> bool:
     """Returns whether the summary may be shown: it is active, not expired, not later than `now`, and trusted enough."""
     if memory["status"] != "active" or expired(memory, now) or said_last(memory) > now:
         return False
@@ -255,7 +265,14 @@ def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candid
 
 
 SUMMARY = ContextSource(
-    "summary", "Summary", gather_summary, (LINES + 1) * LAST_TOLD, share=0.1, order=ReadingOrder.LATEST_FIRST
+    "summary",
+    "Summary",
+    gather_summary,
+    (LINES + 1) * LAST_TOLD,
+    share=0.1,
+    order=ReadingOrder.LATEST_FIRST,
+    compared=True,
+    marked=True,
 )
 
 
@@ -352,7 +369,7 @@ def window_tokens(request: SourceRequest) -> int:
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
     share = WINDOW_SHARE if bounds is None or bounds.share is None else bounds.share
-    return int(share * request.budget)
+    return int(part_of(request.budget, share))
 
 
 async def _is_query(message: MessageRecord, query: str) -> bool:
@@ -448,5 +465,6 @@ MESSAGES_SOURCE = ContextSource(
     share=0.35,
     order=ReadingOrder.REVERSED,
     holds_turns=True,
+    compared=True,
 )
 WINDOW_SOURCE = replace(MESSAGES_SOURCE, gather=gather_window, default_limit=WINDOW, share=WINDOW_SHARE)

@@ -6,12 +6,13 @@ a caller who asks for the context of another time. Entries stand by creation and
 while one talks, such as importance, scores or counts. Rules are read as they are now.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from app.context.candidates import Candidate
 from app.context.repetition import same_text
 from app.context.source import ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
-from app.context.sources.last_lines import LINES, last_lines
+from app.context.sources.last_lines import LINES
 from app.context.sources.person_and_agent import (
     EXPERIENCE,
     INSTRUCTIONS,
@@ -28,8 +29,7 @@ from app.context.sources.session import (
     CONSIDERED_SUMMARIES,
     LAST_TOLD,
     SUMMARY,
-    is_shown,
-    last_ended,
+    lines_of_others,
     said_last,
     summaries_of,
     summary_item,
@@ -38,8 +38,6 @@ from app.core.clock import rfc3339
 from app.facts.keys import field_of
 from app.facts.repository import FactRepository, of_pairs
 from app.memories.agents import AGENTS
-from app.memories.repository import MemoryRepository
-from app.memories.search_flags import EXTRACT
 from app.profiles.agents import KNOWLEDGE
 from app.profiles.earlier import profile_at
 from app.profiles.merge import LESSONS, ProfileReader, paragraphs
@@ -126,28 +124,14 @@ async def gather_summaries(request: SourceRequest) -> SourceResult:
     of_pair = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), Eq("status", "ended"), unexpired(now))
     considered = await sessions.find(both(of_pair, other, known), limit=CONSIDERED_SUMMARIES)
     ended = [session for session in considered if _is_by(session["ended_at"], body.known_at)]
-    by_id = await MemoryRepository(request.resources.store, request.scope).get_many(summaries_of(ended))
-    summaries = [
-        memory
-        for memory in by_id.values()
-        if not memory["content"].startswith(EXTRACT)
-        and is_shown(memory, now, body.min_trust)
-        and _is_by(memory["created_at"], body.known_at)
-    ]
+    shown = await summaries_of(request, ended)
+    summaries = [memory for memory in shown if _is_by(memory["created_at"], body.known_at)]
     summaries.sort(key=lambda memory: (said_last(memory), memory["memory_id"]), reverse=True)
     del summaries[MOST_SUMMARIES:]
-    by_time = [
+    by_time: list[tuple[str, Sequence[Candidate]]] = [
         (said_last(memory), [replace(summary_item(memory), place=(memory["created_at"], 0))]) for memory in summaries
     ]
-    if body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        summarised = {memory["memory_id"] for memory in summaries}
-        others = [session for session in ended if session.get("summary_id") not in summarised]
-        lines = await last_lines(request, last_ended(others, now)[:LAST_TOLD])
-        by_time += [
-            (str(session["last_message_at"]), lines[session["session_id"]])
-            for session in others
-            if session["session_id"] in lines
-        ]
+    by_time += await lines_of_others(request, ended, summaries, LAST_TOLD)
     by_time.sort(key=lambda pair: pair[0], reverse=True)
     return SourceResult([item for _, items in by_time for item in items])
 
@@ -157,7 +141,7 @@ def _is_by(at: str | None, known_at: str | None) -> bool:
 
 
 def _source(like: ContextSource, gather: Gather, limit: int, share: float) -> ContextSource:
-    return ContextSource(like.section, like.title, gather, limit, share, ReadingOrder.OLDEST_FIRST)
+    return replace(like, gather=gather, default_limit=limit, share=share, order=ReadingOrder.OLDEST_FIRST)
 
 
 RULES = _source(INSTRUCTIONS, gather_rules, MOST_INSTRUCTIONS, 0.25)
@@ -165,5 +149,6 @@ PROFILE_THEN = _source(PROFILE, gather_profile, PROFILE.default_limit, 0.12)
 FACTS_THEN = _source(FACTS_SOURCE, gather_facts, MOST_FACTS, 0.12)
 EXPERIENCE_THEN = _source(EXPERIENCE, gather_experience, MOST_LESSONS, 0.08)
 SUMMARIES = _source(SUMMARY, gather_summaries, MOST_SUMMARIES + LINES * LAST_TOLD, 0.1)
-CHANGING = (PROFILE_THEN, FACTS_THEN, EXPERIENCE_THEN, SUMMARIES)
-"""Sources whose present state is compared with that of the beginning. Rules are read as they are now."""
+LASTING = (PROFILE_THEN, FACTS_THEN, EXPERIENCE_THEN, SUMMARIES)
+"""Sources of what stays the same, whose present state is compared with that of the beginning. Rules are read as they
+are now."""
