@@ -28,9 +28,8 @@ def test_help_names_every_command(run: Run) -> None:
     assert run("nonsense").returncode == 2
 
 
-def test_it_says_its_version_and_completes_commands(run: Run) -> None:
+def test_it_says_its_version(run: Run) -> None:
     assert run("--version").stdout == f"recalld {VERSION}\n"
-    assert "_RECALLD_COMPLETE" in run("--show-completion", "bash").stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -136,3 +138,9 @@ def test_a_start_error_comes_once_with_workers_too(tmp_path: Path) -> None:
         assert ended.returncode == 1
         assert ended.stderr.count("is a file: name a directory") == 1
         assert ended.stderr.splitlines()[-1].startswith("recalld: RECALLD_DATA_DIR is ")
+
+
+def test_it_completes_commands_for_the_shell_that_runs_it() -> None:
+    in_bash = ["bash", "-c", '"$0" -m app.cli --show-completion; true', sys.executable]  # without `true` bash is gone
+    shown = subprocess.run(in_bash, capture_output=True, text=True, check=True, timeout=120)
+    assert "_RECALLD_COMPLETE=complete_bash" in shown.stdout
