@@ -57,7 +57,11 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     page.get_by_role("link", name="Decide which holds").click()
     expect(page.get_by_role("button", name="The one it contradicts")).to_be_visible()
     page = visit.open("owners", "People")
-    expect(page.locator("li", has=page.get_by_role("link", name="Jonas"))).to_contain_text("uncertain")
+    jonas = page.locator("li", has=page.get_by_role("link", name="Jonas"))
+    expect(jonas.get_by_role("link", name="1 to decide")).to_have_attribute("href", "#/findings?user_id=jonas")
+    mira = page.locator("li", has=page.get_by_role("link", name="Mira", exact=True))
+    expect(mira).to_contain_text("Mira 1 to decide")
+    expect(mira).not_to_contain_text("uncertain")  # the dispute is not about her home
     page = visit.open("findings?user_id=jonas", "Disputes")
     claims = page.get_by_role("region", name="Disputes").locator(".claims > li")
     expect(claims).to_contain_text(["Jonas works as pilot", "Jonas works as carpenter"])

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { FieldValue, againstField, disputedOf } from "../parts/doubts.js";
+import { FieldValue, ToDecide, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible, words } from "../parts/text.js";
 import { parse, to } from "../route.js";
@@ -93,17 +93,18 @@ const LISTED = /** @type {const} */ (["occupation", "home"]);
 function Lists() {
   const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
-  const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", kind: "contradiction", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
+  const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
   const disputed = useLoad((signal) => disputedOf({}, signal), [], ["fact", "memory"]).data ?? [];
-  const doubtful = new Set([...findings, ...disputed].map((one) => one.user_id));
+  const waiting = Map.groupBy([...findings, ...disputed], (doubt) => doubt.user_id);
+  const shown = (/** @type {Schemas["ListedUser"]} */ user) => LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`);
   const withKey = Boolean(key.get());
   return html`<h1>People and agents</h1><div class="two">
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
-      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        ${(LISTED.some((field) => user[field]) || doubtful.has(user.user_id)) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
-          && html` <a href=${to("findings", [], { user_id: user.user_id })}><${Tag} of="uncertain" tone="bad" /></a>`}</div>`}</li>`)}</ul>
+      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
+        <${ToDecide} count=${waiting.get(user.user_id)?.length ?? 0} owner=${{ user_id: user.user_id }} />
+        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"

@@ -81,6 +81,9 @@ export const againstRecord = (findings, id) => findings.find((one) => one.kind =
 export const againstField = (findings, user_id, field) => findings.find((one) => one.kind === "contradiction" && one.user_id === user_id
   && (one.proposal.details?.aspect === field || one.evidence.some((piece) => piece.kind === "profile" && piece.id === `${user_id}/${field}`)));
 
+/** How much of an owner waits to be decided, with the way to it. @param {{ count: number, owner: Owner }} props */
+export const ToDecide = ({ count, owner }) => (count ? html` <a href=${to("findings", [], owner)}><${Tag} of=${`${count} to decide`} tone="bad" /></a>` : null);
+
 /** A mark beside what a finding contradicts, with the way to it. @param {{ by: Finding | undefined }} props */
 export const Contradicted = ({ by }) => (by ? html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>` : null);
 
