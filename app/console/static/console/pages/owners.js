@@ -1,7 +1,7 @@
 /** Users and agents: what is known of them, and what they do. */
 import { html, useEffect, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { FieldValue, ToDecide, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible, words } from "../parts/text.js";
@@ -99,14 +99,14 @@ function Lists() {
   const shown = (/** @type {Schemas["ListedUser"]} */ user) => LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`);
   const withKey = Boolean(key.get());
   return html`<h1>People and agents</h1><div class="two">
-    <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
+    <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} /><${WaitingRows} of=${users} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
         <${ToDecide} count=${waiting.get(user.user_id)?.length ?? 0} owner=${{ user_id: user.user_id }} />
         ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
-    <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
+    <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} /><${WaitingRows} of=${agents} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"
         curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: "support", name: "Support" }, withKey)} />`}
       <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id}><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
