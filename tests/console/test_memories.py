@@ -41,7 +41,7 @@ def stored(server: Server, memory: Json) -> Json:
 
 
 def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(visit: Visit, server: Server) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     page.get_by_label("Person").select_option("priya")
     page.wait_for_url("**user_id=priya")
     page.get_by_role("searchbox").press_sequentially("what tension for spokes", delay=5)
@@ -75,7 +75,7 @@ def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(v
 
 
 def test_a_letter_typed_while_the_address_changes_is_kept(visit: Visit) -> None:
-    page = visit.open("memories?user_id=priya", "importance")
+    page = visit.open("memories?user_id=priya", "Front desk")
     box = page.get_by_role("searchbox")
     box.evaluate(
         """box => addEventListener("hashchange", () => {
@@ -96,7 +96,7 @@ def test_looking_at_memories_does_not_count_as_recalling_them(visit: Visit, serv
 
 
 def test_a_search_asks_whose_memories_are_meant(visit: Visit) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     page.get_by_role("searchbox").fill("Where does Mira live?")
     page.get_by_text("Whose memories?").wait_for()
     expect(page.locator("main .list > li")).to_have_count(0)
@@ -113,7 +113,7 @@ def test_roll_ups_are_behind_a_switch_and_more_is_loaded_when_asked_for(visit: V
     path = "/v1/operations/" + server.client.post("/v1/jobs/retention/run", json={}).json()["operation_id"]
     while server.client.get(path).json()["status"] != "succeeded":
         time.sleep(0.1)
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     rows = page.locator("main .list > li")
     expect(rows.first).to_be_visible()
     expect(page.get_by_text("actions (")).to_have_count(0)
@@ -128,7 +128,7 @@ def test_roll_ups_are_behind_a_switch_and_more_is_loaded_when_asked_for(visit: V
 
 
 def test_details_stand_beside_the_row_that_was_chosen(visit: Visit, server: Server) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     row = page.locator("main .list > li").nth(18).get_by_role("link")
     row.scroll_into_view_if_needed()
     row.click()
@@ -289,7 +289,7 @@ def test_a_dispute_is_settled(visit: Visit, server: Server) -> None:
 @pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
 def test_content_that_attacks_is_text(visit: Visit, server: Server, content: str) -> None:
     memory = remember(server, content, tags=[content[:100]], context=content[:300], source={"note": content[:300]})
-    page = visit.open("memories?user_id=tess", "importance")
+    page = visit.open("memories?user_id=tess", "Tess")
     expect(page.locator("main .list > li").first).to_contain_text(content[:5].replace("\u202e", "␛202e"))
     page = visit.open(f"memories/{memory['memory_id']}", "It has not changed")
     if len(content) > 600:
@@ -327,7 +327,7 @@ def test_a_refused_stream_leaves_the_page_as_it_is(visit: Visit) -> None:
     page = visit.page
     page.route("**/v1/changes*", lambda route: route.fulfill(status=503, body="{}"))
     with page.expect_response(lambda response: "/v1/changes" in response.url):
-        visit.open("memories", "importance")
+        visit.open("memories", "Front desk")
     expect(page.locator("main .list > li").first).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
 
