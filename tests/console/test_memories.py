@@ -1,7 +1,10 @@
 """The page of memories: search as one types, one memory with all that is known of it, and what can be done with it."""
 
+import json
 import re
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Visit, Visitor
-from tests.support.server import Server
+from tests.support.server import Server, recalld, serving
 
 pytestmark = pytest.mark.before_store
 Json = dict[str, Any]
@@ -396,3 +399,31 @@ def test_a_time_shows_exactly_with_the_focus_and_an_id_is_copied(visitor: Visito
     page = visit.open("components", "Overlays")
     page.get_by_role("button", name="Copy mem_").first.click()
     assert page.evaluate("navigator.clipboard.readText()").startswith("mem_01a2003d")
+
+
+def test_a_list_that_failed_shows_the_problem_and_no_empty_box(visit: Visit) -> None:
+    visit.page.route("**/v1/memories?*", lambda route: route.fulfill(status=503, json={"detail": "No answer."}))
+    page = visit.open("memories", "No answer.")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    expect(page.get_by_role("region", name="List of memories")).to_have_count(0)
+
+
+def test_a_key_bound_to_a_person_shows_her_locked_and_what_is_shared(
+    visitor: Visitor, story: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(story, data)
+    options = ("--no-admin", "--tenant", "default", "--name", "bound", "--verbs", "read,write", "--user", "mira")
+    made = recalld(data, "keys", "create", *options)
+    key = next(word for word in made.stdout.split() if word.startswith("rk_"))
+    with serving(data) as server:
+        visit = visitor(str(server.client.base_url).rstrip("/"))
+        visit.page.add_init_script(f"sessionStorage.setItem('recalld.key', {json.dumps(key)})")
+        page = visit.open("memories", "Front desk")
+        person = page.get_by_role("group", name="Whose memory").get_by_role("combobox").first
+        expect(person).to_be_disabled()
+        expect(person).to_have_text("Mira")
+        rows = page.get_by_role("region", name="List of memories").get_by_role("listitem")
+        expect(rows.filter(has_text="The workshop is closed on Saturdays")).to_contain_text("shared with everyone")
+        expect(rows.filter(has_text="Mira may be called")).not_to_contain_text("shared")
+        visit.check()

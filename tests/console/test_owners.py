@@ -90,6 +90,23 @@ def test_what_ended_is_marked_and_below_what_took_its_place(visit: Visit, server
     expect(rows).not_to_contain_text(["ended"])
 
 
+def test_the_label_of_a_short_fact_stands_behind_its_bar(visit: Visit, server: Server) -> None:
+    told = {"user_id": "gita", "subject": "@user", "predicate": "works_as", "cardinality": "one"}
+    for value, days in (("nurse", 90), ("teacher at the nursing school", 2)):
+        answer = server.client.post(
+            "/v1/facts", json={**told, "object": value, "valid_from": f"{_date(days)}T00:00:00Z"}
+        )
+        assert answer.status_code == 201
+    page = visit.open("owners/users/gita/facts", "gita works as")
+    bar = page.get_by_role("region", name="Timeline").get_by_role("link", name="teacher")
+    place, label = bar.bounding_box(), bar.locator("span").bounding_box()
+    assert place
+    assert label
+    assert label["x"] >= place["x"] + place["width"] - 2
+    assert place["width"] < label["width"]
+    visit.check()
+
+
 def test_the_axis_begins_at_the_bars_and_no_label_is_cut(visit: Visit) -> None:
     page = visit.open("owners/users/mira/facts", "Mira lives in")
     timeline = page.get_by_role("region", name="Timeline")
