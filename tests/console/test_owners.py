@@ -474,12 +474,12 @@ def test_a_user_is_exported_and_erased(visit: Visit, server: Server, tmp_path: P
     lines = [json.loads(line) for line in (tmp_path / "export").read_text().splitlines()]
     assert lines[0]["user_id"] == "tomas"
     assert lines[-1]["type"] == "end"
-    page.get_by_role("button", name="Erase this user…").click()
+    page.get_by_role("button", name="Erase this person…").click()
     page.get_by_role("button", name="Cancel").wait_for()
     page.keyboard.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
     assert server.client.get("/v1/memories", params={"user_id": "tomas"}).json()["items"]
-    page.get_by_role("button", name="Erase this user…").click()
+    page.get_by_role("button", name="Erase this person…").click()
     page.get_by_role("button", name="Erase for good").click()
     receipt = page.get_by_role("region", name="Receipt")
     expect(receipt).to_contain_text(re.compile("agent_memories|memories"))
@@ -503,8 +503,8 @@ def test_what_is_unknown_says_how_to_begin(visit: Visit, server: Server) -> None
 
 def test_a_person_of_whom_nothing_is_stored_has_no_page_until_something_is(visit: Visit, server: Server) -> None:
     page = visit.open("owners/users/nobody/data", "There is no such person")
-    expect(page.get_by_role("button", name="Erase this user…")).to_have_count(0)
+    expect(page.get_by_role("button", name="Erase this person…")).to_have_count(0)
     visit.check()
     server.client.post("/v1/memories", json={"user_id": "nobody-else", "content": "Noted"}).raise_for_status()
     page.goto(f"{visit.base}/console/#/owners/users/nobody-else/data")  # the page has listed people before
-    expect(page.get_by_role("button", name="Erase this user…")).to_be_visible()
+    expect(page.get_by_role("button", name="Erase this person…")).to_be_visible()

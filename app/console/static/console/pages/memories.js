@@ -5,7 +5,7 @@ import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChos
 import { Empty, More, ProblemBox, WaitingRows, useToast } from "../parts/feedback.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
-import { Icon, Tag, Text, Time, counted, curl, statement, visible } from "../parts/text.js";
+import { Icon, Tag, Text, Time, counted, curl, statement, visible, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -154,7 +154,7 @@ function Row({ hit, learned, chosen, params, picked, bound, turn }) {
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
-    <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
+    <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} /></div>
     <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }

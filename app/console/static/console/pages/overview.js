@@ -45,7 +45,7 @@ function growth({ growth: days }) {
 /** @param {Stats} stats */
 function kinds(stats) {
   const parts = (/** @type {Record<string, number>} */ counts) =>
-    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name, value }));
+    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name: words(name), value }));
   const { message = 0, fact = 0 } = stats.memories_by_type;
   return html`<p class="quiet small">${message > 0 && `${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too. `}${fact > 0 && "A memory of the type fact is a sentence; the facts counted above have a subject, a value and a time."}</p>
     <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />

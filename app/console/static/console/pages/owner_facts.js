@@ -53,7 +53,7 @@ export function Facts({ id, owner, route, caller }) {
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
         <${DaySlider} label="As of (true then)" unset="any time" from=${from} value=${params.as_of} onChange=${(/** @type {string} */ date) => set({ as_of: date })} />
         <${DaySlider} label="Known at" unset="now" from=${from} value=${params.known_at} onChange=${(/** @type {string} */ date) => set({ known_at: date })} /></div>
-      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${OTHERS} any="believed" /><${Order} params=${params} set=${set} />
+      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${OTHERS} any="current" /><${Order} params=${params} set=${set} />
         ${may(caller, "write") && html`<${AddFact} owner=${owner} again=${facts.again} />`}
         <details class="more"><summary>More filters</summary><div class="filters"><${TypedFilter} name="subject" label="About" hint=${owner.user_id ? "@user" : ""} params=${params} set=${set} />
           <${TypedFilter} name="predicate" label="What of it" hint="lives in" params=${params} set=${set} /><${TypedFilter} name="object" label="Value" params=${params} set=${set} /></div></details></div>

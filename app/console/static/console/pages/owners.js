@@ -100,7 +100,7 @@ function Lists() {
   const withKey = Boolean(key.get());
   return html`<h1>People and agents</h1><div class="two">
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} /><${WaitingRows} of=${users} />
-      ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
+      ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a person:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
         <${ToDecide} count=${waiting.get(user.user_id)?.length ?? 0} owner=${{ user_id: user.user_id }} />
@@ -146,7 +146,7 @@ function Profile({ id }) {
         <${Json} title="Preferences" value=${profile.preferences} /><${Json} title="Custom" value=${profile.custom} />
         <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
       : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
-      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this user</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>, <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
+      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this person</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>, <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
     <div><section class="box"><h2>Interactions</h2><ul class="list">${interactions?.items.map((/** @type {Schemas["Interaction"]} */ one) => html`<li>
         <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
@@ -204,11 +204,11 @@ function Data({ id, caller }) {
     setReceipt(done.operation_id && done.status ? (await ended(done)).result ?? done : done);
     toast({ text: "The user is erased." });
   };
-  return html`<section class="box"><h2>Export</h2><p>Every record of this user, a line of JSON each. The export is noted in the audit trail.</p>
+  return html`<section class="box"><h2>Export</h2><p>Every record of this person, a line of JSON each. The export is noted in the audit trail.</p>
       <${ProblemBox} problem=${save.error} /><p><button type="button" disabled=${save.busy} onClick=${save.start}>Download the export</button></p></section>
     ${may(caller, "write") && html`<section class="box"><h2>Erase</h2>
-      <p>All records of this user go for good, with what was derived from them, their history and vectors. A receipt says what went.</p>
-      <p><button type="button" class="danger" onClick=${() => setAsks(true)}>Erase this user…</button></p></section>`}
+      <p>All records of this person go for good, with what was derived from them, their history and vectors. A receipt says what went.</p>
+      <p><button type="button" class="danger" onClick=${() => setAsks(true)}>Erase this person…</button></p></section>`}
     ${receipt !== undefined && html`<section class="box" aria-label="Receipt"><h2>Receipt</h2><${Code} text=${JSON.stringify(receipt, null, 2)} label="Copy the receipt" /></section>`}
     ${asks && html`<${Confirm} title=${`Erase ${id}?`} button="Erase for good" action=${erase} onClose=${() => setAsks(false)}>
       <p>This cannot be undone. Export first if somebody may ask for the data.</p></${Confirm}>`}`;
