@@ -226,7 +226,7 @@ class StoryWriter:
         await self._call("POST", f"{path}/evidence", evidence)
         await self._call("POST", f"{path}/checkpoints", {"label": "laced"})
         await self._call("PATCH", f"{path}/plan/2", {"status": "in_progress"})
-        await self._call("PATCH", f"{path}/context", {"wheel": {"tension_n": 1060}})
+        await self._call("PATCH", f"{path}/context", {"wheel": {"newtons_so_far": 1060, "newtons_at_the_end": 1180}})
 
     async def write_actions(self, entry: Json) -> None:
         """Logs what the agents did on one day."""
@@ -270,7 +270,11 @@ class StoryWriter:
             "PATCH", "/v1/users/jonas/profile", {"name": "Jonas", "preferences": {"colour": "silver"}, "age": 41}
         )
         await self._call("PATCH", "/v1/users/priya/profile", {"name": "Priya", "occupation": "wheel builder"})
-        issue = {"description": "Error 26 on a cold start", "agent_id": "front-desk", "status": "in_progress"}
+        issue = {
+            "description": "The light of the Halcyon E3 flickers on cobbles",
+            "agent_id": "front-desk",
+            "status": "in_progress",
+        }
         await self._call("POST", "/v1/users/mira/issues", issue)
         fix = {"problem": "Rear brake squeals in the rain", "fix": "New pads with toe-in", "agent_id": "front-desk"}
         await self._call("POST", "/v1/users/mira/solutions", fix)

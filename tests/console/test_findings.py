@@ -94,8 +94,8 @@ def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> No
 def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Server) -> None:
     told(server, "pia", "drinks", "coffee", "tea")
     said = server.client.post("/v1/memories", json={"user_id": "pia", "content": "I drink coffee."}).json()["memory_id"]
-    page = visit.open(f"memories/{said}", "Findings of the same agent and user")
-    page.get_by_role("link", name="Findings of the same agent and user").click()
+    page = visit.open(f"memories/{said}", "Findings of the same agent and person")
+    page.get_by_role("link", name="Findings of the same agent and person").click()
     expect(page.get_by_label("Person")).to_have_value("pia")
     page.get_by_role("button", name="Look for findings").click()
     expect(page.get_by_role("button", name="Accept")).to_have_count(1)

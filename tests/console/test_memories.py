@@ -1,7 +1,9 @@
 """The page of memories: search as one types, one memory with all that is known of it, and what can be done with it."""
 
 import re
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Visit, Visitor
-from tests.support.server import Server
+from tests.support.server import Server, recalld, serving
 
 pytestmark = pytest.mark.before_store
 Json = dict[str, Any]
@@ -41,7 +43,7 @@ def stored(server: Server, memory: Json) -> Json:
 
 
 def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(visit: Visit, server: Server) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     page.get_by_label("Person").select_option("priya")
     page.wait_for_url("**user_id=priya")
     page.get_by_role("searchbox").press_sequentially("what tension for spokes", delay=5)
@@ -75,7 +77,7 @@ def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(v
 
 
 def test_a_letter_typed_while_the_address_changes_is_kept(visit: Visit) -> None:
-    page = visit.open("memories?user_id=priya", "importance")
+    page = visit.open("memories?user_id=priya", "Front desk")
     box = page.get_by_role("searchbox")
     box.evaluate(
         """box => addEventListener("hashchange", () => {
@@ -96,7 +98,7 @@ def test_looking_at_memories_does_not_count_as_recalling_them(visit: Visit, serv
 
 
 def test_a_search_asks_whose_memories_are_meant(visit: Visit) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     page.get_by_role("searchbox").fill("Where does Mira live?")
     page.get_by_text("Whose memories?").wait_for()
     expect(page.locator("main .list > li")).to_have_count(0)
@@ -113,7 +115,7 @@ def test_roll_ups_are_behind_a_switch_and_more_is_loaded_when_asked_for(visit: V
     path = "/v1/operations/" + server.client.post("/v1/jobs/retention/run", json={}).json()["operation_id"]
     while server.client.get(path).json()["status"] != "succeeded":
         time.sleep(0.1)
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     rows = page.locator("main .list > li")
     expect(rows.first).to_be_visible()
     expect(page.get_by_text("actions (")).to_have_count(0)
@@ -128,7 +130,7 @@ def test_roll_ups_are_behind_a_switch_and_more_is_loaded_when_asked_for(visit: V
 
 
 def test_details_stand_beside_the_row_that_was_chosen(visit: Visit, server: Server) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     row = page.locator("main .list > li").nth(18).get_by_role("link")
     row.scroll_into_view_if_needed()
     row.click()
@@ -153,7 +155,7 @@ def test_a_memory_shows_its_source_chain_and_curve(visit: Visit, server: Server)
     view.get_by_text("cosine").first.wait_for()
     visit.check()
     view.get_by_role("link", name=old["content"]).click()
-    expect(view).to_contain_text("superseded")
+    expect(view).to_contain_text("replaced")
     expect(view.get_by_role("link", name=memory["content"])).to_be_visible()
 
 
@@ -289,7 +291,7 @@ def test_a_dispute_is_settled(visit: Visit, server: Server) -> None:
 @pytest.mark.parametrize("content", HOSTILE, ids=range(len(HOSTILE)))
 def test_content_that_attacks_is_text(visit: Visit, server: Server, content: str) -> None:
     memory = remember(server, content, tags=[content[:100]], context=content[:300], source={"note": content[:300]})
-    page = visit.open("memories?user_id=tess", "importance")
+    page = visit.open("memories?user_id=tess", "Tess")
     expect(page.locator("main .list > li").first).to_contain_text(content[:5].replace("\u202e", "␛202e"))
     page = visit.open(f"memories/{memory['memory_id']}", "It has not changed")
     if len(content) > 600:
@@ -327,7 +329,7 @@ def test_a_refused_stream_leaves_the_page_as_it_is(visit: Visit) -> None:
     page = visit.page
     page.route("**/v1/changes*", lambda route: route.fulfill(status=503, body="{}"))
     with page.expect_response(lambda response: "/v1/changes" in response.url):
-        visit.open("memories", "importance")
+        visit.open("memories", "Front desk")
     expect(page.locator("main .list > li").first).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
 
@@ -396,3 +398,34 @@ def test_a_time_shows_exactly_with_the_focus_and_an_id_is_copied(visitor: Visito
     page = visit.open("components", "Overlays")
     page.get_by_role("button", name="Copy mem_").first.click()
     assert page.evaluate("navigator.clipboard.readText()").startswith("mem_01a2003d")
+
+
+def test_a_list_that_failed_shows_the_problem_and_no_empty_box(visit: Visit) -> None:
+    visit.page.route("**/v1/memories?*", lambda route: route.fulfill(status=503, json={"detail": "No answer."}))
+    page = visit.open("memories", "No answer.")
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    expect(page.get_by_role("region", name="List of memories")).to_have_count(0)
+
+
+def test_a_key_bound_to_a_person_shows_her_locked_and_what_is_shared(
+    visitor: Visitor, story: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(story, data)
+    options = ("--no-admin", "--tenant", "default", "--name", "bound", "--verbs", "read,write", "--user", "mira")
+    made = recalld(data, "keys", "create", *options)
+    key = next(word for word in made.stdout.split() if word.startswith("rk_"))
+    with serving(data) as server:
+        visit = visitor(str(server.client.base_url).rstrip("/"))
+        page = visit.open("memories", "This service has API keys")
+        page.get_by_label("API key").fill(key)
+        page.keyboard.press("Enter")
+        page.get_by_text("Front desk").first.wait_for(state="attached")
+        visit.faults.clear()  # the browser notes the 401 itself
+        person = page.get_by_role("group", name="Whose memory").get_by_role("combobox").first
+        expect(person).to_be_disabled()
+        expect(person).to_have_text("Mira")
+        rows = page.get_by_role("region", name="List of memories").get_by_role("listitem")
+        expect(rows.filter(has_text="The workshop is closed on Saturdays")).to_contain_text("shared with everyone")
+        expect(rows.filter(has_text="Mira may be called")).not_to_contain_text("shared")
+        visit.check()

@@ -86,7 +86,7 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
         for n in (1, 3)
     ]
     page = visit.open("operations/forget", "Forget by policy")
-    page.get_by_label("User").fill("old")
+    page.get_by_role("main").get_by_label("Person").fill("old")
     page.get_by_label("Older than").fill("0")
     page.get_by_label("Importance at most").fill("0.2")
     page.get_by_role("button", name="Show what would go").click()
@@ -162,7 +162,7 @@ def test_keys_are_made_shown_once_rotated_and_revoked(visitor: Visitor, administ
     visit.faults.clear()
     dialog = page.get_by_role("dialog", name="New key")
     dialog.get_by_label("Name").fill("<b>reader</b>")
-    dialog.get_by_label("Only these users").fill("mira, jonas")
+    dialog.get_by_label("Only these persons").fill("mira, jonas")
     visit.check()
     dialog.get_by_role("button", name="Make key").click()
     page.get_by_text("It is shown this once").wait_for()

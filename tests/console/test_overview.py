@@ -27,11 +27,16 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     (hit,) = server.client.post("/v1/memories/search", json=query).json()["items"]
     page = visit.open("overview", "Growth")
     counts = server.client.get("/v1/stats").json()["counts"]
-    tiles = page.locator(".tiles a")
+    tiles = page.locator(".tiles li:not(.decide) a")
     shown = {
         tile.inner_text().split("\n")[1]: int(tile.inner_text().split("\n")[0].replace(",", "")) for tile in tiles.all()
     }
     assert shown == counts
+    open_findings = server.client.get("/v1/findings", params={"status": "open"}).json()["items"]
+    facts = server.client.get("/v1/facts", params={"status": "disputed", "timeline": True}).json()["items"]
+    memories = server.client.get("/v1/memories", params={"status": "disputed"}).json()["items"]
+    waiting = len(open_findings) + len(facts) + len(memories)
+    expect(page.get_by_role("link", name="to decide")).to_have_text(f"{waiting}to decide")
     expect(page.get_by_role("link", name=hit["memory"]["content"])).to_be_visible()
     latency = page.locator(".box", has_text="Latency")
     latency.locator("summary").click()  # routes of few requests are not listed at once
@@ -51,7 +56,7 @@ def test_the_overview_stands_there_before_it_is_counted(visit: Visit) -> None:
 
     visit.page.route("**/v1/stats", hold)
     visit.page.goto(f"{visit.base}/console/#/overview")
-    first = visit.page.locator(".tiles li").first
+    first = visit.page.locator(".tiles li:not(.decide)").first
     expect(first).to_contain_text("…")
     for heading in ("Health", "Growth", "Recalled lately", "Jobs"):
         expect(visit.page.get_by_role("heading", name=heading)).to_be_visible()
@@ -292,6 +297,10 @@ def test_a_key_is_asked_for_and_a_read_key_sees_no_button_that_writes(
     page.get_by_role("heading", name="Importance").wait_for()
     for name in ("Edit", "Delete", "Archive", "Pin", "It helped"):
         expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+    page = visit.open("findings", "Disputes")
+    expect(page.get_by_text("a key that writes is needed").first).to_be_visible()
+    expect(page.get_by_text("Decide which holds")).to_have_count(0)
+    expect(page.get_by_text("If you accept")).to_have_count(0)
     page.get_by_role("link", name="Operations").click()
     page.get_by_role("heading", name="Operations").first.wait_for()
     expect(page.get_by_role("link", name="Keys")).to_have_count(0)

@@ -43,10 +43,13 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
     slider.fill("300")
     page.get_by_text(re.compile(r"\d+ of 300 tokens")).wait_for()
     dropped = page.get_by_role("region", name="Dropped")
-    expect(dropped).to_contain_text("The budget was used up")
+    dropped.locator("summary").first.click()
+    reason = dropped.get_by_text("They did not fit in what was left")
     body = {"query": "Which bike does Mira ride?", "agent_id": "front-desk", "user_id": "mira", "token_budget": 300}
     answer = server.client.post("/v1/context", json=body).json()
     expect(page.locator(".wrapped pre")).to_have_text(answer["text"])
+    expect(reason).to_contain_text(f"({300 - answer['tokens']} tokens)")
+    reason.click()
     records = [one for one in answer["dropped"] if one["id"].startswith(("mem_", "fact_"))]
     expect(dropped.locator("li")).to_have_count(len(records))
     expect(dropped.locator(".text").first).not_to_be_empty()
@@ -110,7 +113,8 @@ def test_a_refused_request_says_why(visit: Visit) -> None:
 
 def test_a_repetition_that_was_left_out_names_the_entry_that_says_the_same(visit: Visit) -> None:
     address = "prompt?query=Where+does+Mira+live%3F&agent_id=front-desk&user_id=mira&token_budget=400"
-    page = visit.open(address, "Another entry says the same")
+    page = visit.open(address, "The request")
+    page.get_by_role("region", name="Dropped").locator("summary").first.click()
     page.get_by_text("Another entry says the same").click()
     repetition = page.get_by_role("region", name="Dropped").locator("li", has_text="mira has name Mira")
     expect(repetition).to_contain_text("same as [2]")

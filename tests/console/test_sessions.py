@@ -139,7 +139,7 @@ def test_a_read_key_sees_no_button_that_writes(story_with_key: tuple[Server, str
     for address, ready, writing in (
         ("sessions/mira-has-moved", "What was learned", ("Undo what was learned", "Reopen")),
         ("tasks/lisbon-wheels", "Checkpoints", ("Keep a checkpoint", "Restore checkpoint 1")),
-        ("owners/users/mira/data", "Download the export", ("Erase this user…",)),
+        ("owners/users/mira/data", "Download the export", ("Erase this person…",)),
     ):
         page.evaluate("address => { location.hash = '/' + address }", address)
         page.get_by_text(ready).first.wait_for()

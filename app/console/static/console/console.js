@@ -170,7 +170,7 @@ function Console() {
             <button type="button" class="small" aria-label="Keyboard shortcuts" onClick=${() => showHelp(true)}><${Icon} of="circle-question-mark" /></button></span></div></div>
       </aside>
       <div class="content">
-        <header class="top"><${ScopeChoice} route=${route} /><div class="row">${!tour && html`<${OpenTour} onOpen=${() => showTour(true)} />`}
+        <header class="top"><${ScopeChoice} route=${route} caller=${caller} /><div class="row">${!tour && html`<${OpenTour} onOpen=${() => showTour(true)} />`}
           <button type="button" class="find" onClick=${() => showFind(true)}><span><${Icon} of="search" /> Find…</span> <kbd>⌘K</kbd></button></div></header>
         ${tour && html`<${Tour} onClose=${() => showTour(false)} />`}
         <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>

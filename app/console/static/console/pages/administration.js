@@ -32,7 +32,7 @@ function NewKey({ first, onClose, onMade }) {
     <fieldset><legend>Verbs</legend>${VERBS.map((verb) => html`<label><input type="checkbox" name=${verb} defaultChecked=${first || verb === "read"} /> ${verb}</label> `)}</fieldset>
     ${first && html`<p class="quiet small">The first key must administer: from then on every request needs a key.</p>
       <label><input type="checkbox" name="no_admin" /> No key shall administer</label>`}
-    <label>Only these agents, separated by commas <input name="agents" /></label><label>Only these users <input name="users" /></label>
+    <label>Only these agents, separated by commas <input name="agents" /></label><label>Only these persons <input name="users" /></label>
     <label>Expires after <input name="days" type="number" min="0" max="3660" step="any" /> days</label><${ProblemBox} problem=${make.error} />
     <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${make.busy}>Make key</button></footer></form></${Dialog}>`;
 }
@@ -87,12 +87,15 @@ function changed(kind, what, count) {
   return `${counted(count, noun, many)} ${CHANGES[what] ?? words(what)}`;
 }
 
+/** Who calls without a key, by what the audit has in its place: `recalld demo` fills its store in the process itself. */
+const CALLERS = /** @type {Record<string, string>} */ ({ anonymous: "without a key", demo: "by the demo" });
+
 /** @param {{ entry: Schemas["AuditEntry"] }} props */
 function Entry({ entry }) {
   const names = useNames();
-  const by = entry.key_id === "anonymous" ? "without a key" : `by key ${entry.key_id}`;
+  const by = CALLERS[entry.key_id] ?? `by key ${entry.key_id}`;
   const told = Object.entries(entry.changes).flatMap(([kind, made]) => Object.entries(made).map(([what, count]) => changed(kind, what, Number(count))));
-  return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased user"}`}, <${Time} at=${entry.created_at} /></span>
+  return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased person"}`}, <${Time} at=${entry.created_at} /></span>
     <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}${entry.records.length > NAMED && `and ${entry.records.length - NAMED} more`}</span>`}</div></li>`;
 }
 

@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended, place } from "../parts/records.js";
-import { DisputeOf, disputes, saidBy, statusOf, titleOf } from "../parts/doubts.js";
+import { DisputeOf, NEEDS_WRITE, disputes, saidBy, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
 import { Icon, Tag, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -101,27 +101,28 @@ function Card({ finding, caller, onDone }) {
   const { action, details } = finding.proposal;
   const told = /** @type {{ content?: string, valid_until?: string, status?: string }} */ (details ?? {});
   const names = useNames();
-  const owner = [finding.agent_id && names.agent(finding.agent_id), finding.user_id && names.person(finding.user_id)].filter(Boolean).join(" · ");
+  const owner = [finding.agent_id && names.agent(finding.agent_id), finding.user_id ? names.person(finding.user_id) : caller.users?.length && "shared with everyone"].filter(Boolean).join(" · ");
   const title = titleOf(finding, names.person);
   return html`<section aria-label=${`${finding.kind}: ${title}`}>
     <div class="row apart"><h2><${Text} text=${title} /></h2><span><${Tag} of=${words(finding.kind)} /> <${Tag} of=${statusOf(finding.status)} tone=${TONES[finding.status] ?? ""} /></span></div>
-    <p class="quiet small">${owner && `${owner} · `}found <${Time} at=${finding.created_at} /> · <a href=${to("findings", [finding.finding_id])}>This finding alone</a></p>
+    <p class="quiet small">${owner && `${owner} · `}<a href=${to("findings", [finding.finding_id])}>found <${Time} at=${finding.created_at} /></a></p>
     <ul class="claims">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
     ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-    ${finding.status === "open" && html`<p>If you accept: ${action === "revise" && told.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action}</p>`}
+    ${finding.status === "open" && !may(caller, "write") && html`<p class="small quiet">${NEEDS_WRITE}</p>`}
+    ${finding.status === "open" && may(caller, "write") && html`<p>If you accept: ${action === "revise" && told.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action}</p>`}
     <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
     <p class="quiet small">Confidence ${percent(finding.confidence)}, trust of the least trusted record ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
     <${Json} title="The proposal in full" value=${finding.proposal} /></section>`;
 }
 
 /** Facts and memories that contradict what has more trust: they are decided at the record, and no finding is made of them.
- * @param {{ owner: { user_id?: string, agent_id?: string } }} props */
-function Disputed({ owner }) {
+ * @param {{ owner: { user_id?: string, agent_id?: string }, caller: Caller }} props */
+function Disputed({ owner, caller }) {
   const found = useLoad((signal) => disputes(owner, signal), [JSON.stringify(owner)], ["fact", "memory"]);
   const names = useNames();
-  return html`<${ProblemBox} problem=${found.error} />${found.data && found.data.length > 0 && html`<section class="box" aria-label="Disputes"><h2>Disputes</h2>
+  return html`<${ProblemBox} problem=${found.error} />${found.data && found.data.length > 0 && html`<section aria-label="Disputes"><h2>Disputes</h2>
     <p class="quiet small">What was stored although it contradicts what has more trust. Searches and prompts leave it out until somebody decides.</p>
-    <ul class="list">${found.data.map((one) => html`<li key=${"fact_id" in one.record ? one.record.fact_id : one.record.memory_id}><${DisputeOf} of=${one} person=${names.person} /></li>`)}</ul></section>`}`;
+    <ul class="list">${found.data.map((dispute) => html`<li class="box" key=${"fact_id" in dispute.record ? dispute.record.fact_id : dispute.record.memory_id}><${DisputeOf} of=${dispute} person=${names.person} writes=${may(caller, "write")} /></li>`)}</ul></section>`}`;
 }
 
 /** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */
@@ -171,7 +172,7 @@ export default function Findings({ route, caller }) {
     <${Chips} params=${params} set=${set} names=${{ kind: "Kind", status: "Status" }} />
     ${may(caller, "write") && html`<${Reflect} params=${params} onEnd=${list.again} />`}
     <${ProblemBox} problem=${list.error} again=${list.again} />${!list.items && list.loading && html`<div class="box"><${WaitingRows} of=${list} /></div>`}
-    ${["open", "any"].includes(query.status) && [undefined, "contradiction"].includes(query.kind) && html`<${Disputed} owner=${asked} />`}
+    ${["open", "any"].includes(query.status) && [undefined, "contradiction"].includes(query.kind) && html`<${Disputed} owner=${asked} caller=${caller} />`}
     ${list.items?.length === 0 && html`<${Empty} title="No finding waits to be settled here. Look for what cannot be true together:"
       curl=${curl("POST", `${BASE}/v1/reflect`, asked, Boolean(key.get()))} />`}
     <ul class="list" aria-label="Findings">${list.items?.map((finding) => html`<li key=${`${finding.finding_id}/${finding.version}`} class="box">

@@ -50,7 +50,7 @@ export function Forget({ caller }) {
   return html`<section class="box"><h2>Forget by policy</h2>
     <p class="quiet">Look first: that changes nothing, and shows the button that forgets. What is forgotten goes to the archive for 30 days, and until then an undo brings it back.</p>
     <form class="filters" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); look.start(event.target); }}>
-      <label>Agent <input name="agent" size="12" /></label><label>User <input name="user" size="12" /></label>
+      <label>Agent <input name="agent" size="12" /></label><label>Person <input name="user" size="12" /></label>
       <label>Older than (days) <input name="older" type="number" min="0" max="36500" step="any" defaultValue="365" required /></label>
       <label>Importance at most <input name="importance" type="number" min="0" max="1" step="any" /></label>
       <label>Worth at most, in points <input name="score" type="number" min="0" max="1000" step="any" /></label>

@@ -5,7 +5,7 @@ import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChos
 import { Empty, More, ProblemBox, WaitingRows, useToast } from "../parts/feedback.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
-import { Icon, Tag, Text, Time, counted, curl, statement, visible } from "../parts/text.js";
+import { Icon, Tag, Text, Time, counted, curl, statement, visible, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -144,15 +144,18 @@ function Filters({ params, set, children }) {
 }
 
 /** `turn`: chooses the row for work on several, where the key may write.
- * @param {{ hit: Hit, learned: Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
-function Row({ hit, learned, chosen, params, picked, turn }) {
+ * @param {{ hit: Hit, learned: Learned[], chosen: boolean, params: Params, picked: boolean, bound: boolean, turn?: (id: string) => void }} props `bound`: the key is bound to a person, and what is of nobody is shared with it */
+function Row({ hit, learned, chosen, params, picked, bound, turn }) {
   const { memory } = hit;
   const names = useNames();
+  const person = memory.user_id ? names.person(memory.user_id) : "";
+  const speaker = memory.memory_type === "message" ? visible(memory.source?.speaker ?? memory.source?.role ?? "") : "";
+  const about = [speaker && `said by ${speaker}`, memory.agent_id && names.agent(memory.agent_id), person ? person !== speaker && person : bound && "shared with everyone"];
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
-    <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${memory.status} tone=${memory.status === "disputed" ? "bad" : ""} />`}
-      ${memory.pinned && html`<${Tag} of="pinned" />`} ${[memory.memory_type === "message" && (memory.source?.speaker ?? memory.source?.role) && `said by ${visible(memory.source.speaker ?? memory.source.role ?? "")}`, memory.agent_id && names.agent(memory.agent_id), memory.user_id && names.person(memory.user_id)].filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} />${` · importance ${memory.importance.toFixed(2)}`}</div>
+    <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
+      ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} /></div>
     <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
@@ -223,13 +226,13 @@ export default function Memories({ route, caller }) {
   const chosenOnes = (hits.items ?? []).map((hit) => hit.memory).filter((memory) => picked.has(memory.memory_id));
   return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} again=${hits.again} />
     <div class=${chosen ? "two detail" : ""}>
-      <section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
+      ${(hits.items ?? hits.loading) && html`<section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
         ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
         <${WaitingRows} of=${hits} />
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
-        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} bound=${Boolean(caller.users?.length)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}
-        <${More} of=${hits} /></section>
+        <${More} of=${hits} /></section>`}
       ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}
     </div>`;
 }

@@ -208,7 +208,7 @@ export function MemoryView({ id, caller, owners, back, onChange }) {
       <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} />
       ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners} />`}
       <${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
-      <p class="small"><a href=${to("findings", [], { agent_id: memory.agent_id, user_id: memory.user_id })}>Findings of the same agent and user</a></p>
+      <p class="small"><a href=${to("findings", [], { agent_id: memory.agent_id, user_id: memory.user_id })}>Findings of the same agent and person</a></p>
       <section><h3>Fields</h3><dl class="pairs">
         ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,

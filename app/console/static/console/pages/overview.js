@@ -3,6 +3,7 @@ import { BASE, api, ask, key, may, useLoad } from "../api.js";
 import { html } from "../ui.js";
 import { Chart } from "../parts/chart.js";
 import { Bar } from "../parts/bars.js";
+import { waitingOf } from "../parts/doubts.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
 import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
 import { to } from "../route.js";
@@ -21,9 +22,10 @@ const ROUTES = 8;
 /** Of fewer requests the median and the 95th percentile say nothing. */
 const FEW = 20;
 
-/** How many there are; the kinds stand there before they are counted. @param {{ counts?: Stats["counts"] }} props */
+/** How many there are; the kinds stand there before they are counted. What waits to be decided is the first. @param {{ counts?: Stats["counts"] }} props */
 function Counts({ counts }) {
-  return html`<ul class="tiles" aria-busy=${!counts}>${KINDS.map((kind) => html`
+  const waiting = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]).data;
+  return html`<ul class="tiles" aria-busy=${!counts}><li class="decide"><a href=${to("findings")}><b>${waiting ? waiting.length.toLocaleString("en") : "…"}</b>to decide</a></li>${KINDS.map((kind) => html`
     <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${kind}</a></li>`)}</ul>`;
 }
 
@@ -43,7 +45,7 @@ function growth({ growth: days }) {
 /** @param {Stats} stats */
 function kinds(stats) {
   const parts = (/** @type {Record<string, number>} */ counts) =>
-    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name, value }));
+    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name: words(name), value }));
   const { message = 0, fact = 0 } = stats.memories_by_type;
   return html`<p class="quiet small">${message > 0 && `${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too. `}${fact > 0 && "A memory of the type fact is a sentence; the facts counted above have a subject, a value and a time."}</p>
     <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
@@ -69,22 +71,32 @@ function health(stats) {
       : "There were too few requests to say how fast it answers."}</p>`;
 }
 
+/** The bytes that the store takes, all parts of it together, or undefined where the metrics do not say. @param {string} metrics */
+function storedBytes(metrics) {
+  const parts = [...metrics.matchAll(/^recalld_stored_bytes(?:\{[^}]*\})? (\S+)$/gm)].map(([, value]) => Number(value));
+  return parts.length ? parts.reduce((sum, value) => sum + value, 0) : undefined;
+}
+
+/** 1234567 bytes are "1.2 MB". @param {number} bytes */
+const sized = (bytes) => (bytes < 1e6 ? `${Math.ceil(bytes / 1e3).toLocaleString("en")} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
 /** What a language model was asked for, which is what costs: this process's count of tokens, and the most of a day.
  * @param {AbortSignal} signal */
 async function cost(signal) {
   const [settings, metrics] = await Promise.all([ask(api.GET("/v1/settings", { signal })), ask(api.GET("/metrics", { parseAs: "text", signal })).catch(() => "")]);
   const value = (/** @type {string} */ name) => settings.items.find((one) => one.name === `RECALLD_${name}`)?.value ?? "";
   return { server: value("LLM_BASE_URL"), model: value("LLM_MODEL"), budget: Number(value("LLM_TOKENS_PER_DAY")), embeddings: value("EMBEDDING_API_KEY"),
-    tokens: /^recalld_llm_tokens_total (\S+)$/m.exec(String(metrics))?.[1] };
+    tokens: /^recalld_llm_tokens_total (\S+)$/m.exec(String(metrics))?.[1], bytes: storedBytes(String(metrics)) };
 }
 
 /** What it costs. The settings are for admin keys. */
 function Cost() {
   const loaded = useLoad(cost, []);
-  return html`<section class="box" aria-label="Cost"><h2>Cost</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof cost>>} */ { server, model, budget, embeddings, tokens }) => html`
+  return html`<section class="box" aria-label="Cost"><h2>Cost and storage</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof cost>>} */ { server, model, budget, embeddings, tokens, bytes }) => html`
     ${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(Number(tokens), "token")}</b> since the service started`}.</p>
         <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
-      : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : "No language model is set here: nothing is paid for. What a model made earlier, or a script for the demo, stays."}</p>`}`}</${Loaded}></section>`;
+      : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : "No language model is set here: nothing is paid for. What a model made earlier, or a script for the demo, stays."}</p>`}
+    ${bytes !== undefined && html`<p>The store takes <b title=${`${bytes.toLocaleString("en")} bytes`}>${sized(bytes)}</b>.</p>`}`}</${Loaded}></section>`;
 }
 
 /** A path that may break after each of its slashes. @param {{ of: string }} props */
@@ -136,11 +148,12 @@ export default function Overview({ caller }) {
       ${stats?.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
-      <div class="masonry">
-        <${Counted} title="Health" label="Health" stats=${stats} lines=${2}>${health}</${Counted}>${may(caller, "admin") && html`<${Cost} />`}
-        ${!empty && html`<${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>
-        <${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}>`}<${Jobs} caller=${caller} operations=${stats?.operations_by_status} />
-        ${stats?.latency && html`<${Counted} title="Latency" stats=${stats}>${latencies}</${Counted}>`}
+      <div class="columns">
+        <div><${Counted} title="Health" label="Health" stats=${stats} lines=${2}>${health}</${Counted}>${may(caller, "admin") && html`<${Cost} />`}
+          <${Jobs} caller=${caller} operations=${stats?.operations_by_status} /></div>
+        ${!empty && html`<div><${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}></div>`}
+        <div>${!empty && html`<${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>`}
+          ${may(caller, "admin") && html`<${Counted} title="Latency" stats=${stats} lines=${8}>${latencies}</${Counted}>`}</div>
       </div>
       ${stats && html`<p class="small quiet counted">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
 }

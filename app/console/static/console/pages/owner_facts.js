@@ -53,7 +53,7 @@ export function Facts({ id, owner, route, caller }) {
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
         <${DaySlider} label="As of (true then)" unset="any time" from=${from} value=${params.as_of} onChange=${(/** @type {string} */ date) => set({ as_of: date })} />
         <${DaySlider} label="Known at" unset="now" from=${from} value=${params.known_at} onChange=${(/** @type {string} */ date) => set({ known_at: date })} /></div>
-      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${OTHERS} any="believed" /><${Order} params=${params} set=${set} />
+      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${OTHERS} any="current" /><${Order} params=${params} set=${set} />
         ${may(caller, "write") && html`<${AddFact} owner=${owner} again=${facts.again} />`}
         <details class="more"><summary>More filters</summary><div class="filters"><${TypedFilter} name="subject" label="About" hint=${owner.user_id ? "@user" : ""} params=${params} set=${set} />
           <${TypedFilter} name="predicate" label="What of it" hint="lives in" params=${params} set=${set} /><${TypedFilter} name="object" label="Value" params=${params} set=${set} /></div></details></div>
@@ -115,6 +115,9 @@ function DaySlider({ label, unset, from, value, onChange }) {
 const LETTER = 7;
 const AROUND = 20;
 const LONGEST = 40;
+/** The most of the width that a label beside its bar takes; a longer one is cut. */
+const MOST_BESIDE = 0.4;
+const LOOKS = 3;
 /** The width of a date of the axis, in pixels, and the months from one tick to the next. */
 const DATE = 72;
 const STEPS = [1, 2, 3, 6, 12, 24, 60, 120];
@@ -135,16 +138,16 @@ function months(begin, end, most) {
 const MONTH = new Intl.DateTimeFormat("en-GB", { month: "short", year: "numeric", timeZone: "UTC" });
 const dayAt = (/** @type {number} */ at) => new Date(at).toISOString().slice(0, 10);
 
-/** @param {{ begin: number, end: number, share: (at: number) => number, pixels: number }} props */
-function Axis({ begin, end, share, pixels }) {
+/** @param {{ begin: number, end: number, share: (at: number) => number, scale: number, pixels: number }} props */
+function Axis({ begin, end, share, scale, pixels }) {
   const near = (DATE / pixels) * 100; // a tick there would stand in the date of an end
-  const ticks = months(begin, end, pixels / DATE).filter((at) => share(at) > near && share(at) < 100 - 2 * near);
+  const ticks = months(begin, end, pixels / DATE).filter((at) => share(at) > near && share(at) < scale * 100 - 2 * near);
   return html`<div class="lane axis small quiet"><span></span><div class="spans"><span class="first">${dayAt(begin)}</span>
-    ${ticks.map((at) => html`<span key=${at} style=${{ left: `${share(at)}%` }}>${MONTH.format(at)}</span>`)}<span class="last">${dayAt(end)}</span></div></div>`;
+    ${ticks.map((at) => html`<span key=${at} style=${{ left: `${share(at)}%` }}>${MONTH.format(at)}</span>`)}<span class="last" style=${{ right: `${(1 - scale) * 100}%` }}>${dayAt(end)}</span></div></div>`;
 }
 
 /** A bar in percent of the width, where its label stands, and how far both reach.
- * @typedef {{ fact: Fact, left: number, width: number, label: "" | "before" | "after", from: number, until: number }} Span */
+ * @typedef {{ fact: Fact, left: number, width: number, label: "" | "after", from: number, until: number }} Span */
 
 /** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined, moment: number }} props */
 function Timeline({ facts, told, open, chosen, moment }) {
@@ -160,7 +163,10 @@ function Timeline({ facts, told, open, chosen, moment }) {
   const starts = facts.map((fact) => Date.parse(fact.valid_from ?? fact.known_from));
   const end = Math.max(Date.now(), ...facts.map((fact) => (fact.valid_until ? Date.parse(fact.valid_until) : 0)));
   const begin = Math.min(...starts, end - DAY);
-  const share = (/** @type {number} */ at) => Math.max(0, Math.min(100, ((at - begin) / (end - begin)) * 100));
+  const needed = (/** @type {Fact} */ fact) => Math.min((Math.min(fact.object.length, LONGEST) * LETTER + AROUND) / pixels, MOST_BESIDE);
+  const part = (/** @type {number} */ at) => Math.max(0, Math.min(1, (at - begin) / (end - begin)));
+  const scale = 1 - beside(facts.map((fact) => ({ from: fact.valid_from ? part(Date.parse(fact.valid_from)) : 0, until: fact.valid_until ? part(Date.parse(fact.valid_until)) : 1, needs: needed(fact) })));
+  const share = (/** @type {number} */ at) => part(at) * scale * 100;
   /** @type {Map<string, Fact[]>} */
   const lanes = new Map();
   for (const fact of facts) {
@@ -168,22 +174,32 @@ function Timeline({ facts, told, open, chosen, moment }) {
     lanes.set(lane, [...(lanes.get(lane) ?? []), fact]);
   }
   const placed = (/** @type {Fact} */ fact) => {
-    const left = fact.valid_from ? Math.min(99, share(Date.parse(fact.valid_from))) : 0;
-    const width = Math.max(1, (fact.valid_until ? share(Date.parse(fact.valid_until)) : 100) - left);
-    return spanOf(fact, left, width, ((Math.min(fact.object.length, LONGEST) * LETTER + AROUND) / pixels) * 100);
+    const left = fact.valid_from ? Math.min(scale * 100 - 1, share(Date.parse(fact.valid_from))) : 0;
+    const width = Math.max(1, (fact.valid_until ? share(Date.parse(fact.valid_until)) : scale * 100) - left);
+    return spanOf(fact, left, width, needed(fact) * 100);
   };
   const bar = (/** @type {Span} */ { fact, left, width, label }) => html`<a key=${fact.fact_id} class=${hasEnded(fact, moment) ? "ended" : fact.status} href=${open(fact)} style=${{ left: `${left}%`, width: `${width}%` }}
-    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label}>${fact.object.slice(0, label ? LONGEST : 200)}</span></a>`;
-  return html`<section class="box" aria-label="Timeline" ref=${node}><${Axis} begin=${begin} end=${end} share=${share} pixels=${pixels} />
+    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label} style=${label && { maxWidth: `${needed(fact) * pixels}px` }}>${fact.object.slice(0, label ? LONGEST : 200)}</span></a>`;
+  return html`<section class="box" aria-label="Timeline" ref=${node}><${Axis} begin=${begin} end=${end} share=${share} scale=${scale} pixels=${pixels} />
     ${[...lanes].map(([lane, items]) => html`<div class="lane" key=${lane}><${Text} text=${lane} long=${120} /><div>${rows(items.map(placed)).map((row) => html`<div class="spans">${row.map(bar)}</div>`)}</div></div>`)}</section>`;
 }
 
-/** The label of a bar that is too narrow for it stands beside the bar, where there is room.
+/** How much of the width the labels behind bars that end late and are too narrow for them need. A label before its bar would
+ * look as if it held earlier. @param {{ from: number, until: number, needs: number }[]} spans as parts of the width */
+function beside(spans) {
+  let free = 0;
+  for (let look = 0; look < LOOKS; look++) { // the more is left free, the more bars are too narrow
+    const narrow = spans.filter(({ from, until, needs }) => (until - from) * (1 - free) < needs);
+    free = Math.max(free, ...narrow.map(({ until, needs }) => 1 - (1 - needs) / until));
+  }
+  return free;
+}
+
+/** The label of a bar that is too narrow for it stands behind the bar, where there is room.
  * @param {Fact} fact @param {number} left @param {number} width @param {number} needs the width of the label @returns {Span} */
 function spanOf(fact, left, width, needs) {
   const until = left + width;
   if (width < needs && until + needs <= 100) return { fact, left, width, label: "after", from: left, until: until + needs };
-  if (width < needs && left - needs >= 0) return { fact, left, width, label: "before", from: left - needs, until };
   return { fact, left, width, label: "", from: left, until };
 }
 

@@ -49,6 +49,7 @@ function Walked({ id, owner, route }) {
   };
   const start = entities.data?.items[0]?.name;
   useEffect(() => { if (start && !now.current.walked.length) walk(start); }, [start]);
+  const wide = useWide();
   const count = drawn.names.size;
   const last = drawn.names.get(drawn.last);
   return html`<div class="filters"><label>Begins with <input type="search" value=${prefix} onChange=${(/** @type {any} */ event) =>
@@ -62,7 +63,19 @@ function Walked({ id, owner, route }) {
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
     <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see up to ${MOST_NEW} neighbours.</p>
     ${last && html`<p class="small"><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
-    ${count > 0 && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
+    ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
+}
+
+/** Whether there is room for a picture; in a narrower window its labels would be too small to read, and the list of links stands alone. */
+function useWide() {
+  const [query] = useState(() => matchMedia("(min-width: 48rem)"));
+  const [wide, set] = useState(query.matches);
+  useEffect(() => {
+    const changed = () => set(query.matches);
+    query.addEventListener("change", changed);
+    return () => query.removeEventListener("change", changed);
+  }, []);
+  return wide;
 }
 
 /** @param {Drawn} drawn @param {string} name @param {Schemas["Neighbors"]} found @returns {Drawn} */
@@ -104,7 +117,9 @@ function elements(drawn, box, called) {
   const arrangement = arranged(nodes, links, width, box.clientWidth < NARROW);
   box.style.height = `${Math.max(SHORTEST, (arrangement.rows + 2) * ROW)}px`;
   const quiet = nodes.length > MOST_LABELS ? "quiet" : "";
-  const beside = bulges(arrangement, (key) => width(short(called(drawn.names.get(key) ?? ""))), width);
+  const named = (/** @type {string} */ key) => width(short(called(drawn.names.get(key) ?? "")));
+  const beside = bulges(arrangement, named, width);
+  const end = (/** @type {string} */ key) => `${(arrangement.places.get(key)?.side ?? 0) * (DOT_AND_GAP + named(key))}px 0px`;
   return [
     ...nodes.map(({ key, name }) => {
       const place = arrangement.places.get(key) ?? { x: 0, y: 0, side: 0 };
@@ -115,10 +130,12 @@ function elements(drawn, box, called) {
       data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14,
         turn: arrangement.places.get(link.parent)?.side ? 16 : Math.max(16, width(short(called(drawn.names.get(link.parent) ?? ""))) / 2 + 10) },
       classes: `${link.tree ? "tree" : beside.has(link.id) ? "cross beside" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
-    })).map((element) => (beside.has(element.data.id) ? { ...element, data: { ...element.data, bulge: beside.get(element.data.id) } } : element)),
+    })).map((element) => (beside.has(element.data.id) ? { ...element, data: { ...element.data, bulge: beside.get(element.data.id), from: end(element.data.source.slice(nodeId("").length)), until: end(element.data.target.slice(nodeId("").length)) } } : element)),
   ];
 }
 
+/** From the middle of a node to where its label begins, and the room behind the label. */
+const DOT_AND_GAP = 18;
 /** Room between a label and the curve beside it. */
 const ROOM = 16;
 
@@ -139,7 +156,8 @@ function bulges({ places, drawn }, named, width) {
     const near = taken.filter((place) => place.x === one.x && Math.abs(place.y - y) < ROW);
     const out = Math.max(...column, ...near.map((place) => place.out)) + ROOM + width(label) / 2;
     taken.push({ x: one.x, y, out: out + width(label) / 2 });
-    all.set(id, 2 * out * one.side * (one.y < other.y ? -1 : 1)); // a positive one bends a line that goes down to the left
+    const ends = (named(parent) + named(child)) / 2; // the curve begins and ends behind the labels
+    all.set(id, 2 * (out - ends) * one.side * (one.y < other.y ? -1 : 1)); // a positive one bends a line that goes down to the left
   }
   return all;
 }
@@ -204,7 +222,7 @@ function style(box) {
     { selector: "edge", style: { ...label, color: quiet, "font-size": 11, width: 1, "line-color": edge, "target-arrow-color": edge, "source-arrow-color": edge, "arrow-scale": 0.7 } },
     { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": "data(turn)", "target-label": "data(label)", "target-text-offset": "data(offset)" } },
     { selector: "edge.cross", style: { "curve-style": "unbundled-bezier", "line-style": "dashed", "line-dash-pattern": [3, 3] } },
-    { selector: "edge.beside", style: { "control-point-distances": "data(bulge)", label: "data(label)" } },
+    { selector: "edge.beside", style: { "control-point-distances": "data(bulge)", "edge-distances": "endpoints", "source-endpoint": "data(from)", "target-endpoint": "data(until)", label: "data(label)" } },
     { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
     { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
     { selector: "node.quiet", style: { label: "" } },
@@ -218,6 +236,6 @@ function style(box) {
 /** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
 function Edges({ drawn, walk, called }) {
   const step = (/** @type {string} */ name) => html`<button type="button" class="plain small" onClick=${() => walk(name)}><${Text} text=${called(name)} long=${80} /></button>`;
-  return html`<section class="box" aria-label="Links"><h2>Links</h2><div class="scroll" tabindex="0" role="region" aria-label="Links between entities"><ul class="came">
+  return html`<section class="box" aria-label="Links"><h2>Links</h2><div class="scroll" tabindex="0" role="region" aria-label="Links between entities"><ul class="came links">
     ${[...drawn.edges.values()].map((edge) => html`<li key=${edge.fact_id}>${step(edge.subject)} ${words(edge.predicate)} ${step(edge.object)}</li>`)}</ul></div></section>`;
 }

@@ -1,8 +1,8 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
-import { BASE, api, ask, key, useLoad } from "../api.js";
+import { BASE, api, ask, key, may, useLoad } from "../api.js";
 import { Contradicted, Dispute, FieldValue, againstField, againstRecord, saidBy, titleOf } from "../parts/doubts.js";
-import { Empty, Loaded } from "../parts/feedback.js";
+import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
 import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
@@ -69,14 +69,19 @@ function reason(fact, others) {
   return others.length ? `It contradicts what has more trust: ${fact.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust.";
 }
 
+/** The boxes of the page before they are filled. */
+const WAITING = html`<section class="box"><h2>Who</h2><${Waiting} lines=${2} /></section><div class="two">
+  <section class="box"><h2>What holds now</h2><${WaitingRows} of=${{ loading: true }} /></section>
+  <div><section class="box"><h2>What changed lately</h2><${Waiting} /></section><section class="box"><h2>What is uncertain</h2><${Waiting} lines=${5} /></section></div></div>`;
+
 /** @param {import("./owners.js").PartProps} props */
-export function Person({ id, route }) {
+export function Person({ id, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["memory", "fact", "profile", "finding"]);
-  return html`<${Loaded} of=${loaded}>${(/** @type {Known} */ known) => html`<${Shown} id=${id} route=${route} known=${known} />`}</${Loaded}>`;
+  return html`<${Loaded} of=${loaded} waiting=${WAITING}>${(/** @type {Known} */ known) => html`<${Shown} id=${id} writes=${may(caller, "write")} known=${known} />`}</${Loaded}>`;
 }
 
-/** @param {{ id: string, route: import("../route.js").Route, known: Known }} props */
-function Shown({ id, route, known }) {
+/** @param {{ id: string, writes: boolean, known: Known }} props */
+function Shown({ id, writes, known }) {
   const address = (/** @type {Fact} */ fact) => to("owners", ["users", id, "facts"], { fact: fact.fact_id });
   const told = (/** @type {Fact} */ fact) => statement(fact, known.profile?.name);
   const now = Date.now();
@@ -99,27 +104,28 @@ function Shown({ id, route, known }) {
         <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
           <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} /> ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
-        ${noted.length > 0 && html`<h3>Noted from what was said</h3>`}
+        ${noted.length > 0 && html`<h3>Notes</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
-          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} /> <${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
+          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} /> <${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} day=${true} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}
         <ul class="list">${changed.slice(0, ROWS).map((change) => html`<li key=${change.id}><a class="title" href=${change.href}>${change.is
           ? html`<${Text} text=${change.is} long=${200} />` : html`<span class="quiet">No longer: </span><${Text} text=${change.was} long=${200} />`}</a>
           ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s></div>`}
-          <div class="small quiet"><${Time} at=${change.at} /> · <${SourceLink} of=${change.source} /></div></li>`)}</ul></section>
+          <div class="small quiet">since <${Time} at=${change.at} day=${true} /> · <${SourceLink} of=${change.source} /></div></li>`)}</ul></section>
       <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
         ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
-        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><a class="title" href=${to("findings", [finding.finding_id])}><${Text} text=${titleOf(finding, () => known.profile?.name ?? id)} long=${200} /></a>
-            <div class="small quiet"><${Tag} of=${words(finding.kind)} tone="bad" /> ${finding.evidence.map((one) => visible(saidBy(one, finding, () => known.profile?.name ?? id) ?? "a record that is gone")).join(" · ")}</div></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} decide=${address(fact)} reason=${reason(fact, rivals(fact, known.facts))}
+        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Dispute} writes=${writes} kind=${words(finding.kind)} decide=${to("findings", [finding.finding_id])} reason=${titleOf(finding, () => known.profile?.name ?? id)}
+            claims=${finding.evidence.map((piece) => ({ text: saidBy(piece, finding, () => known.profile?.name ?? id) ?? "a record that is gone", href: to("findings", [finding.finding_id]),
+              about: html`${piece.said_at && html`<${Time} at=${piece.said_at} day=${true} />`}${piece.trust !== null && piece.trust !== undefined && ` · trust ${piece.trust.toFixed(2)}`}` }))} /></li>`)}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} writes=${writes} decide=${address(fact)} reason=${reason(fact, rivals(fact, known.facts))}
             claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
             <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Dispute} decide=${to("memories", [memory.memory_id])} reason="It contradicts a memory of more trust."
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Dispute} writes=${writes} decide=${to("memories", [memory.memory_id])} reason="It contradicts a memory of more trust."
             claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((one) => ({ text: one.content, href: to("memories", [one.memory_id]),
-              about: html`<${Time} at=${one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul>
+              about: html`<${Time} at=${one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul>
         ${uncertain > 0 && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
 }

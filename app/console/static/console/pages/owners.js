@@ -1,8 +1,8 @@
 /** Users and agents: what is known of them, and what they do. */
 import { html, useEffect, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { FieldValue, againstField, disputedOf } from "../parts/doubts.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
+import { FieldValue, ToDecide, againstField, disputedOf } from "../parts/doubts.js";
 import { Json, Tabs, ended } from "../parts/records.js";
 import { Code, Icon, Tag, Text, Time, curl, visible, words } from "../parts/text.js";
 import { parse, to } from "../route.js";
@@ -93,19 +93,20 @@ const LISTED = /** @type {const} */ (["occupation", "home"]);
 function Lists() {
   const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
-  const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", kind: "contradiction", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
+  const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
   const disputed = useLoad((signal) => disputedOf({}, signal), [], ["fact", "memory"]).data ?? [];
-  const doubtful = new Set([...findings, ...disputed].map((one) => one.user_id));
+  const waiting = Map.groupBy([...findings, ...disputed], (doubt) => doubt.user_id);
+  const shown = (/** @type {Schemas["ListedUser"]} */ user) => LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`);
   const withKey = Boolean(key.get());
   return html`<h1>People and agents</h1><div class="two">
-    <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} />
-      ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a user:"
+    <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} /><${WaitingRows} of=${users} />
+      ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a person:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
-      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id}><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        ${(LISTED.some((field) => user[field]) || doubtful.has(user.user_id)) && html`<div class="quiet small">${LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`)}${doubtful.has(user.user_id) && !LISTED.some((field) => user[field] && againstField(findings, user.user_id, field))
-          && html` <a href=${to("findings", [], { user_id: user.user_id })}><${Tag} of="uncertain" tone="bad" /></a>`}</div>`}</li>`)}</ul>
+      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
+        <${ToDecide} count=${waiting.get(user.user_id)?.length ?? 0} owner=${{ user_id: user.user_id }} />
+        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
-    <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} />
+    <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} /><${WaitingRows} of=${agents} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"
         curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: "support", name: "Support" }, withKey)} />`}
       <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id}><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
@@ -145,7 +146,7 @@ function Profile({ id }) {
         <${Json} title="Preferences" value=${profile.preferences} /><${Json} title="Custom" value=${profile.custom} />
         <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
       : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
-      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this user</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>, <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
+      <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this person</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>, <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
     <div><section class="box"><h2>Interactions</h2><ul class="list">${interactions?.items.map((/** @type {Schemas["Interaction"]} */ one) => html`<li>
         <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
@@ -203,11 +204,11 @@ function Data({ id, caller }) {
     setReceipt(done.operation_id && done.status ? (await ended(done)).result ?? done : done);
     toast({ text: "The user is erased." });
   };
-  return html`<section class="box"><h2>Export</h2><p>Every record of this user, a line of JSON each. The export is noted in the audit trail.</p>
+  return html`<section class="box"><h2>Export</h2><p>Every record of this person, a line of JSON each. The export is noted in the audit trail.</p>
       <${ProblemBox} problem=${save.error} /><p><button type="button" disabled=${save.busy} onClick=${save.start}>Download the export</button></p></section>
     ${may(caller, "write") && html`<section class="box"><h2>Erase</h2>
-      <p>All records of this user go for good, with what was derived from them, their history and vectors. A receipt says what went.</p>
-      <p><button type="button" class="danger" onClick=${() => setAsks(true)}>Erase this user…</button></p></section>`}
+      <p>All records of this person go for good, with what was derived from them, their history and vectors. A receipt says what went.</p>
+      <p><button type="button" class="danger" onClick=${() => setAsks(true)}>Erase this person…</button></p></section>`}
     ${receipt !== undefined && html`<section class="box" aria-label="Receipt"><h2>Receipt</h2><${Code} text=${JSON.stringify(receipt, null, 2)} label="Copy the receipt" /></section>`}
     ${asks && html`<${Confirm} title=${`Erase ${id}?`} button="Erase for good" action=${erase} onClose=${() => setAsks(false)}>
       <p>This cannot be undone. Export first if somebody may ask for the data.</p></${Confirm}>`}`;

@@ -120,9 +120,9 @@ function Made({ context }) {
         <span class="quiet"> The query has ${context.query_tokens} tokens of its own.</span></p>
       <${Bar} label="Tokens of the budget by section" parts=${parts} whole=${context.budget} digits=${0} />
       ${[...context.errors, ...context.warnings].map((one) => html`<p class="problem">${one.code}: ${one.detail}</p>`)}</section>
-    <div class="two"><div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div>
-      <div><section class="box" aria-label="Dropped"><h2>Dropped (${context.dropped.length})</h2><${Dropped} context=${context} /></section>
-        <section class="box"><h2>The prompt</h2>
+    <div class="two"><div><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
-          : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section></div></div>`;
+          : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
+      <section class="box" aria-label="Dropped"><details><summary><b>Dropped (${context.dropped.length})</b></summary><${Dropped} context=${context} /></details></section></div>
+      <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div></div>`;
 }

@@ -3,7 +3,6 @@ import { html, useEffect, useState } from "../ui.js";
 import { api, ask } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
 import { RecordLink, SourceLink } from "../parts/records.js";
-import { Strength } from "../parts/scores.js";
 import { Tag, Text, counted, statement, words } from "../parts/text.js";
 import { parse, scopeOf, to } from "../route.js";
 
@@ -12,7 +11,7 @@ import { parse, scopeOf, to } from "../route.js";
 /** @typedef {{ text: string, source: Schemas["Source"], href: string }} Origin */
 
 const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
-  budget: "The budget was used up", section_budget: "Their section was full", limit: "Their section has enough entries",
+  budget: "They did not fit in what was left", section_budget: "Their section was full", limit: "Their section has enough entries",
   duplicate: "Another entry says the same", enough: "Enough of what was asked for is in it", score: "They hardly fit the query", importance: "They matter too little by now",
 });
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
@@ -55,6 +54,9 @@ const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "pro
 /** What was left out is told by its id alone: the first few are looked up at once. */
 const LOOKED_UP = 5;
 
+/** Entries of the prompt that show at once where they come from. */
+const OPEN_AT_FIRST = 2;
+
 /** The page of what is no record with an id of its own: a field of the profile, a lesson, an action, a conversation that was held.
  * @param {string} type @param {{ user_id?: string, agent_id?: string }} owner */
 function pageOf(type, { user_id, agent_id }) {
@@ -80,30 +82,30 @@ export function Kept({ context }) {
   const texts = entryTexts(context);
   const owner = scopeOf(parse(location.hash));
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
-  return html`<p class="quiet small">Strong, likely and weak say how well an entry fits the query by itself. The search of memories gives what states the present value the place of what it replaced; here the older entry names that value instead.</p>
-    ${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
+  const first = new Set(context.sections.flatMap(({ items }) => items.map(({ id }) => id)).filter((id) => RECORD.test(id)).slice(0, OPEN_AT_FIRST));
+  return html`${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
-      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
+      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<span class="quiet">fits the query</span>`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
 }
 
-/** What was left out, by the reason. The first one is open, unless it is a score that is too low: those are many.
+/** What was left out, by the reason.
  * @param {{ context: Context }} props */
 export function Dropped({ context }) {
   const items = context.dropped;
   const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} atFirst=${index === 0 && reason !== "score"} />`);
+  return reasons.map((reason) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, atFirst: boolean }} props `citations`: what stands for each entry of the prompt; `atFirst`: it is open at first */
-function Reason({ reason, dropped, citations, atFirst }) {
-  const [open, setOpen] = useState(atFirst);
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
+function Reason({ reason, dropped, citations, left }) {
+  const [open, setOpen] = useState(false);
   const records = dropped.filter((item) => RECORD.test(item.id));
   const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
-  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]} <span class="quiet">(${dropped.length})</span></summary>
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]}${reason === "budget" && ` (${counted(left, "token")})`} <span class="quiet">(${dropped.length})</span></summary>
       <ul class="list">${records.slice(0, LOOKED_UP).map((item) => row(item, open))}</ul>
       ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
       ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;

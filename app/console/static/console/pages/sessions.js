@@ -32,12 +32,12 @@ export default function Sessions({ route, caller }) {
       <${Chips} params=${params} set=${set} names=${{ status: "Status" }} /></form>
     <${ProblemBox} problem=${sessions.error} again=${sessions.again} />
     <div class=${chosen ? "two detail wide" : ""}>
-      <section class="box" aria-label="List of sessions" aria-busy=${sessions.loading}>
+      ${(sessions.items ?? sessions.loading) && html`<section class="box" aria-label="List of sessions" aria-busy=${sessions.loading}>
         <${WaitingRows} of=${sessions} />
         ${sessions.items?.length === 0 && html`<${Empty} title=${filtered ? "No conversation is like this. Append messages to begin one:" : "No conversation. Append messages to begin one:"}
           curl=${curl("POST", `${BASE}/v1/sessions/chat-1/messages`, body, Boolean(key.get()))} />`}
         <ul class="list">${sessions.items?.map((session) => html`<${Row} key=${session.session_id} session=${session} params=${params} chosen=${session.session_id === chosen} />`)}</ul>
-        <${More} of=${sessions} /></section>
+        <${More} of=${sessions} /></section>`}
       ${chosen && html`<${Conversation} key=${chosen} id=${chosen} from=${Number(from) || 0} params=${params} caller=${caller} />`}</div>`;
 }
 

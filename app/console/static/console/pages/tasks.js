@@ -41,11 +41,11 @@ export default function Tasks({ route, caller }) {
       <${Chips} params=${params} set=${set} names=${{ status: "Status" }} /></form>
     <${ProblemBox} problem=${tasks.error} again=${tasks.again} />
     <div class=${chosen ? "two detail wide" : ""}>
-      <section class="box" aria-label="List of tasks" aria-busy=${tasks.loading}>
+      ${(tasks.items ?? tasks.loading) && html`<section class="box" aria-label="List of tasks" aria-busy=${tasks.loading}>
         <${WaitingRows} of=${tasks} />
         ${tasks.items?.length === 0 && html`<${Empty} title="No task. An agent begins one like this:" curl=${curl("POST", `${BASE}/v1/tasks`, body, Boolean(key.get()))} />`}
         <ul class="list">${tasks.items?.map((task) => html`<${Row} key=${task.task_id} task=${task} params=${params} chosen=${task.task_id === chosen} />`)}</ul>
-        <${More} of=${tasks} /></section>
+        <${More} of=${tasks} /></section>`}
       ${chosen && html`<${One} key=${chosen} id=${chosen} back=${to("tasks", [], params)} caller=${caller} />`}</div>`;
 }
 

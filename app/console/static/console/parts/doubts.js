@@ -41,6 +41,13 @@ export async function disputedOf({ user_id, agent_id }, signal) {
   return [...facts.items, ...memories.items];
 }
 
+/** All that waits to be decided of an owner: open findings, and facts and memories that are disputed. @param {Owner} owner @param {AbortSignal} signal */
+export async function waitingOf({ user_id, agent_id }, signal) {
+  const query = { user_id, agent_id, status: /** @type {const} */ ("open"), limit: MOST };
+  const [findings, disputed] = await Promise.all([ask(api.GET("/v1/findings", { params: { query }, signal })), disputedOf({ user_id, agent_id }, signal)]);
+  return [...findings.items, ...disputed];
+}
+
 /** What a record contradicts, or undefined where it is gone. @param {Fact | Memory} record @param {string} id @param {AbortSignal} signal @returns {Promise<Fact | Memory | undefined>} */
 async function contradicted(record, id, signal) {
   try {
@@ -65,10 +72,10 @@ export async function disputes(owner, signal) {
 const addressOf = (record) => ("memory_id" in record ? to("memories", [record.memory_id])
   : to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }));
 
-/** A dispute as both its claims. @param {{ of: Disputed, person: (id: string) => string }} props */
-export function DisputeOf({ of: { record, others }, person }) {
+/** A dispute as both its claims. @param {{ of: Disputed, person: (id: string) => string, writes: boolean }} props */
+export function DisputeOf({ of: { record, others }, person, writes }) {
   const most = Math.max(...others.map((one) => one.trust));
-  return html`<${Dispute} decide=${addressOf(record)} reason=${others.length ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust."}
+  return html`<${Dispute} writes=${writes} decide=${addressOf(record)} reason=${others.length ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust."}
     claims=${[record, ...others].map((one) => ({ text: "fact_id" in one ? statement(one, one.user_id && person(one.user_id)) : one.content, href: addressOf(one),
       about: html`<${Time} at=${"fact_id" in one ? one.valid_from ?? one.known_from : one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} />`;
 }
@@ -80,6 +87,9 @@ export const againstRecord = (findings, id) => findings.find((one) => one.kind =
  * @param {Finding[]} findings @param {string} user_id @param {string} field */
 export const againstField = (findings, user_id, field) => findings.find((one) => one.kind === "contradiction" && one.user_id === user_id
   && (one.proposal.details?.aspect === field || one.evidence.some((piece) => piece.kind === "profile" && piece.id === `${user_id}/${field}`)));
+
+/** How much of an owner waits to be decided, with the way to it. @param {{ count: number, owner: Owner }} props */
+export const ToDecide = ({ count, owner }) => (count ? html` <a href=${to("findings", [], owner)}><${Tag} of=${`${count} to decide`} tone="bad" /></a>` : null);
 
 /** A mark beside what a finding contradicts, with the way to it. @param {{ by: Finding | undefined }} props */
 export const Contradicted = ({ by }) => (by ? html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>` : null);
@@ -105,8 +115,16 @@ export function FieldValue({ value, by, names, facts = [], lead = "" }) {
 
 /** What is said, where it is shown, and since when and by whom. @typedef {{ text: string, href: string, about: unknown }} Claim */
 
-/** A dispute: why, each claim, and the way to where one decides. @param {{ reason: string, claims: Claim[], decide: string }} props */
-export function Dispute({ reason, claims, decide }) {
-  return html`<p class="small"><${Tag} of="disputed" tone="bad" /> ${reason} <a href=${decide}>Decide which holds</a></p>
-    <ul class="claims">${claims.map((claim) => html`<li key=${claim.href}><a href=${claim.href}><${Text} text=${claim.text} long=${200} /></a><div class="small quiet">${claim.about}</div></li>`)}</ul>`;
+/** What has two sides, of which one holds. */
+const BOTH_SIDES = new Set(["disputed", "contradiction"]);
+
+/** What is in doubt: its kind and why, each claim, and the way to where one decides. `writes`: whether the key may decide.
+ * @param {{ kind?: string, reason: string, claims: Claim[], decide: string, writes: boolean }} props */
+export function Dispute({ kind = "disputed", reason, claims, decide, writes }) {
+  return html`<div class="row apart"><b><${Text} text=${reason} /></b><${Tag} of=${kind} tone="bad" /></div>
+    <ul class="claims">${claims.map((claim) => html`<li key=${claim.href + claim.text}><a href=${claim.href}><${Text} text=${claim.text} long=${200} /></a><div class="small quiet">${claim.about}</div></li>`)}</ul>
+    ${writes ? html`<div class="actions"><a class="button" href=${decide}>${BOTH_SIDES.has(kind) ? "Decide which holds" : "Decide"}</a></div>` : html`<p class="small quiet">${NEEDS_WRITE}</p>`}`;
 }
+
+/** What a key that only reads is told where another one decides. */
+export const NEEDS_WRITE = "To decide it, a key that writes is needed.";

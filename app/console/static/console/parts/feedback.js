@@ -20,15 +20,17 @@ export function Empty({ title, curl, children }) {
   return html`<div class="empty"><p><strong>${title}</strong></p>${curl && html`<${Code} text=${curl} />`}${children}</div>`;
 }
 
-/** Loading, problem or content. `data` undefined: nothing was loaded yet.
- * @param {{ of: { data?: any, error?: any, loading: boolean, again?: () => void }, children: (data: any) => unknown }} props */
-export function Loaded({ of, children }) {
+/** Loading, problem or content. `data` undefined: nothing was loaded yet. `waiting`: the place of it, where some lines are not like it.
+ * @param {{ of: { data?: any, error?: any, loading: boolean, again?: () => void }, waiting?: unknown, children: (data: any) => unknown }} props */
+export function Loaded({ of, waiting, children }) {
   return html`<${ProblemBox} problem=${of.error} again=${of.again} />
-    ${of.data !== undefined ? children(of.data) : of.loading && html`<${Waiting} />`}`;
+    ${of.data !== undefined ? children(of.data) : of.loading && (waiting ?? html`<${Waiting} />`)}`;
 }
 
-/** The rows of a list before they are there. @param {{ of: { items?: unknown[], loading: boolean } }} props */
-export const WaitingRows = ({ of }) => (!of.items && of.loading ? html`<${Waiting} lines=${8} />` : null);
+/** The rows of a list before they are there: a title and a second line each. @param {{ of: { items?: unknown[], loading: boolean } }} props */
+export const WaitingRows = ({ of }) => (!of.items && of.loading ? html`<div class="waiting rows" role="status" aria-label="Loading…">${Array.from({ length: ROWS_AWAITED }, () => html`<div><i></i><i></i></div>`)}</div>` : null);
+
+const ROWS_AWAITED = 8;
 
 /** The place of what is still asked for, as high as so many lines: what stands around it does not move when it comes. @param {{ lines?: number }} props */
 export const Waiting = ({ lines = 3 }) => html`<div class="waiting" role="status" aria-label="Loading…">${Array.from({ length: lines }, () => html`<i class="line"></i>`)}</div>`;

@@ -50,20 +50,23 @@ export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerC
 /** Each by the name alone, which a choice has room for; with the id where several have the name. @param {{ id: string, name?: string | null }[]} given */
 const choices = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));
 
-/** The choices of the frame. @param {{ route: import("../route.js").Route }} props */
-export function ScopeChoice({ route }) {
+/** The choices of the frame. What the key is bound to is all there is to choose from: one person alone is shown, locked.
+ * @param {{ route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
+export function ScopeChoice({ route, caller }) {
   const known = useKnown();
   const scope = scopeOf(route);
   const people = choices(known.users.map((user) => ({ id: user.user_id, name: user.name })));
   const agents = choices(known.agents.map((agent) => ({ id: agent.agent_id, name: agent.name })));
   return html`<div class="scope" role="group" aria-label="Whose memory">
-    <${Choice} label="Person" any="Everyone" value=${scope.user_id} options=${people} onChange=${(/** @type {string} */ id) => choose(route, "user_id", id)} />
-    <${Choice} label="Agent" any="Any agent" value=${scope.agent_id} options=${agents} onChange=${(/** @type {string} */ id) => choose(route, "agent_id", id)} /></div>`;
+    <${Choice} label="Person" any="Everyone" bound=${caller.users} value=${scope.user_id} options=${people} onChange=${(/** @type {string} */ id) => choose(route, "user_id", id)} />
+    <${Choice} label="Agent" any="Any agent" bound=${caller.agents} value=${scope.agent_id} options=${agents} onChange=${(/** @type {string} */ id) => choose(route, "agent_id", id)} /></div>`;
 }
 
-/** @param {{ label: string, any: string, value: string | undefined, options: { id: string, name: string }[], onChange: (id: string) => void }} props */
-function Choice({ label, any, value = "", options, onChange }) {
-  const listed = !value || options.some((one) => one.id === value) ? options : [{ id: value, name: visible(value) }, ...options];
+/** @param {{ label: string, any: string, bound: string[] | null, value: string | undefined, options: { id: string, name: string }[], onChange: (id: string) => void }} props `bound`: all that the key may see */
+function Choice({ label, any, bound, value = "", options, onChange }) {
+  const named = (/** @type {string} */ id) => options.find((option) => option.id === id) ?? { id, name: visible(id) };
+  if (bound?.length === 1) return html`<label title="The key is bound to it">${label} <select class="chosen" disabled><option>${named(bound[0]).name}</option></select></label>`;
+  const listed = bound?.length ? bound.map(named) : !value || options.some((option) => option.id === value) ? options : [named(value), ...options];
   return html`<label>${label} <select class=${value ? "chosen" : ""} value=${value} onChange=${(/** @type {any} */ event) => onChange(event.target.value)}>
     <option value="">${any}</option>${listed.map((one) => html`<option key=${one.id} value=${one.id}>${one.name}</option>`)}</select></label>`;
 }

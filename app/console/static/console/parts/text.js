@@ -66,8 +66,11 @@ export function Time({ at, whole = false, day = false }) {
   return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
 }
 
-/** A name of the API as words: `in_progress` is "in progress". @param {string} name */
-export const words = (name) => name.replaceAll("_", " ");
+/** Names of the API for what the pages call by another word everywhere. */
+const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", success: "succeeded", failure: "failed" });
+
+/** A name of the API as words: `in_progress` is "in progress", `superseded` "replaced". @param {string} name */
+export const words = (name) => CALLED[name] ?? name.replaceAll("_", " ");
 
 /** "1 message", "2 messages", "2 memories". @param {number} number @param {string} noun @param {string} [many] */
 export const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
