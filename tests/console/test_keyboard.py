@@ -85,7 +85,7 @@ def test_several_memories_are_archived_and_brought_back(visit: Visit, server: Se
 
 
 def test_whether_it_is_healthy_and_what_it_costs(visit: Visit) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     page.get_by_role("searchbox").wait_for()
     page.keyboard.press("1")
     page.get_by_role("heading", name="Overview").wait_for()

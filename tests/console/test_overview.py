@@ -106,7 +106,7 @@ def test_the_keyboard_reaches_everything(visit: Visit) -> None:
 
 
 def test_whose_memory_one_looks_at_stands_in_the_frame_and_stays(visit: Visit, server: Server) -> None:
-    page = visit.open("memories", "importance")
+    page = visit.open("memories", "Front desk")
     expect(page.get_by_label("Person")).to_have_value("")
     page.get_by_label("Person").select_option("jonas")
     page.wait_for_url("**user_id=jonas")
