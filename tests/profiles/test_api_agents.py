@@ -9,10 +9,12 @@ import pytest
 from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.prompt_text import LEARNED
+from app.memories.agents import AGENTS
 from app.profiles.merge import LESSONS
 from tests.conftest import Service, TurnedClock
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
 from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.planting import plant
 from tests.support.profiles import AGENT, know, learn, prompt, register, send
 
 pytestmark = pytest.mark.anyio
@@ -179,6 +181,14 @@ async def test_the_prompt_tells_what_the_agent_may_know_of_the_user(api: httpx.A
     alone = (await prompt(api))["text"]
     assert alone == f"<agent_experience>\n{LEARNED}\nheuristics: ask first\n</agent_experience>"
     assert (await prompt(api, user_id="nobody"))["text"] == alone
+
+
+async def test_an_agent_of_an_earlier_version_has_no_bound_of_importance(service: Service) -> None:
+    agent = await register(service.client)
+    earlier = {name: value for name, value in agent["settings"].items() if name != "min_importance"}
+    await plant(service.resources.store, AGENTS, "a", settings=earlier)
+    await remember(service.client, "takes tea without milk", user_id="ada", importance=0.01)
+    assert "takes tea without milk" in (await prompt(service.client, user_id="ada"))["text"]
 
 
 async def test_the_budget_is_a_wall_and_no_content_breaks_out(api: httpx.AsyncClient) -> None:
