@@ -65,10 +65,10 @@ class Schedules:
         return min(((due - now).total_seconds() for due in self._due.values() if due > now), default=math.inf)
 
     async def _tick(self, kind: str, period: timedelta) -> int:
-        now = self._clock.now()
-        if _lies_ahead(self._due.get(kind), now, period):
+        if _lies_ahead(self._due.get(kind), self._clock.now(), period):
             return 0
         schedule = await self._store.get(SCHEDULES, SYSTEM, kind)
+        now = self._clock.now()  # after reading: a process that stood still before it would take later ticks of others
         noted = None if schedule is None else parse_rfc3339(schedule["next_run"])
         if noted is not None and _lies_ahead(noted, now, period):
             self._due[kind] = noted  # another process was first

@@ -2,7 +2,9 @@
 
 import asyncio
 import math
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from app.jobs.models import JOBS, SCHEDULES, ScheduleRecord
 from app.jobs.queue import Queue
 from app.jobs.schedule import Schedules
 from app.storage.protocol import Store
+from app.storage.schema import Collection, R
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock
 from tests.jobs.conftest import taken
@@ -52,6 +55,35 @@ async def test_one_tick_is_one_job_however_many_look(open_store: Open, clock: Tu
         assert await stores[0].count(JOBS, SYSTEM) == 1
         await (await taken(Queue(stores[0], clock))).done([])
         clock.move(hours=1)
+
+
+class StandsStill:
+    """A store whose reader stands still before it reads, while another process works off ticks."""
+
+    def __init__(self, inner: Store, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._inner, self._meanwhile = inner, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
+        await self._meanwhile()
+        return await self._inner.get(collection, tenant, doc_id)
+
+
+async def test_a_process_that_stood_still_takes_no_tick_that_another_has_worked_off(
+    store: Store, schedules: Schedules, queue: Queue, clock: TurnedClock
+) -> None:
+    async def ticks_of_another() -> None:
+        for _ in range(4):
+            assert await schedules.tick() == 1
+            await (await taken(queue)).done([])
+            clock.move(hours=1)
+        clock.move(minutes=-30)
+
+    stood_still = Schedules(StandsStill(store, ticks_of_another), clock, {"work": HOUR})
+    assert await stood_still.tick() == 0
+    assert clock.now() < parse_rfc3339((await schedule(store))["next_run"]) <= clock.now() + HOUR
 
 
 async def test_after_an_outage_one_run_catches_up_and_the_beat_is_kept(
