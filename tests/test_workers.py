@@ -220,6 +220,7 @@ def test_a_worker_whose_event_loop_hangs_is_killed_and_replaced(tmp_path: Path) 
         before = running(server)
         with pytest.raises(httpx.RemoteProtocolError):
             ask(server, "POST", "/v1/memories/search", json={**OWNER, "query": "hang"})
+        until(lambda: len(running(server).keys() - before.keys()) == 1)  # until then all are ready, the hung one, too
         until(lambda: all_ready(server, 2))
         assert len(running(server)) == 2
         assert len(running(server).keys() & before.keys()) == 1

@@ -120,7 +120,9 @@ def visitor(browser: Browser, server: Server) -> Iterator[Visitor]:
     contexts = []
 
     def visit(base: str | None = None, **options: Any) -> Visit:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        context = browser.new_context(
+            reduced_motion="reduce", **{"viewport": {"width": 1280, "height": 900}, **options}
+        )
         contexts.append(context)
         return Visit(context.new_page(), base or str(server.client.base_url).rstrip("/"))
 

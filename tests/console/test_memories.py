@@ -77,7 +77,7 @@ def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(v
 
 
 def test_a_letter_typed_while_the_address_changes_is_kept(visit: Visit) -> None:
-    page = visit.open("memories?user_id=priya", "Front desk")
+    page = visit.open("memories?user_id=priya", "Priya is on leave")
     box = page.get_by_role("searchbox")
     box.evaluate(
         """box => addEventListener("hashchange", () => {
