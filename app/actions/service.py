@@ -26,7 +26,6 @@ from app.actions.schemas import (
     INDEXED,
     Action,
     ActionCreate,
-    ActionFeedback,
     ActionFilters,
     ActionRecord,
     ActionSearch,
@@ -137,7 +136,7 @@ class ActionService:
             memory_id = (await self._summary(action_id))["memory_id"]
             raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
         precondition.check(action)
-        feedback = _merged(action["feedback"], body)
+        feedback = body.over(action["feedback"])
         fields: ActionRecord = {} if equal_json(feedback, action["feedback"]) else {"feedback": feedback}
         return changed(self._actions, action, fields, render, rfc3339(self._clock.now()))
 
@@ -259,18 +258,6 @@ def indexed(action: ActionRecord) -> ActionRecord:
         "duration_ms": action["action"].get("duration_ms"),
         "measured": True,
     }
-
-
-def _merged(feedback: ActionFeedback, body: Feedback) -> ActionFeedback:
-    """Returns the feedback with the fields that the body states."""
-    merged = feedback.copy()
-    if "user_rating" in body.model_fields_set:
-        merged["user_rating"] = body.user_rating
-    if "was_helpful" in body.model_fields_set:
-        merged["was_helpful"] = body.was_helpful
-    if "correction" in body.model_fields_set:
-        merged["correction"] = body.correction
-    return merged
 
 
 def shown_once(content: str, outcome: Outcome | None, entities: Sequence[str]) -> int:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import (
@@ -62,6 +62,8 @@ Json: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Mapping[str, Any])
+"""A stored object, or a part of one: a typed dictionary."""
 
 MAX_WHOLE = 2**53
 """Every JSON reader handles integers up to this value exactly."""
@@ -78,6 +80,11 @@ class Schema(BaseModel):
     elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Fields that are looked for here by those who come from other services, and what does their work:
     `{"limit": "did you mean `top_k`?"}`."""
+
+    def over(self, stored: M) -> M:
+        """Returns a stored object with the fields that this body states in place of its own:
+        `StepPatch(status="completed").over(step)`. Objects inside are replaced whole."""
+        return cast(M, {**stored, **self.model_dump(exclude_unset=True)})
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
@@ -205,6 +212,16 @@ class Owned(Schema):
 def equal_json(one: Any, other: Any) -> bool:
     """Returns whether two JSON values are equal. To Python, 1, 1.0 and true are equal."""
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+
+
+def differing(stored: M, fields: Mapping[str, Any]) -> M:
+    """Returns those of the fields whose value is another one than that of the stored object."""
+    return cast(M, {name: value for name, value in fields.items() if not equal_json(stored.get(name), value)})
+
+
+def shown_as(shape: type[BaseModel], record: Mapping[str, Any]) -> Json:
+    """Returns the fields of a record that a response has, in the order of its model: `shown_as(Fact, fact)`."""
+    return {name: record[name] for name in shape.model_fields}
 
 
 def require_size(value: Any, limit: int, name: str, pointer: str) -> None:

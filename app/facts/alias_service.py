@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Literal, TypedDict
 
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Json
+from app.core.schemas import Json, shown_as
 from app.errors import Conflict, LimitReached, NotFound, invalid, shortened
-from app.facts.alias_schemas import AliasesCreate, AliasRule
+from app.facts.alias_schemas import AliasesCreate, AliasRule, EntityAlias
 from app.facts.aliases import (
     ENTITY_ALIASES,
     MAX_ALIASES,
@@ -276,16 +276,8 @@ def _renamed(alias: AliasRecord) -> AliasRecord:
 
 
 def shown(alias: AliasRecord) -> Json:
-    """Returns the fields of `EntityAlias`, in its order."""
-    return {
-        "agent_id": alias["agent_id"],
-        "user_id": alias["user_id"],
-        "name": alias["name"],
-        "alias": alias["alias"],
-        "status": alias["status"],
-        "rule": alias["rule"],
-        "created_at": alias["created_at"],
-    }
+    """Returns the fields of `EntityAlias`."""
+    return shown_as(EntityAlias, alias)
 
 
 def _ids(owner: Partition) -> tuple[str | None, str | None]:

@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Json
+from app.core.schemas import Json, Schema
 from app.errors import invalid
-from app.facts.alias_schemas import GraphQuery, GraphStep
+from app.facts.alias_schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.keys import key_of
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View, along, of_pairs
 from app.storage.repository import open_cursor, seal_cursor
-from app.storage.schema import After, Eq, Filter, In, both
+from app.storage.schema import After, Eq, Filter, In, both, value_at
 from app.storage.scope import Partition
 
 MAX_EDGES = 2_000
@@ -287,7 +287,9 @@ class GraphService:
             to_key = list(islice(chain.paths(key), PATHS_A_NODE + 1))
             if len(to_key) > PATHS_A_NODE:
                 chain.bounded("paths")
-            paths += ({"node": key, "facts": [_path_fact(fact) for fact in path]} for path in to_key[:PATHS_A_NODE])
+            paths += (
+                {"node": key, "facts": [_shown(fact, PathFact) for fact in path]} for path in to_key[:PATHS_A_NODE]
+            )
         return {
             "nodes": [{"name": chain.names[key], "key": key} for key in keys[: body.limit]],
             "paths": paths,
@@ -307,34 +309,9 @@ class GraphService:
 
 
 def _edge(hop: int, fact: FactRecord) -> Json:
-    """Returns the fields of `Edge`."""
-    return {
-        "depth": hop,
-        "fact_id": fact["fact_id"],
-        "subject": fact["subject"],
-        "subject_key": fact["subject_key"],
-        "predicate": fact["predicate"],
-        "object": fact["object"],
-        "object_key": fact["object_key"],
-        "cardinality": fact["cardinality"],
-        "confidence": fact["confidence"],
-        "trust": fact["trust"],
-        "valid_from": fact["valid_from"],
-        "valid_until": fact["valid_until"],
-        "known_from": fact["known_from"],
-        "known_until": fact["known_until"],
-    }
+    return {"depth": hop, **_shown(fact, Edge)}
 
 
-def _path_fact(fact: FactRecord) -> Json:
-    """Returns the fields of `PathFact`."""
-    return {
-        "fact_id": fact["fact_id"],
-        "subject": fact["subject"],
-        "predicate": fact["predicate"],
-        "object": fact["object"],
-        "confidence": fact["confidence"],
-        "trust": fact["trust"],
-        "valid_from": fact["valid_from"],
-        "valid_until": fact["valid_until"],
-    }
+def _shown(fact: FactRecord, shape: type[Schema]) -> Json:
+    """Returns the fields of a fact that the shape has. What a damaged fact lacks is left out."""
+    return {name: value_at(fact, name) for name in shape.model_fields if name in fact}

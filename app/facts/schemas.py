@@ -6,7 +6,20 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
-from app.core.schemas import COUNT_OF_HITS, Flag, Identifier, Json, Owned, Schema, Share, Text, Timestamp, TopK, example
+from app.core.schemas import (
+    COUNT_OF_HITS,
+    Flag,
+    Identifier,
+    Json,
+    Owned,
+    Schema,
+    Share,
+    Text,
+    Timestamp,
+    TopK,
+    example,
+    shown_as,
+)
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
 from app.facts.models import FactGroupRecord, FactRecord, FactStatus, ObjectType
@@ -251,29 +264,5 @@ def object_type(text: str) -> ObjectType:
 
 
 def render(fact: FactRecord) -> Json:
-    """Returns the fields of `Fact`, in its order."""
-    return {
-        "fact_id": fact["fact_id"],
-        "lineage_id": fact["lineage_id"],
-        "agent_id": fact["agent_id"],
-        "user_id": fact["user_id"],
-        "subject": fact["subject"],
-        "predicate": fact["predicate"],
-        "object": fact["object"],
-        "object_type": fact["object_type"],
-        "confidence": fact["confidence"],
-        "trust": fact["trust"],
-        "cardinality": fact["cardinality"],
-        "status": fact["status"],
-        "valid_from": fact["valid_from"],
-        "valid_until": fact["valid_until"],
-        "known_from": fact["known_from"],
-        "known_until": fact["known_until"],
-        "supersedes": fact["supersedes"],
-        "superseded_by": fact["superseded_by"],
-        "disputes": fact["disputes"],
-        "source": fact["source"],
-        "version": fact["version"],
-        "created_at": fact["created_at"],
-        "updated_at": fact["updated_at"],
-    }
+    """Returns the fields of `Fact`."""
+    return shown_as(Fact, fact)

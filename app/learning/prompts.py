@@ -26,6 +26,7 @@ from app.core.served_text import strip_served
 from app.core.work import off_loop
 from app.jobs.skipping import handled
 from app.llm.base import ReplyShape
+from app.memories.agents import LessonList
 from app.sessions.schemas import MESSAGES, MessageRecord
 from app.setting_groups import TrustSettings
 
@@ -240,15 +241,7 @@ class LearnedProfile(Shape):
 
 
 class LearnedLesson(CitedItem):
-    kind: Literal[
-        "common_scenarios",
-        "effective_strategies",
-        "known_pitfalls",
-        "tool_patterns",
-        "heuristics",
-        "user_feedback",
-        "improvement_areas",
-    ]
+    kind: LessonList
     text: ReplyLine
 
 

@@ -10,10 +10,9 @@ from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
-from app.core.schemas import equal_json
+from app.core.schemas import differing
 from app.memories.embedding import Passage
-from app.memories.models import MEMORIES, SMALL_TALK, STANDING, MemoryChange, MemoryRecord, MemorySource
-from app.storage.schema import value_at
+from app.memories.models import SMALL_TALK, STANDING, MemoryChange, MemoryRecord, MemorySource
 from app.storage.text import content_hash, normalise_content
 
 SOURCE: MemorySource = {
@@ -125,13 +124,8 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
     if "tags" in fields:
         fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
-    changed = MEMORIES.record(
-        {
-            name: value
-            for name, value in fields.items()
-            if name != "importance" and not equal_json(value_at(memory, name), value)
-        }
-    )
+    changed = differing(memory, fields)
+    changed.pop("importance", None)
     if "importance" in fields:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
     if "metadata" in changed:

@@ -1,7 +1,7 @@
 """Schemas of long-term memory."""
 
 from math import floor
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
@@ -66,16 +66,7 @@ class SourceIn(Schema):
 
     def stated(self) -> MemorySource:
         """Returns the fields that the caller gave."""
-        source: MemorySource = {"action_ids": self.action_ids}
-        if self.session_id is not None:
-            source["session_id"] = self.session_id
-        if self.message_seq is not None:
-            source["message_seq"] = self.message_seq
-        if self.url is not None:
-            source["url"] = self.url
-        if self.note is not None:
-            source["note"] = self.note
-        return source
+        return cast(MemorySource, self.model_dump(exclude_unset=True, exclude_none=True))
 
 
 class Source(Schema):

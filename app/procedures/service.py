@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence, Set
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Json, equal_json
+from app.core.schemas import Json, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
@@ -76,9 +76,7 @@ def revision(procedure: ProcedureRecord, fields: ProcedureRecord) -> ProcedureRe
         fields["tags"] = list(dict.fromkeys(fields["tags"]))
     if "notes" in fields:
         fields["notes"], _ = learned(fields["notes"])
-    changed = PROCEDURES.record(
-        {name: value for name, value in fields.items() if not equal_json(procedure.get(name), value)}
-    )
+    changed = differing(procedure, fields)
     if "name" in changed:
         changed["name_key"] = normalise_content(changed["name"])
     return {**changed, **ended_trial(procedure, changed)}

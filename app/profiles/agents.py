@@ -7,10 +7,10 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias, TypedDict
+from typing import Final, TypeAlias, TypedDict, cast
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
-from app.core.schemas import Json
+from app.core.schemas import Json, differing
 from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord
 from app.memories.decays import Decays
@@ -100,21 +100,13 @@ class AgentService:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
-        fields: AgentRecord = {}
-        if body.name is not None:
-            fields["name"] = body.name
-        if body.description is not None:
-            fields["description"] = body.description
-        if body.model is not None:
-            fields["model"] = body.model
-        if body.system_prompt is not None:
-            fields["system_prompt"] = body.system_prompt
-        if "settings" in body.model_fields_set:
-            fields["settings"] = _settings(agent["settings"], body.settings)
-        new: AgentRecord = {**agent, **fields}
-        if new["name"] != agent["name"]:
-            await self._check_name(new)
-        return self._changed(agent, {} if new == agent else fields)
+        stated = AGENTS.record(body.model_dump(exclude_unset=True))
+        if "settings" in stated:
+            stated["settings"] = _settings(agent["settings"], body.settings)
+        fields = differing(agent, stated)
+        if "name" in fields:
+            await self._check_name({**agent, **fields})
+        return self._changed(agent, fields)
 
     async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes the agent's settings and experience. Memories with its id stay."""
@@ -198,35 +190,14 @@ class AgentService:
 
 
 def _stored(settings: AgentSettings) -> AgentSettingsRecord:
-    decay = settings.decay
-    return {
-        "max_context_tokens": settings.max_context_tokens,
-        "min_importance": settings.min_importance,
-        "decay": {"factor": decay.factor, "grace_days": decay.grace_days, "floor": decay.floor},
-        "extraction_instructions": settings.extraction_instructions,
-    }
+    return cast(AgentSettingsRecord, settings.model_dump())
 
 
 def _settings(old: AgentSettingsRecord, patch: AgentSettings | None) -> AgentSettingsRecord:
     """Merges settings: absent fields stay, also inside `decay`; null restores all defaults."""
     if patch is None:
         return _stored(AgentSettings())
-    settings, named = old.copy(), patch.model_fields_set
-    if "max_context_tokens" in named:
-        settings["max_context_tokens"] = patch.max_context_tokens
-    if "min_importance" in named:
-        settings["min_importance"] = patch.min_importance
-    if "extraction_instructions" in named:
-        settings["extraction_instructions"] = patch.extraction_instructions
-    decay, new = old["decay"].copy(), patch.decay
-    if "factor" in new.model_fields_set:
-        decay["factor"] = new.factor
-    if "grace_days" in new.model_fields_set:
-        decay["grace_days"] = new.grace_days
-    if "floor" in new.model_fields_set:
-        decay["floor"] = new.floor
-    settings["decay"] = decay
-    return settings
+    return {**patch.over(old), "decay": patch.decay.over(old["decay"])}
 
 
 KNOWLEDGE: Final = "procedural_knowledge"

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import Json, equal_json
+from app.core.schemas import Json, differing
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
@@ -121,8 +121,10 @@ class SessionService:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
         session = await self._live(session_id)
         precondition.check(session)
-        fields = _patched(session, body)
+        fields = differing(session, body.model_dump(exclude_unset=True))
         changes: list[Change] = []
+        if "metadata" in fields:
+            fields["metadata_terms"] = metadata_terms(fields["metadata"])
         if "summary" in fields:
             summary, changes = await self._summarized(session | fields)
             fields |= summary
@@ -325,18 +327,3 @@ class SessionService:
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
-
-
-def _patched(session: SessionRecord, body: SessionPatch) -> SessionRecord:
-    """Returns the fields that are set in `body` and differ from those of the session."""
-    fields: SessionRecord = {}
-    if "metadata" in body.model_fields_set and not equal_json(session["metadata"], body.metadata):
-        fields["metadata"] = body.metadata or {}
-        fields["metadata_terms"] = metadata_terms(fields["metadata"])
-    if body.memorize is not None and body.memorize != session["memorize"]:
-        fields["memorize"] = body.memorize
-    if "summary" in body.model_fields_set and body.summary != session["summary"]:
-        fields["summary"] = body.summary
-    if "expires_at" in body.model_fields_set and body.expires_at != session["expires_at"]:
-        fields["expires_at"] = body.expires_at
-    return fields

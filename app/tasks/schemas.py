@@ -21,6 +21,7 @@ from app.core.schemas import (
     Text,
     Timestamp,
     example,
+    shown_as,
 )
 from app.storage.schema import Collection, OwnedRecord, Unique
 
@@ -326,12 +327,4 @@ def render(task: TaskRecord) -> Json:
 
 def render_checkpoint(checkpoint: CheckpointRecord) -> Json:
     """Renders a checkpoint."""
-    return {
-        "task_id": checkpoint["task_id"],
-        "seq": checkpoint["seq"],
-        "label": checkpoint["label"],
-        "reason": checkpoint["reason"],
-        "restored_seq": checkpoint["restored_seq"],
-        "state": checkpoint["state"],
-        "created_at": checkpoint["created_at"],
-    }
+    return shown_as(Checkpoint, checkpoint)

@@ -10,7 +10,7 @@ from typing import Any
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import Json, JsonObject, equal_json, merge_patch, require_size
+from app.core.schemas import Json, JsonObject, differing, equal_json, merge_patch, require_size
 from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -180,8 +180,7 @@ class TaskService:
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
         task = await self._read(task_id, precondition)
-        stated = body.model_dump(exclude_unset=True).items()
-        fields = TASKS.record({name: value for name, value in stated if not equal_json(task.get(name), value)})
+        fields = differing(task, body.model_dump(exclude_unset=True))
         if "status" in fields:
             fields = {**self._moved(task, fields["status"]), **fields}
         if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
@@ -249,7 +248,7 @@ class TaskService:
         if index >= len(task["plan"]):
             raise NotFound(f"The plan has no step {index}.")
         plan = list(task["plan"])
-        plan[index] = _with(plan[index], body)
+        plan[index] = body.over(plan[index])
         require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
         return self._planned(task, plan)
 
@@ -357,16 +356,6 @@ def _plan(steps: Sequence[StepIn]) -> list[TaskStep]:
         }
         for at, step in enumerate(steps, 1)
     ]
-
-
-def _with(step: TaskStep, patch: StepPatch) -> TaskStep:
-    """Returns the step with what the patch states."""
-    step = step.copy()
-    if patch.status is not None:
-        step["status"] = patch.status
-    if "result" in patch.model_fields_set:
-        step["result"] = patch.result
-    return step
 
 
 async def _bounded(task: TaskState, max_tokens: int) -> TaskRecord:

@@ -1,13 +1,24 @@
 """What is stored is what the record types say: every collection has one, and every field of a document is declared."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+from pydantic import BaseModel
 
+from app.actions.schemas import ActionFeedback, Feedback
+from app.facts.alias_schemas import EntityAlias, PathFact
+from app.facts.aliases import AliasRecord
+from app.facts.models import FactRecord
+from app.facts.schemas import Fact
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES
+from app.memories.agents import AgentRecord, AgentSettingsRecord, DecaySettings
+from app.memories.models import MEMORIES, MemorySource
+from app.memories.schemas import SourceIn
+from app.profiles.schemas import AgentPatch, AgentSettings, Decay
+from app.sessions.schemas import SessionPatch, SessionRecord
 from app.storage.schema import EVERYTHING
+from app.tasks.schemas import Checkpoint, CheckpointRecord, StepPatch, TaskPatch, TaskRecord, TaskStep
 from tests.conftest import Service
 from tests.support.old_store import fill
 from tests.support.operations import work
@@ -45,6 +56,29 @@ async def test_every_stored_document_is_as_its_type_says(service: Service) -> No
             kinds.add(collection.name)
             assert [*departures(declared[collection.name], document)] == [], collection.name
     assert {"agent_memories", "facts", "conversation_sessions", "messages", "action_logs", "procedures"} < kinds
+
+
+@pytest.mark.parametrize(
+    ("body", "record_type"),
+    [
+        (AgentPatch, AgentRecord),
+        (AgentSettings, AgentSettingsRecord),
+        (Decay, DecaySettings),
+        (Feedback, ActionFeedback),
+        (SessionPatch, SessionRecord),
+        (SourceIn, MemorySource),
+        (StepPatch, TaskStep),
+        (TaskPatch, TaskRecord),
+        (Checkpoint, CheckpointRecord),
+        (EntityAlias, AliasRecord),
+        (Fact, FactRecord),
+        (PathFact, FactRecord),
+    ],
+    ids=lambda model: model.__name__,
+)
+def test_what_a_body_states_and_an_answer_shows_is_declared(body: type[BaseModel], record_type: Any) -> None:
+    """Types do not check it: bodies are laid over records, and answers taken from them, by the names of a model."""
+    assert body.model_fields.keys() <= get_type_hints(record_type).keys()
 
 
 MEMORY: Mapping[str, Any] = {"memory_id": "mem_1", "content": "Likes tea", "tags": ["tea"], "source": {"origin": "api"}}
