@@ -1,0 +1,149 @@
+"""A typed answer and the model that the OpenAPI document has of it have the same fields.
+
+Answers are sent as they were made, and nothing validates them again: mypy checks what is made by its type
+(`IssueAnswer`), and clients read what comes by the model (`Issue`).
+"""
+
+import sys
+import typing
+from collections.abc import Iterator
+from typing import Any, NotRequired, TypedDict
+
+import pytest
+from pydantic import BaseModel
+
+from app.admin.service import Caller, CallerAnswer
+from app.context.response import ContextAnswer
+from app.context.schemas import Context
+from app.entities.endpoints import RelatedBecause
+from app.entities.related import RelatedReasonAnswer
+from app.feed.endpoints import ChangePage
+from app.feed.service import ChangePageAnswer
+from app.learning.service import Extracted, ExtractedAnswer
+from app.main import create_app
+from app.memories.models import CreatedMemory, FeedbackAnswer, ShownMemory, ShownVersion
+from app.memories.schemas import FeedbackApplied, HistoryEntry, Memory, MemoryCreated
+from app.memories.search import UnderstoodQuery
+from app.memories.search_schemas import HowSearched, Repetition, Replacement, Understood
+from app.profiles.schemas import (
+    Issue,
+    IssueAnswer,
+    ListedUser,
+    ProfileAnswer,
+    Prompt,
+    PromptAnswer,
+    Solution,
+    SolutionAnswer,
+    StoredProfile,
+)
+from app.retention.service import ForgetPlan, ForgetPreview
+from app.retrieval.repetition import ShownRepetition
+from app.retrieval.retriever import HowRetrieved, ShownReplacement
+from app.sessions.schemas import SessionContext, SessionStats
+from app.sessions.service import SessionStatsAnswer
+from app.sessions.windows import SessionContextAnswer
+
+ANSWERS: list[tuple[Any, type[BaseModel]]] = [
+    (CallerAnswer, Caller),
+    (ChangePageAnswer, ChangePage),
+    (ContextAnswer, Context),
+    (CreatedMemory, MemoryCreated),
+    (ExtractedAnswer, Extracted),
+    (FeedbackAnswer, FeedbackApplied),
+    (ForgetPreview, ForgetPlan),
+    (HowRetrieved, HowSearched),
+    (IssueAnswer, Issue),
+    (ProfileAnswer, ListedUser),
+    (ProfileAnswer, StoredProfile),
+    (PromptAnswer, Prompt),
+    (RelatedReasonAnswer, RelatedBecause),
+    (SessionContextAnswer, SessionContext),
+    (SessionStatsAnswer, SessionStats),
+    (ShownMemory, Memory),
+    (ShownRepetition, Repetition),
+    (ShownReplacement, Replacement),
+    (ShownVersion, HistoryEntry),
+    (SolutionAnswer, Solution),
+    (UnderstoodQuery, Understood),
+]
+BASES = {"CachedAnswer"}
+"""Types that another one extends: `ContextAnswer` has its fields."""
+OF_ONE_PART = {"volatile.etag"}
+"""`PromptPartAnswer` is the type of both parts of a cached prompt, and only `stable` has an `etag`."""
+
+
+def parts(annotation: Any) -> Iterator[Any]:
+    """Yields an annotation and all that is in it: `list[A] | None` has `list[A]`, `A` and None."""
+    yield annotation
+    for inner in typing.get_args(annotation):
+        yield from parts(inner)
+
+
+def compared(answer: Any, model: type[BaseModel], place: str = "") -> Iterator[tuple[str, Any, type[BaseModel]]]:
+    """Yields an answer with its model, and those of their fields, each with its place: `items` for the changes of a
+    page."""
+    yield place, answer, model
+    fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+    for name, hint in typing.get_type_hints(answer).items():
+        inner_answers = [part for part in parts(hint) if typing.is_typeddict(part)]
+        inner_models = [
+            part for part in parts(fields.get(name)) if isinstance(part, type) and issubclass(part, BaseModel)
+        ]
+        if len(inner_answers) == len(inner_models) == 1:
+            yield from compared(inner_answers[0], inner_models[0], f"{place}.{name}".strip("."))
+
+
+def differences(answer: Any, model: type[BaseModel]) -> list[str]:
+    """Returns the fields that one of them has alone: `items.cursor`."""
+    alone = []
+    for place, inner_answer, inner_model in compared(answer, model):
+        answered = typing.get_type_hints(inner_answer).keys()
+        documented = {field.alias or name for name, field in inner_model.model_fields.items()}
+        if inner_model.model_config.get("extra") == "allow":
+            answered &= documented
+        alone += [f"{place}.{name}".strip(".") for name in sorted(answered ^ documented)]
+    return [name for name in alone if name not in OF_ONE_PART]
+
+
+@pytest.mark.parametrize(
+    ("answer", "model"), ANSWERS, ids=[f"{answer.__name__}-{model.__name__}" for answer, model in ANSWERS]
+)
+def test_an_answer_has_the_fields_of_its_model(answer: Any, model: type[BaseModel]) -> None:
+    assert differences(answer, model) == []
+
+
+def test_every_typed_answer_is_compared() -> None:
+    create_app()  # imports all that answers
+    declared = {
+        name
+        for module_name, module in [*sys.modules.items()]
+        if module_name.startswith("app.")
+        for name, value in vars(module).items()
+        if name.endswith("Answer") and typing.is_typeddict(value)
+    }
+    assert declared - BASES - {inner.__name__ for pair in ANSWERS for _, inner, _ in compared(*pair)} == set()
+
+
+class Leaf(BaseModel):
+    name: str
+    size: int | None
+
+
+class Tree(BaseModel):
+    height: int
+    leaves: list[Leaf] | None
+
+
+class LeafAnswer(TypedDict):
+    name: str
+    colour: NotRequired[str]
+
+
+class TreeAnswer(TypedDict):
+    leaves: list[LeafAnswer]
+    height: int
+    age: int
+
+
+def test_a_field_that_only_one_has_is_noticed() -> None:
+    assert differences(TreeAnswer, Tree) == ["age", "leaves.colour", "leaves.size"]
