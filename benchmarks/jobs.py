@@ -49,7 +49,7 @@ async def _expired(store: EmbeddedStore) -> None:
     about: MemoryRecord = {"memory_type": "fact", "importance": 0.5, "expires_at": past}
     docs = [
         new_memory(
-            MEMORIES.record({**owner(number), "content": f"gone by now {number}", **about}), {}, made, unique=False
+            MEMORIES.as_record({**owner(number), "content": f"gone by now {number}", **about}), {}, made, unique=False
         )
         for number in range(EXPIRED)
     ]

@@ -162,4 +162,4 @@ def _key(fact: Json) -> tuple[str, str]:
 
 
 def _fact(fact: Json) -> FactRecord:
-    return FACTS.record({**fact, "subject": "@user"} if fact["subject"] == "user" else fact)
+    return FACTS.as_record({**fact, "subject": "@user"} if fact["subject"] == "user" else fact)

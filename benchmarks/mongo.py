@@ -47,7 +47,7 @@ TENANT = "bench"
 def memory(number: int, vectors: np.random.Generator) -> Insert:
     owner: MemoryRecord = {"agent_id": "a", "user_id": "u", "memory_type": "fact", "importance": 0.5}
     text = f"memory number {number} speaks of tea, gardens and the {number % 97}th street of a town"
-    doc = new_memory(MEMORIES.record({**owner, "content": text}), {}, AT, unique=False)
+    doc = new_memory(MEMORIES.as_record({**owner, "content": text}), {}, AT, unique=False)
     entry = IndexEntry(index_text(text), data.unit(vectors.standard_normal(data.DIM)), "m")
     return Insert(MEMORIES, {"tenant_id": TENANT, **doc, "embedding": None}, entry)
 

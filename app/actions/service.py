@@ -233,7 +233,7 @@ ACTION: Embeddable[ActionRecord] = Embeddable(ACTIONS, _passage, lambda _: {}, _
 def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecord:
     stated = {} if body.source is None else body.source.stated()
     content = body.content or _one_line(body)
-    fields = ACTIONS.record(body.model_dump(exclude={"content", "timestamp", "source"}))
+    fields = ACTIONS.as_record(body.model_dump(exclude={"content", "timestamp", "source"}))
     return {
         "action_id": new_id("act"),
         **fields,

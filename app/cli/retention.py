@@ -229,7 +229,7 @@ class ArchivedTombstones:
                     whole = isinstance(doc["erased_id"], str) and isinstance(doc["created_at"], str)
                 except (orjson.JSONDecodeError, KeyError, TypeError):
                     continue
-                records += [ERASED.record(doc)] if whole else []
+                records += [ERASED.as_record(doc)] if whole else []
         return cls(records)
 
     def has(self, tombstone: TombstoneRecord) -> bool:

@@ -157,7 +157,7 @@ class BookMerge:
             "superseded_by": new["superseded_by"],
             "updated_at": new["updated_at"],
         }
-        fields = FACTS.record({name: value for name, value in after.items() if value != value_at(old, name)})
+        fields = FACTS.as_record({name: value for name, value in after.items() if value != value_at(old, name)})
         if not fields:
             return None
         closed = {"version": 1} if new["version"] > old["version"] else {}

@@ -365,9 +365,9 @@ class DerivationUndo:
     def _removed(self, doc: Doc, collection: Collection) -> list[Change]:
         scope = Scope(doc["tenant_id"])
         if collection is MEMORIES:
-            return MemoryRepository(self._store, scope).remove([MEMORIES.record(doc)])
+            return MemoryRepository(self._store, scope).remove([MEMORIES.as_record(doc)])
         if collection is PROCEDURES:
-            return ProcedureRepository(self._store, scope).remove([PROCEDURES.record(doc)])
+            return ProcedureRepository(self._store, scope).remove([PROCEDURES.as_record(doc)])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]
 
     async def _raised_back(
@@ -396,19 +396,19 @@ class DerivationUndo:
         session = await self._store.get(SESSIONS, tenant, step["id"])
         if session is None or any(session.get(name) != value for name, value in step["expect"].items()):
             return []
-        fields = SESSIONS.record({**step["before"], "updated_at": rfc3339(self._clock.now())})
+        fields = SESSIONS.as_record({**step["before"], "updated_at": rfc3339(self._clock.now())})
         return [Update(SESSIONS, tenant, step["id"], set=fields, expect=expected(session))]
 
     async def _restored(self, doc: Doc, collection: Collection, step: UndoStep) -> list[Change]:
         scope, now, before = Scope(doc["tenant_id"]), rfc3339(self._clock.now()), step["before"]
         if collection is MEMORIES:
-            memory, earlier = MEMORIES.record(doc), MEMORIES.record(before)
+            memory, earlier = MEMORIES.as_record(doc), MEMORIES.as_record(before)
             if memory["status"] == "superseded" and earlier.get("status") == "active":
                 earlier["kept_apart"] = True  # a restored memory is not merged again
             return await self._revised(MemoryRepository(self._store, scope), memory, earlier, now)
         if collection is PROCEDURES:
             procedures = ProcedureRepository(self._store, scope)
-            return procedures.revise(PROCEDURES.record(doc), restored(PROCEDURES.record(before)), now)
+            return procedures.revise(PROCEDURES.as_record(doc), restored(PROCEDURES.as_record(before)), now)
         expect, fields = {"version": doc["version"]}, {**before, "updated_at": now}
         return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
 

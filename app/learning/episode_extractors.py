@@ -181,7 +181,7 @@ class _Merging:
 
     async def _make(self, body: ProcedureCreate, cited: list[ActionRecord]) -> None:
         source: MemorySource = {**self._origin, "action_ids": episodes.ids_of(cited)}
-        fields = PROCEDURES.record(body.model_dump())
+        fields = PROCEDURES.as_record(body.model_dump())
         if self._rule is not None and self._rule.allows(texts_of(fields)):
             fields["user_id"] = None
         procedure = new_procedure(fields, source, self._now)

@@ -192,7 +192,7 @@ class MemoryPlanner:
             provenance["origin"] = body.origin
         provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
-        fresh = new_memory(MEMORIES.record(body.model_dump()), provenance, self._now, unique=unique)
+        fresh = new_memory(MEMORIES.as_record(body.model_dump()), provenance, self._now, unique=unique)
         return _Item(body, pointer, fresh, await self._decide(body, fresh))
 
     async def _decide(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:
@@ -208,7 +208,7 @@ class MemoryPlanner:
         stored = self._remove_expired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
         if stored is None:
             return New()
-        fields = MEMORIES.record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
+        fields = MEMORIES.as_record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
         fields["trust"] = body.trust  # also where the body names none: it says the content with that trust
         changed = revision(stored, fields, self._now)
         if not _is_guarded(stored, body):

@@ -116,7 +116,7 @@ class FeedbackService:
             before = Strength(memory["base_importance"], to_ms(memory["anchored_at"]), memory["pinned"], decay)
             strength, effect = adjusted(before, to_ms(now), helpful=item.helpful, undone=effect)
             fields |= _stored(memory, strength, now)
-        expect = MEMORIES.record({name: memory.get(name) for name in EXPECTED})
+        expect = MEMORIES.as_record({name: memory.get(name) for name in EXPECTED})
         counted = self._memories.append(memory, fields, expect=expect)
         answer = await self._answer(item, memory | fields, now, None, replaced=note is not None)
         return answer, [counted, self._noted(item, memory, note, effect, now)]

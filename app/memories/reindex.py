@@ -228,7 +228,7 @@ def _missing(kind: Embeddable[R], record: R) -> R:
     with skipping(kind.collection, record.get(kind.collection.id_field)):
         if kind.repair is not None:
             return kind.repair(record)
-    return kind.collection.record({})
+    return kind.collection.as_record({})
 
 
 def _is_behind(kind: Embeddable[R], record: R, passage: Passage, revision: int) -> bool:
@@ -268,7 +268,7 @@ def _update(
         text=text,
     )
     if entry is not None and entry.vector is not None:
-        fields = kind.collection.record({**missing, **kind.fields(embeddings.info(entry))})
+        fields = kind.collection.as_record({**missing, **kind.fields(embeddings.info(entry))})
         return replace(update, set=fields, text=None, entry=entry, keep=True)
     plain = not (
         passage.tags or missing or _any(has_emoji, passage) or _any(wholes, passage) or initials(passage.content)

@@ -71,7 +71,7 @@ class VersionedRepository(Repository[R]):
     async def added(self, record: R, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
         (entry,) = await embeddings.entries([self._kind.passage(record)])
-        record = self.collection.record({**record, "embedding": embeddings.info(entry)})
+        record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
         return record, self.add(record, entry)
 
     async def rewritten(self, record: R, changed: R, now: str, embeddings: Embeddings) -> tuple[R, list[Change]]:
@@ -89,7 +89,7 @@ class VersionedRepository(Repository[R]):
         if not changed:
             return record, []
         if entry is not None:
-            changed = self.collection.record({**changed, "embedding": embeddings.info(entry)})
+            changed = self.collection.as_record({**changed, "embedding": embeddings.info(entry)})
         new = self.as_updated(record, changed, now=now)
         pending = [] if entry is None else self.note_pending(new)
         return new, [*self.revise(record, changed, now, entry), *pending]

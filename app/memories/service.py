@@ -68,7 +68,7 @@ class MemoryService:
         """Changes a memory by a patch that is computed from the very version that it replaces."""
         now = self._clock.now()
         memory = await self._memories.get_unexpired(memory_id, rfc3339(now))
-        fields = MEMORIES.record(patch(memory).model_dump(exclude_unset=True))
+        fields = MEMORIES.as_record(patch(memory).model_dump(exclude_unset=True))
         self._memories.require_write(memory)
         precondition.check(memory)
         _check_status(memory, fields.get("status"))

@@ -237,7 +237,7 @@ class ProcedureService:
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
         source: MemorySource = {"api_key_id": self._procedures.scope.key_id}
-        procedure = new_procedure(PROCEDURES.record(body.model_dump()), source, self._now())
+        procedure = new_procedure(PROCEDURES.as_record(body.model_dump()), source, self._now())
         await self._require_free_name(procedure)
         procedure, changes = await self._procedures.added(procedure, self._embeddings)
         return WriteResult(render(procedure), changes, 201, {"ETag": etag(procedure)})
@@ -257,7 +257,7 @@ class ProcedureService:
         procedure = await self._procedures.get(procedure_id)
         self._procedures.require_write(procedure)
         precondition.check(procedure)
-        changed = revision(procedure, PROCEDURES.record(body.model_dump(exclude_unset=True)))
+        changed = revision(procedure, PROCEDURES.as_record(body.model_dump(exclude_unset=True)))
         if not changed:
             return WriteResult(render(procedure), headers={"ETag": etag(procedure)})
         if not changed.keys().isdisjoint(("name_key", "status")):

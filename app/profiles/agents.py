@@ -100,7 +100,7 @@ class AgentService:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
-        stated = AGENTS.record(body.model_dump(exclude_unset=True))
+        stated = AGENTS.as_record(body.model_dump(exclude_unset=True))
         if "settings" in stated:
             stated["settings"] = _settings(agent["settings"], body.settings)
         fields = differing(agent, stated)

@@ -249,7 +249,7 @@ class Repository(Generic[R]):
     def insert(self, doc: R, entry: IndexEntry | None = None) -> Insert[R]:
         """Returns an insert of `doc`. Raises Forbidden if the caller may not write for its owners."""
         self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
-        return Insert(self.collection, self.collection.record({"tenant_id": self.scope.tenant, **doc}), entry)
+        return Insert(self.collection, self.collection.as_record({"tenant_id": self.scope.tenant, **doc}), entry)
 
     def require_write(self, doc: R) -> None:
         """Raises Forbidden if the caller may not change `doc`."""
@@ -267,7 +267,7 @@ class Repository(Generic[R]):
             self.collection,
             self.scope.tenant,
             doc[self.collection.id_field],
-            set=self.collection.record({**fields, "updated_at": now}),
+            set=self.collection.as_record({**fields, "updated_at": now}),
             inc={"version": 1},
             expect={"version": doc["version"]} if expect is None else expect,
             entry=entry,
@@ -276,7 +276,7 @@ class Repository(Generic[R]):
 
     def as_updated(self, doc: R, fields: R, *, now: str) -> R:
         """Returns the record as `update` leaves it."""
-        return self.collection.record({**doc, **fields, "version": doc["version"] + 1, "updated_at": now})
+        return self.collection.as_record({**doc, **fields, "version": doc["version"] + 1, "updated_at": now})
 
     def append(self, doc: R, fields: R, *, expect: R, inc: dict[str, int] | None = None) -> Update[R]:
         """Returns an update that adds to or counts in a record without incrementing its version.

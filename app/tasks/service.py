@@ -317,7 +317,7 @@ class TaskService:
         checkpoint = await self._tasks.checkpoint(task, body.seq)
         if not entries.MOVES[task["status"]] and not body.reopen:
             raise Conflict(f"This task is {task['status']}: restore it with `reopen: true` if it is to go on.")
-        state = TASKS.record({part: value for part, value in checkpoint["state"].items() if part in STATE})
+        state = TASKS.as_record({part: value for part, value in checkpoint["state"].items() if part in STATE})
         state = {**state, **await _bounded(state, task["max_tokens"])}  # the limit may have been lowered since
         outcome = self._changed(task, {**self._term(task, state["status"]), **state})
         checkpoints = self._tasks.snapshots(

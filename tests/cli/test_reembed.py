@@ -68,7 +68,7 @@ def entry(text: str, model: str = "old", dim: int = 24) -> IndexEntry:
 
 def memory(text: str, user: int, model: str = "old", dim: int = 24) -> Insert:
     fields = {"content": text, "importance": 0.5, "memory_type": "fact", "agent_id": "a", "user_id": f"u{user}"}
-    doc: MemoryRecord = {"tenant_id": "default", **new_memory(MEMORIES.record(fields), {}, NOW, unique=False)}
+    doc: MemoryRecord = {"tenant_id": "default", **new_memory(MEMORIES.as_record(fields), {}, NOW, unique=False)}
     embedding: StoredEmbedding = {"model": model, "dim": dim, "status": "ready"}
     return Insert(MEMORIES, doc | {"embedding": embedding}, entry(text, model, dim))
 

@@ -160,7 +160,7 @@ async def test_memories_of_one_key_or_of_equal_content_are_one(store: Store) -> 
         given = {"memory_type": "fact", "importance": 0.5, "agent_id": "a", "content": content, **fields}
         return Insert(
             MEMORIES,
-            {"tenant_id": T, **new_memory(MEMORIES.record(given), {}, at(0), unique=True)},
+            {"tenant_id": T, **new_memory(MEMORIES.as_record(given), {}, at(0), unique=True)},
             search_entry(content),
         )
 

@@ -46,7 +46,7 @@ def memory(seed: random.Random, tenant: str = T, **fields: Any) -> Insert:
         "metadata": ODD,
         **fields,
     }
-    doc = new_memory(MEMORIES.record(given), {}, rfc3339(created), unique=False)
+    doc = new_memory(MEMORIES.as_record(given), {}, rfc3339(created), unique=False)
     return Insert(MEMORIES, {"tenant_id": tenant, **doc}, search_entry(doc["content"]))
 
 

@@ -252,7 +252,7 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
     def memory(content: str, session: str, metadata: Doc) -> Insert:
         fields: MemoryRecord = {"memory_type": "fact", "importance": 0.5, "content": content, "metadata": metadata}
         doc = new_memory(
-            MEMORIES.record({**fields, "agent_id": "agent", "user_id": "user"}),
+            MEMORIES.as_record({**fields, "agent_id": "agent", "user_id": "user"}),
             {"session_id": session},
             at(0),
             unique=False,

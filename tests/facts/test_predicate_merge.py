@@ -48,7 +48,7 @@ async def as_before(service: Service, **spellings: str) -> None:
         changes[f"{fact['tenant_id']} old {fact['group_id']}"] = Delete(
             FACT_GROUPS, fact["tenant_id"], fact["group_id"]
         )
-        group = FACT_GROUPS.record({name: value_at(old, name) for name in names} | {"group_id": group_id})
+        group = FACT_GROUPS.as_record({name: value_at(old, name) for name in names} | {"group_id": group_id})
         changes[f"{fact['tenant_id']} new {group_id}"] = Insert(FACT_GROUPS, group)
     await store.commit(list(changes.values()))
 

@@ -15,7 +15,7 @@ def row(value: str, start: str | None, end: str | None = None, **more: Any) -> F
     plain = {"standing": "held", "status": "active", "cardinality": "one", "group_id": "g", "known_until": None}
     said = {"subject": "@user", "subject_key": "@user", "predicate": "lives_in", "user_id": "u", "object": value}
     times = {"object_key": value.lower(), "valid_from": start, "valid_until": end, "known_from": start or ""}
-    return FACTS.record({**plain, **said, **times, "source": {"memory_ids": [f"mem {value}"]}, **more})
+    return FACTS.as_record({**plain, **said, **times, "source": {"memory_ids": [f"mem {value}"]}, **more})
 
 
 def test_an_earlier_value_is_replaced_by_the_one_that_holds() -> None:

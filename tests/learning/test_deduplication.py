@@ -97,7 +97,7 @@ DOC = st.fixed_dictionaries(
 @examples(max_examples=150, deadline=None)
 def test_a_plan_loses_nothing_and_has_nothing_to_add(fields: list[Json]) -> None:
     docs = [
-        new_memory(MEMORIES.record(one), {}, f"2026-01-01T00:00:00.{at:03}Z", unique=False)
+        new_memory(MEMORIES.as_record(one), {}, f"2026-01-01T00:00:00.{at:03}Z", unique=False)
         for at, one in enumerate(fields)
     ]
     while groups := plan(docs):

@@ -183,7 +183,7 @@ def test_no_allowed_text_has_the_name_or_a_quote(text: list[str], said: list[lis
 
 
 def test_all_texts_of_a_procedure_are_judged() -> None:
-    procedure = PROCEDURES.record({**way(), "preconditions": ["p"], "notes": ["n"], "status": "active"})
+    procedure = PROCEDURES.as_record({**way(), "preconditions": ["p"], "notes": ["n"], "status": "active"})
     assert texts_of(procedure) == [
         "Release",
         "A release is due",

@@ -54,7 +54,7 @@ def accesses(store: Store, clock: SetClock) -> AccessRecorder:
 
 async def put(store: Store, memory_id: str, *, at: datetime = BORN, tenant: str = "acme", **fields: Any) -> None:
     given = {"agent_id": "a", "memory_type": "fact", "content": memory_id, "importance": 0.8, **fields}
-    doc = new_memory(MEMORIES.record(given), {}, rfc3339(at), unique=False)
+    doc = new_memory(MEMORIES.as_record(given), {}, rfc3339(at), unique=False)
     doc |= {"tenant_id": tenant, "memory_id": memory_id}
     await store.commit([Insert(MEMORIES, doc, IndexEntry(index_text(memory_id), None, "m"))])
 

@@ -47,7 +47,7 @@ async def write_as_before(service: Service, *memories: Doc) -> list[str]:
     embedder, store = service.resources.embedder, service.resources.store
     made: list[Change] = []
     for given in memories:
-        fields = MEMORIES.record({**PAIR, "memory_type": "fact", "importance": 0.5, **given})
+        fields = MEMORIES.as_record({**PAIR, "memory_type": "fact", "importance": 0.5, **given})
         source: MemorySource = {"origin": "message"}
         doc = new_memory(fields, source | fields.get("source", {}), "2026-06-01T12:00:00.000Z", unique=False)
         info: StoredEmbedding = {"model": embedder.name, "dim": embedder.dim, "status": "ready"}

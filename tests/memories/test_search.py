@@ -24,7 +24,7 @@ def test_it_is_what_the_memory_is_served_as(
     content: str, metadata: dict[str, object], base: float, pinned: bool, days: int
 ) -> None:
     fields = {"memory_type": "fact", "content": content, "metadata": metadata, "importance": base, "pinned": pinned}
-    doc = new_memory(MEMORIES.record(fields), {}, NOW, unique=False)
+    doc = new_memory(MEMORIES.as_record(fields), {}, NOW, unique=False)
     shown, now_ms = MemoryFragment(doc), to_ms(NOW) + days * DAY_MS
     memory = orjson.loads(b"%b%r}" % (shown.head, shown.importance(fading_one_by_one(now_ms, DEFAULT_DECAY))))
     wanted = importance(doc["base_importance"], to_ms(doc["anchored_at"]), now_ms, doc["pinned"], DEFAULT_DECAY)

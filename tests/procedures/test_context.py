@@ -90,7 +90,7 @@ async def test_the_same_way_in_two_scopes_comes_once(api: httpx.AsyncClient) -> 
 
 def entry(**fields: Json | str | list[str]) -> str:
     given = {"agent_id": "a", "user_id": None, **PARCEL, "preconditions": [], "notes": [], "tags": [], **fields}
-    doc = new_procedure(PROCEDURES.record(given), {}, "2026-06-01T00:00:00.000Z")
+    doc = new_procedure(PROCEDURES.as_record(given), {}, "2026-06-01T00:00:00.000Z")
     found = ProcedureHit(Hit(doc, Memo(), 0.5), 0.25, track_record(0, 0, [], 0))
     return rendering.line(_procedure_item(found), "proc_1")
 

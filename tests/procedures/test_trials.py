@@ -17,7 +17,7 @@ few = st.integers(0, 40)
 def with_outcomes(successes: list[bool], version: int = 1, **more: Any) -> ProcedureRecord:
     """A procedure of version 1 whose outcomes are all of `version`."""
     outcomes = [{"success": one, "version": version, "variant": "current", **more} for one in successes]
-    return PROCEDURES.record({"version": 1, "recent_outcomes": outcomes})
+    return PROCEDURES.as_record({"version": 1, "recent_outcomes": outcomes})
 
 
 def on_trial(current: tuple[int, int], revised: tuple[int, int]) -> Trial:

@@ -13,7 +13,7 @@ def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experienc
     """Lessons as (text, how often seen)."""
     lessons = {name: [{"text": text, "seen": seen} for text, seen in pairs] for name, pairs in lists.items()}
     whole = {**EMPTY_EXPERIENCE, "procedural_knowledge": knowledge, **lessons}
-    return AGENTS.record({"experience": whole})["experience"]
+    return AGENTS.as_record({"experience": whole})["experience"]
 
 
 def texts(query: str, *args: Any, **lists: Any) -> list[str]:

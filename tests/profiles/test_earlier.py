@@ -48,7 +48,7 @@ def test_fields_that_are_facts_and_unchanged_ones_are_not_kept() -> None:
 
 
 def test_what_cannot_be_read_is_passed_over() -> None:
-    record = USERS.record({**empty(), "earlier": [5, {"until": 5, "fields": {}}, {"until": at(1)}]})
+    record = USERS.as_record({**empty(), "earlier": [5, {"until": 5, "fields": {}}, {"until": at(1)}]})
     assert profile_at(record, record["profile"], at(0.5)) == record["profile"]
     changed(record, 1, interests=["chess"])
     assert len(earlier(record)) == 1

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
     ],
 )
 def test_only_an_issue_has_a_status_and_only_a_known_one(kind: str, metadata: Any, status: str | None) -> None:
-    assert status_of(MEMORIES.record({"memory_type": kind, "metadata": metadata})) == status
+    assert status_of(MEMORIES.as_record({"memory_type": kind, "metadata": metadata})) == status
 
 
 async def test_the_experience_prompt_shows_the_status_of_issues(api: httpx.AsyncClient) -> None:

@@ -82,7 +82,7 @@ def memory(content: str, context: str | None = None) -> MemoryRecord:
 
 
 def experience(**parts: object) -> ExperienceRecord:
-    return AGENTS.record({"experience": {**merge.EMPTY_EXPERIENCE, **parts}})["experience"]
+    return AGENTS.as_record({"experience": {**merge.EMPTY_EXPERIENCE, **parts}})["experience"]
 
 
 def read_as_is(text: str) -> str:

@@ -176,7 +176,7 @@ async def test_derived_records_go_with_their_sources(service: Service, api: http
     for name, ids in {"mine": [mine], "both": [mine, other], "other": [other]}.items():
         made = await remember(api, f"drinks of {name}", user_id=None)
         source = made["source"] | {"origin": "consolidation", "memory_ids": [one["memory_id"] for one in ids]}
-        change = Update(MEMORIES, "default", made["memory_id"], set=MEMORIES.record({"source": source}))
+        change = Update(MEMORIES, "default", made["memory_id"], set=MEMORIES.as_record({"source": source}))
         await service.resources.store.commit([change])
         learned[name] = f"/v1/memories/{made['memory_id']}"
     receipt = (await api.delete("/v1/users/ada")).json()

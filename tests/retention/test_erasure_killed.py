@@ -72,7 +72,7 @@ async def filled(store: Store, user: str) -> None:
             vector = chance.standard_normal(384).astype(np.float32)
             entry = IndexEntry(index_text(f"number {number}"), vector / np.linalg.norm(vector), "minilm-int8")
             body = MemoryCreate(agent_id="a", user_id=user, content=f"number {number}")
-            doc = new_memory(MEMORIES.record(body.model_dump()), {"origin": "api"}, NOW, unique=False)
+            doc = new_memory(MEMORIES.as_record(body.model_dump()), {"origin": "api"}, NOW, unique=False)
             changes.append(Insert(MEMORIES, {"tenant_id": "default", **doc}, entry))
         await store.commit(changes)
 

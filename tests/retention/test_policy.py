@@ -42,7 +42,7 @@ def memory(days: float = 0, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_the_score_is_that_of_the_seed_with_its_reasons(given: dict[str, Any], points: list[float]) -> None:
-    total, reasons = score(MEMORIES.record(given), to_ms(NOW))
+    total, reasons = score(MEMORIES.as_record(given), to_ms(NOW))
     assert [reason["reason"] for reason in reasons] == ["recency", "type", "access"]
     assert [reason["points"] for reason in reasons] == pytest.approx(points)
     assert total == pytest.approx(sum(points))
@@ -83,7 +83,7 @@ def test_limits_are_inclusive_and_all_of_them_hold() -> None:
 
 def action(**fields: Any) -> ActionRecord:
     made = {"tenant_id": "t", "agent_id": "a", "user_id": "u", "outcome": "success", "action_type": "mail"}
-    return ACTIONS.record({**made, "timestamp": "2026-05-01T23:59:59.999Z", **fields})
+    return ACTIONS.as_record({**made, "timestamp": "2026-05-01T23:59:59.999Z", **fields})
 
 
 def test_a_day_is_of_one_agent_with_one_user_in_utc() -> None:
@@ -137,4 +137,4 @@ def test_the_tools_of_a_day_are_counted_and_told() -> None:
 def test_counts_that_a_caller_made_or_broke_are_not_gone_on_with(
     metadata: dict[str, Any], origin: str, usable: bool
 ) -> None:
-    assert (counts_of(MEMORIES.record({"metadata": metadata, "source": {"origin": origin}})) is not None) is usable
+    assert (counts_of(MEMORIES.as_record({"metadata": metadata, "source": {"origin": origin}})) is not None) is usable

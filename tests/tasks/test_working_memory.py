@@ -50,7 +50,7 @@ def a_task(*statuses: str, **fields: Any) -> TaskRecord:
         for at, status in enumerate(statuses)
     ]
     empty: Json = {"context": {}, "open_questions": [], "scratchpad": [], "evidence": []}
-    return COLLECTION.record(
+    return COLLECTION.as_record(
         {"goal": "g", "status": "in_progress", "plan": plan, "max_tokens": 8000, **empty, **fields}
     )
 
