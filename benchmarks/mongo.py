@@ -30,8 +30,8 @@ from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update
 from app.storage.mongo.codec import key
-from app.storage.mongo.connection import OURS, PAIRS
-from app.storage.mongo.partitions import pair_key
+from app.storage.mongo.connection import OURS, PARTITIONS
+from app.storage.mongo.partitions import partition_key
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.schema import Eq
 from app.storage.scope import Partition
@@ -103,7 +103,7 @@ class Bench:
         await self._store.fetch(MEMORIES, TENANT, columns.rows[np.argsort(-columns.cosine)[:10]])
 
     async def search_bare(self, _: int) -> None:
-        assert await self._bare[PAIRS].find({"_id": pair_key(MEMORIES.name, TENANT, "u", "a")}).to_list()
+        assert await self._bare[PARTITIONS].find({"_id": partition_key(MEMORIES.name, TENANT, "u", "a")}).to_list()
         found = await self._bare[MEMORIES.name].find({"_id": {"$in": self._ids}}, {"_r": 0}).to_list()
         assert len(found) == len(self._ids)
 

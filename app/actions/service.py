@@ -144,8 +144,10 @@ class ActionService:
         """Returns similar past actions by meaning and words. Of actions with the same text, outcome and entities, only
         the best is shown."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        pairs = self._actions.scope.pairs(body.agent_id, body.user_id, body.include_shared)
-        retrieved = await self._lookup.find(RetrievalQuery(body.query, pairs, _searched(body), to_ms(now), body.top_k))
+        partitions = self._actions.scope.partitions(body.agent_id, body.user_id, body.include_shared)
+        retrieved = await self._lookup.find(
+            RetrievalQuery(body.query, partitions, _searched(body), to_ms(now), body.top_k)
+        )
         items = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
         return {"items": items, **retrieved.how()}
 

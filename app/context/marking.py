@@ -113,7 +113,7 @@ async def marked_memories(
     if not memories:
         return []
     user_id = profile["user_id"]
-    pairs = facts.scope.pairs(agent_id, user_id, include_shared=True)
+    pairs = facts.scope.partitions(agent_id, user_id, include_shared=True)
     single = both(View(now).believed(), Eq("cardinality", "one"), Or(tuple(of_pairs(pairs))))
     single_valued = await facts.find(single, limit=MOST_GROUPS) if pairs else []
     utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}

@@ -48,7 +48,7 @@ class SourceRequest:
     @property
     def pairs(self) -> tuple[Partition, ...]:
         """The partitions that the agent may see of the user, those shared by all agents included."""
-        return self.scope.pairs(self.body.agent_id, self.body.user_id, include_shared=True)
+        return self.scope.partitions(self.body.agent_id, self.body.user_id, include_shared=True)
 
     @property
     def viewpoint(self) -> Viewpoint:

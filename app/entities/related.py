@@ -107,16 +107,16 @@ class RelatedService:
         """Returns related memories of the same agent and user, and those shared with them. Raises NotFound."""
         now = rfc3339(self._clock.now())
         memory = await self._memories.get_unexpired(memory_id, now)
-        pairs = self._memories.scope.pairs(memory["agent_id"], memory["user_id"], include_shared=True)
+        partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
         related, warnings = _Related(), list[SearchDegradation]()
         await self._linked(memory, related, now)
         try:
             async with asyncio.timeout(SIMILAR_SECONDS):
-                await self._similar(memory, pairs, related, now)
+                await self._similar(memory, partitions, related, now)
         except (EmbeddingUnavailable, TimeoutError):
             warnings.append(BY_WORDS_ALONE)
-        await self._of_entities(memory, pairs, related, now)
-        await self._of_session(memory, pairs, related, now)
+        await self._of_entities(memory, partitions, related, now)
+        await self._of_session(memory, partitions, related, now)
         related.memories.pop(memory_id, None)
         now_ms = to_ms(self._clock.now())
         items = [
@@ -142,34 +142,38 @@ class RelatedService:
                 if not expired(other, now) and other["user_id"] in (memory["user_id"], None):
                     related.add(other, reason)
 
-    async def _similar(self, memory: MemoryRecord, pairs: tuple[Partition, ...], related: _Related, now: str) -> None:
+    async def _similar(
+        self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
+    ) -> None:
         text = memory["content"][:QUERY_CHARACTERS]
         active = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
-        wanted = RetrievalQuery(text, pairs, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
+        wanted = RetrievalQuery(text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
         for hit in (await self._lookup.find(wanted)).hits:
             if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
                 related.add(hit.doc, "similar", hit.score)
 
     async def _of_entities(
-        self, memory: MemoryRecord, pairs: tuple[Partition, ...], related: _Related, now: str
+        self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
     ) -> None:
-        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(pairs)
-        entities = await entities_in(memory["content"], self._facts, pairs, aliases)
-        index = MentionIndex(self._facts.store, self._facts.scope, self._model, pairs, now)
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(partitions)
+        entities = await entities_in(memory["content"], self._facts, partitions, aliases)
+        index = MentionIndex(self._facts.store, self._facts.scope, self._model, partitions, now)
         mentioned = [(key, await index.of(aliases.keys(key), MAX_MENTIONS)) for key in entities[: 2 * MAX_ENTITIES]]
         mentioned.sort(key=lambda entity: (entity[1].more, len(entity[1].memories)))
         for key, mentioning in mentioned[:MAX_ENTITIES]:
-            name = await name_of(key, self._facts, pairs, aliases)
+            name = await name_of(key, self._facts, partitions, aliases)
             for other, _ in mentioning.memories:
                 if other["memory_id"] != memory["memory_id"]:
                     related.add(other, "shared_entity", name=name)
 
-    async def _of_session(self, memory: MemoryRecord, pairs: Sequence[Partition], related: _Related, now: str) -> None:
+    async def _of_session(
+        self, memory: MemoryRecord, partitions: Sequence[Partition], related: _Related, now: str
+    ) -> None:
         session, seq = memory["source"].get("session_id"), memory["source"].get("message_seq")
         if session is None:
             return
         near = None if seq is None else Range("source.message_seq", ge=seq - SESSION_SPAN, le=seq + SESSION_SPAN)
-        for of_pair in of_pairs(pairs):
+        for of_pair in of_pairs(partitions):
             where = both(of_pair, Eq("source.session_id", session), near, Eq("status", "active"), unexpired(now))
             for other in await self._memories.find(where, limit=2 * SESSION_SPAN + 1):
                 if other["memory_id"] != memory["memory_id"] and other.get("standing") != SMALL_TALK:

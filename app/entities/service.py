@@ -76,8 +76,8 @@ class Mentioning:
 class MentionIndex:
     """Finds mentions among the active memories of some partitions, within a caller's scope."""
 
-    def __init__(self, store: Store, scope: Scope, model: str, pairs: tuple[Partition, ...], now: str) -> None:
-        self._store, self._scope, self._model, self._pairs = store, scope, model, pairs
+    def __init__(self, store: Store, scope: Scope, model: str, partitions: tuple[Partition, ...], now: str) -> None:
+        self._store, self._scope, self._model, self._partitions = store, scope, model, partitions
         self._where: Filter = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
 
     async def of(self, keys: Sequence[str], limit: int, *, latest: bool = True) -> Mentioning:
@@ -102,9 +102,9 @@ class MentionIndex:
         """Returns the handles of memories that have every index term of a name, the latest first."""
         words = {key: list(dict.fromkeys(terms(key))) for key in keys}
         every = list(dict.fromkeys(word for of_name in words.values() for word in of_name))
-        if not every or not self._pairs:
+        if not every or not self._partitions:
             return np.empty(0, np.int64)
-        query = SearchQuery(self._scope.tenant, self._pairs, self._where, None, self._model, term_ids(every))
+        query = SearchQuery(self._scope.tenant, self._partitions, self._where, None, self._model, term_ids(every))
         columns = await self._store.search(MEMORIES, query)
         charge(SEARCH_UNITS + columns.count / SEARCHED_PER_UNIT)
         place = {word: at for at, word in enumerate(every)}
@@ -121,27 +121,29 @@ def _longest(keys: Sequence[str]) -> list[str]:
     return [key for key in keys if not any(key != other and _stands_in(other, key) for other in keys)]
 
 
-async def entities_in(text: str, facts: FactRepository, pairs: Sequence[Partition], aliases: AliasMap) -> list[str]:
+async def entities_in(
+    text: str, facts: FactRepository, partitions: Sequence[Partition], aliases: AliasMap
+) -> list[str]:
     """Returns the keys of the entities of these partitions' facts and aliases that the text names, in the order of its
     words."""
     runs = word_runs(text)
     known: set[str] = {key for key in runs if aliases.name(key) is not None}
     for at in range(0, len(runs), KEYS_AT_ONCE):
         part = tuple(runs[at : at + KEYS_AT_ONCE])
-        for of_pair in of_pairs(pairs):
+        for of_pair in of_pairs(partitions):
             for side, more in (("subject_key", None), ("object_key", Eq("object_type", "entity"))):
                 where = both(of_pair, In(side, part), more)
                 known |= {*await facts.values(side, where, order="asc", limit=KEYS_AT_ONCE)}
     return list(dict.fromkeys(aliases.root(key) for key in runs if key in known))
 
 
-async def name_of(key: str, facts: FactRepository, pairs: Sequence[Partition], aliases: AliasMap) -> str:
+async def name_of(key: str, facts: FactRepository, partitions: Sequence[Partition], aliases: AliasMap) -> str:
     """Returns the name of an entity: as its aliases have it, or the latest fact of these partitions, or else its
     key."""
     if name := aliases.name(key):
         return name
     for side in ("subject_key", "object_key"):
-        for of_pair in of_pairs(pairs):
+        for of_pair in of_pairs(partitions):
             if latest := await facts.find(both(of_pair, Eq(side, key)), limit=1):
                 return latest[0]["subject"] if side == "subject_key" else latest[0]["object"]
     return key
@@ -155,13 +157,13 @@ class _Facts:
     """The facts of an entity in some partitions."""
 
     facts: FactRepository
-    pairs: Sequence[Partition]
+    partitions: Sequence[Partition]
     keys: tuple[str, ...]
 
     async def find(self, where: Filter, limit: int, order: Order = "desc") -> list[FactRecord]:
         """Returns up to `limit` facts that begin or end at the entity, in the order in which they were stored."""
         ends = (any_of("subject_key", self.keys), both(any_of("object_key", self.keys), Eq("object_type", "entity")))
-        filters = [both(of_pair, end, where) for of_pair in of_pairs(self.pairs) for end in ends]
+        filters = [both(of_pair, end, where) for of_pair in of_pairs(self.partitions) for end in ends]
         parts = await asyncio.gather(*(self.facts.find(of_side, order=order, limit=limit) for of_side in filters))
         facts = {fact["fact_id"]: fact for part in parts for fact in part}.values()
         return sorted(facts, key=lambda fact: (fact["created_at"], fact["fact_id"]), reverse=order == "desc")[:limit]
@@ -182,16 +184,16 @@ class EntityService:
         aliases, key = graph.aliases, graph.aliases.root(key_of(name))
         names = aliases.keys(key)
         scope = self._facts.scope
-        pairs = scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
+        partitions = scope.partitions(sight.agent_id, sight.user_id, sight.include_shared)
         view, moment = View(sight.as_of or now, sight.known_at), sight.as_of or now
-        facts = _Facts(self._facts, pairs, names)
-        index = MentionIndex(self._facts.store, scope, self._model, pairs, now)
+        facts = _Facts(self._facts, partitions, names)
+        index = MentionIndex(self._facts.store, scope, self._model, partitions, now)
         over = both(Eq("standing", "held"), view.known(), Range("valid_until", le=moment))
         current, earlier, first, actions = await asyncio.gather(
             facts.find(view.believed(), limit + 1),
             facts.find(over, limit + 1),
             facts.find(both(Eq("standing", "held"), view.known()), 1, "asc"),
-            self._actions(pairs, names, limit + 1),
+            self._actions(partitions, names, limit + 1),
         )
         walk, latest, earliest = await asyncio.gather(
             graph.walk([key], 1, max_nodes=MAX_NEIGHBORS),
@@ -224,10 +226,12 @@ class EntityService:
         ]
         return {"items": items, "truncated": mentioning.more}
 
-    async def _actions(self, pairs: Sequence[Partition], names: Sequence[str], limit: int) -> list[ActionRecord]:
+    async def _actions(self, partitions: Sequence[Partition], names: Sequence[str], limit: int) -> list[ActionRecord]:
         actions = Repository(self._facts.store, self._facts.scope, ACTIONS)
         named = Or(tuple(Has("entity_keys", key) for key in names))
-        parts = await asyncio.gather(*(actions.find(both(of_pair, named), limit=limit) for of_pair in of_pairs(pairs)))
+        parts = await asyncio.gather(
+            *(actions.find(both(of_pair, named), limit=limit) for of_pair in of_pairs(partitions))
+        )
         latest = [action for part in parts for action in part]
         return sorted(latest, key=lambda action: (action["timestamp"], action["action_id"]), reverse=True)[:limit]
 

@@ -250,9 +250,9 @@ class AliasRepository(Repository[AliasRecord]):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, ENTITY_ALIASES)
 
-    async def of_pairs(self, pairs: Sequence[Partition], known_at: str | None = None) -> AliasMap:
+    async def of_pairs(self, partitions: Sequence[Partition], known_at: str | None = None) -> AliasMap:
         """Returns the aliases of partitions, as they were known then: of each user the latest `MAX_READ`."""
-        of_users = [await self.find(both(of_user), limit=MAX_READ) for of_user in of_pairs(pairs)]
+        of_users = [await self.find(both(of_user), limit=MAX_READ) for of_user in of_pairs(partitions)]
         aliases = (alias for of_user in of_users for alias in of_user)
         return AliasMap(aliases if known_at is None else known_then(aliases, known_at))
 
@@ -281,9 +281,9 @@ class DeclaredNames:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def groups(self, scope: Scope, pairs: Sequence[Partition], known_at: str | None) -> list[list[str]]:
+    async def groups(self, scope: Scope, partitions: Sequence[Partition], known_at: str | None) -> list[list[str]]:
         """Returns the names of each entity of these partitions that has several, as it was known then."""
-        where = of_pairs(pairs)
+        where = of_pairs(partitions)
         repository = AliasRepository(self._store, scope)
         aliases = await repository.find(where[0] if len(where) == 1 else Or(tuple(where)), limit=MAX_READ)
         return AliasMap(aliases if known_at is None else known_then(aliases, known_at)).names() if aliases else []
@@ -292,4 +292,4 @@ class DeclaredNames:
 def around(agent: str | None, user: str | None) -> list[Partition]:
     """Returns the partition of an owner, and those of its agent for all users and of its user for all agents."""
     wanted = (Partition(agent, user), Partition(agent, None), Partition(None, user))
-    return [pair for pair in dict.fromkeys(wanted) if pair != Partition(None, None)]
+    return [partition for partition in dict.fromkeys(wanted) if partition != Partition(None, None)]

@@ -125,13 +125,13 @@ class Graph:
     def __init__(
         self,
         facts: FactRepository,
-        pairs: Sequence[Partition],
+        partitions: Sequence[Partition],
         view: View,
         more: Filter | None = None,
         aliases: AliasMap = NO_ALIASES,
     ) -> None:
         self._facts, self.aliases = facts, aliases
-        self._facts_of = [both(of_pair, view.believed(), more) for of_pair in of_pairs(pairs)]
+        self._facts_of = [both(of_pair, view.believed(), more) for of_pair in of_pairs(partitions)]
         self._scopes = [both(scope, Eq("object_type", "entity")) for scope in self._facts_of]
 
     async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
@@ -301,11 +301,11 @@ class GraphService:
         """Returns the graph of a request, narrowed to one predicate if it is given."""
         if sight.agent_id is None and sight.user_id is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
-        pairs = self._facts.scope.pairs(sight.agent_id, sight.user_id, sight.include_shared)
+        partitions = self._facts.scope.partitions(sight.agent_id, sight.user_id, sight.include_shared)
         view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
-        every = self._facts.scope.pairs(sight.agent_id, sight.user_id, include_shared=True)
+        every = self._facts.scope.partitions(sight.agent_id, sight.user_id, include_shared=True)
         aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(every, sight.known_at)
-        return Graph(self._facts, pairs, view, None if predicate is None else along(predicate), aliases)
+        return Graph(self._facts, partitions, view, None if predicate is None else along(predicate), aliases)
 
 
 def _edge(hop: int, fact: FactRecord) -> Json:

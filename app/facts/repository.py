@@ -109,12 +109,12 @@ def any_of(field: str, keys: tuple[str, ...]) -> Filter:
     return Eq(field, keys[0]) if len(keys) == 1 else In(field, keys)
 
 
-def of_pairs(pairs: Sequence[Partition]) -> list[Filter]:
+def of_pairs(partitions: Sequence[Partition]) -> list[Filter]:
     """Returns one filter for each user of the partitions, and one for records without a user. Together they select the
     partitions, and each uses a range of an index."""
     filters: list[Filter] = []
-    for user in dict.fromkeys(pair.user for pair in pairs):
-        agents = [pair.agent for pair in pairs if pair.user == user]
+    for user in dict.fromkeys(partition.user for partition in partitions):
+        agents = [partition.agent for partition in partitions if partition.user == user]
         named = [agent for agent in agents if agent is None or isinstance(agent, str)]
         of_user = Absent("user_id") if user is None else Eq("user_id", user)
         filters.append(both(of_user, _one_of(named) if len(named) == len(agents) else None))

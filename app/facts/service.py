@@ -285,8 +285,8 @@ class FactService:
         alias of one user is used for the facts of another. Shared aliases hold even where shared facts are left out."""
         if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
             return AliasMap()
-        pairs = self._facts.scope.pairs(agent, user, include_shared=True)
-        return await self._aliases.of_pairs(pairs, named.get("known_at"))
+        partitions = self._facts.scope.partitions(agent, user, include_shared=True)
+        return await self._aliases.of_pairs(partitions, named.get("known_at"))
 
     def _listed(self, filters: FactFilters, aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
@@ -311,7 +311,7 @@ class FactService:
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
         wanted = RetrievalQuery(
             body.query,
-            self._facts.scope.pairs(body.agent_id, body.user_id, body.include_shared),
+            self._facts.scope.partitions(body.agent_id, body.user_id, body.include_shared),
             search_filter(body, rfc3339(now), aliases),
             to_ms(now),
             body.top_k,

@@ -93,7 +93,7 @@ async def replaced(
     ]
     if not linked:
         return []
-    is_visible = Or(tuple(of_pairs(viewpoint.pairs)))
+    is_visible = Or(tuple(of_pairs(viewpoint.partitions)))
     records = await EvidenceReader(store, scope, viewpoint.now).read((link["kind"], link["id"]) for _, link in linked)
     statements = []
     for memory, link in linked:

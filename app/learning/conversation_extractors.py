@@ -389,7 +389,7 @@ def _query(talk: Conversation) -> str:
 
 def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
     """Returns the partitions of the user, without those that the agent shares among all users."""
-    pairs = talk.scope.pairs(talk.agent_id, talk.user_id, include_shared=True)
+    pairs = talk.scope.partitions(talk.agent_id, talk.user_id, include_shared=True)
     return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
 
 

@@ -111,7 +111,7 @@ class Reembed:
         done = 0
         for kind in self._kinds:
             after = 0
-            while pairs := await self._vectors.pairs(kind.collection, self._model, after, PAIRS_AT_ONCE, which):
+            while pairs := await self._vectors.partitions(kind.collection, self._model, after, PAIRS_AT_ONCE, which):
                 after = pairs[-1]
                 done += await self._move_pairs(kind, pairs, seen, None if limit is None else limit - done)
                 if limit is not None and done >= limit:
@@ -143,7 +143,7 @@ class Reembed:
         if not await self._moved_to_ours():
             return False
         for kind in self._kinds:
-            if await self._vectors.pairs(kind.collection, self._model, 0, 1, "unlike"):
+            if await self._vectors.partitions(kind.collection, self._model, 0, 1, "unlike"):
                 return True
         return False
 
@@ -242,7 +242,7 @@ async def kept_model(store: Store, wanted: str, kinds: Sequence[Embeddable]) -> 
         return wanted
     former = model_id(MINILM.name, PACKAGED_DIM)
     for kind in kinds:
-        if await store.reembedding.pairs(kind.collection, former, 0, 1, "only"):
+        if await store.reembedding.partitions(kind.collection, former, 0, 1, "only"):
             return FORMER_DEFAULT
     return DEFAULT_MODEL
 
@@ -258,7 +258,7 @@ async def warn_of_other_models(store: Store, embedder: Embedder, kinds: Sequence
     """Logs a warning if the store has vectors of another embedding model."""
     model = model_id(embedder.name, embedder.dim)
     for kind in kinds:
-        if await store.reembedding.pairs(kind.collection, model, 0, 1, "other"):
+        if await store.reembedding.partitions(kind.collection, model, 0, 1, "other"):
             log.warning(
                 "the store has vectors of another embedding model: what has none of this one is found by its words "
                 "alone until `recalld reembed` has been run",

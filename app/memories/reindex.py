@@ -98,7 +98,7 @@ class Reindex:
         reading, collection = self._store.reembedding, kind.collection
         walk.enter(collection.name)
         while walk.goes_on() and (
-            pairs := await reading.pairs(collection, NO_MODEL, walk.pair - 1, PAIRS_AT_ONCE, "every")
+            pairs := await reading.partitions(collection, NO_MODEL, walk.pair - 1, PAIRS_AT_ONCE, "every")
         ):
             for pair in pairs:
                 walk.turn_to(pair)

@@ -85,7 +85,7 @@ class MemorySearch:
             least = await self._decays.least_importance(body.agent_id)
         named_time = await interval_of(body.query, now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
-        pairs = self._scope.pairs(body.agent_id, body.user_id, body.include_shared)
+        pairs = self._scope.partitions(body.agent_id, body.user_id, body.include_shared)
         retrieved = await self._retriever.find(
             RetrievalQuery(
                 query=body.query,

@@ -57,7 +57,7 @@ class NearDuplicates:
 
     async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
-        pairs = self._memories.scope.pairs(memory["agent_id"], memory["user_id"], include_shared=True)
+        pairs = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
         return (await self._near(memory, entry, pairs, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
 
     async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:

@@ -320,14 +320,14 @@ class ProcedureService:
         """Searches by meaning and words, combined with how well each procedure has worked, recent
         outcomes above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        pairs = self._procedures.scope.pairs(body.agent_id, body.user_id, body.include_shared)
+        partitions = self._procedures.scope.partitions(body.agent_id, body.user_id, body.include_shared)
         where = procedure_filter(
             body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust
         )
         results: list[RetrievalResult[ProcedureRecord]] = []
 
         async def find(k: int) -> list[Hit[ProcedureRecord]]:
-            query = RetrievalQuery(body.situation, pairs, where, to_ms(now), k, explain=body.explain)
+            query = RetrievalQuery(body.situation, partitions, where, to_ms(now), k, explain=body.explain)
             results.append(await self._lookup.find(query))
             return results[-1].hits
 

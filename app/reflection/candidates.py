@@ -35,22 +35,22 @@ class CandidatePair:
 
 
 async def candidates(
-    store: Store, tenant: str, pairs: Sequence[Partition], model: str, records: Sequence[EvidenceRecord]
+    store: Store, tenant: str, partitions: Sequence[Partition], model: str, records: Sequence[EvidenceRecord]
 ) -> list[CandidatePair]:
     """Returns the pairs of near records, the nearest first. Only reads.
 
     Args:
         store: The store, whose vectors are compared.
         tenant: The tenant.
-        pairs: The partitions of the records.
+        partitions: The partitions of the records.
         model: The embedding model.
         records: The records that may be paired: memories and facts. Of a record without a vector no pair is made.
     """
     memories = {record.id: record for record in records if isinstance(record, MemoryEvidence)}
     facts = {record.id: record for record in records if isinstance(record, FactEvidence)}
     rows: list[tuple[TextEvidence, NDArray[np.float32]]] = [
-        *await _vectors(store, tenant, pairs, model, MEMORIES, memories),
-        *await _vectors(store, tenant, pairs, model, FACTS, facts),
+        *await _vectors(store, tenant, partitions, model, MEMORIES, memories),
+        *await _vectors(store, tenant, partitions, model, FACTS, facts),
     ]
     if len(rows) < 2:
         return []
@@ -61,7 +61,7 @@ async def candidates(
 async def _vectors(
     store: Store,
     tenant: str,
-    pairs: Sequence[Partition],
+    partitions: Sequence[Partition],
     model: str,
     collection: Collection,
     wanted: Mapping[str, T],
@@ -70,7 +70,7 @@ async def _vectors(
     if not wanted:
         return []
     terms = np.empty(0, np.uint32)
-    query = SearchQuery(tenant, tuple(pairs), EVERYTHING, None, model, terms, vectors=True)
+    query = SearchQuery(tenant, tuple(partitions), EVERYTHING, None, model, terms, vectors=True)
     columns = await store.search(collection, query)
     if columns.vectors is None:
         return []

@@ -69,7 +69,7 @@ class Owner(NamedTuple):
     user: str | None
 
     @property
-    def pairs(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[Partition, ...]:
         """The partitions whose records one prompt for this agent and user may show, rules of the agent left out."""
         own = Partition(self.agent, self.user)
         both_named = self.agent is not None and self.user is not None
@@ -202,7 +202,7 @@ async def without_unread(look: PartitionView) -> PartitionView:
 async def near_pairs(look: PartitionView, findings: Sequence[FindingRecord]) -> list[CandidatePair]:
     """Returns the pairs by similarity that no finder has found, the nearest first."""
     tools, owner = look.tools, look.owner
-    pairs = await candidates(tools.store, owner.tenant, owner.pairs, tools.embedder.name, look.records)
+    pairs = await candidates(tools.store, owner.tenant, owner.partitions, tools.embedder.name, look.records)
     known = {frozenset(evidence_names(finding)) for finding in findings}
     unknown_pairs = [
         pair

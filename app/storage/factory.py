@@ -249,14 +249,14 @@ class _Traced:
         with self._span("commit", alone, {"db.operation.batch.size": len(changes), "recalld.collections": names}):
             return await self._store.commit(changes)
 
-    async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts:
-        with self._span("scope_facts", collection.name, {"recalld.partitions": len(pairs)}) as open_span:
-            facts = await self._store.scope_facts(collection, tenant, pairs)
+    async def scope_facts(self, collection: Collection, tenant: str, partitions: Sequence[Partition]) -> ScopeFacts:
+        with self._span("scope_facts", collection.name, {"recalld.partitions": len(partitions)}) as open_span:
+            facts = await self._store.scope_facts(collection, tenant, partitions)
             open_span.set({"recalld.scope.records": facts.count})
             return facts
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        with self._span("search", collection.name, {"recalld.partitions": len(query.pairs)}):
+        with self._span("search", collection.name, {"recalld.partitions": len(query.partitions)}):
             return await self._store.search(collection, query)
 
     async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:

@@ -205,19 +205,19 @@ class Reembedding(Protocol):
     clears that mark.
     """
 
-    async def pairs(
+    async def partitions(
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
         """Returns the numbers of up to `limit` partitions after the number `after`, ascending."""
         ...
 
     async def missing_vectors(
-        self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
+        self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         """Returns up to `limit` documents of the partitions, by row, which follow the row `after`."""
         ...
 
-    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+    async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         """Marks those of the partitions in which every document has a vector of `model`."""
         ...
 
@@ -300,7 +300,7 @@ class Store(Protocol):
         """
         ...
 
-    async def scope_facts(self, collection: Collection, tenant: str, pairs: Sequence[Partition]) -> ScopeFacts:
+    async def scope_facts(self, collection: Collection, tenant: str, partitions: Sequence[Partition]) -> ScopeFacts:
         """Returns the number of documents, the speakers and the agents of the partitions."""
         ...
 

@@ -1,7 +1,7 @@
 """What one caller may reach: a tenant, the bindings of the caller's key, and partitions (agent, user).
 
 `Repository` checks every read of documents and every change against the scope, so no service can forget it. A search
-(`Store.search`) reads the partitions of `Scope.pairs`, and its caller shows only documents that `Scope.sees`, as the
+(`Store.search`) reads those of `Scope.partitions`, and its caller shows only documents that `Scope.sees`, as the
 retriever and `NearDuplicates` do. A service may call `require_write` early, too: a request that is refused then reads
 and embeds nothing.
 """
@@ -37,7 +37,7 @@ class Viewpoint(NamedTuple):
     """What a question is about, and the times (RFC 3339) that it is asked of: whose records, what was true at `as_of`,
     as far as it was known at `known_at` (None: now), without what has expired at `now`."""
 
-    pairs: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]
     user_id: str | None
     as_of: str
     now: str
@@ -107,26 +107,26 @@ class Scope:
         if self.users is not None and user not in self.users:
             raise Forbidden("This key is bound to other users than the user_id of this record.")
 
-    def pairs(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Partition, ...]:
+    def partitions(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Partition, ...]:
         """Returns the partitions covered by a search for this agent and user, within the bindings."""
         if agent is None and user is not None:
-            wanted: tuple[Partition, ...] = self._pairs_of(user)
+            wanted: tuple[Partition, ...] = self._partitions_of(user)
         elif user is None or not include_shared:
             wanted = (Partition(agent, user),)
         else:
             wanted = (Partition(agent, user), Partition(agent, None), Partition(None, user))
         if self.agents is None and self.users is None:
             return wanted
-        return tuple(p for p in wanted if self._covers(p))
+        return tuple(partition for partition in wanted if self._covers(partition))
 
-    def _pairs_of(self, user: str) -> tuple[Partition, ...]:
+    def _partitions_of(self, user: str) -> tuple[Partition, ...]:
         if self.agents is None:
             return (Partition(ANY_AGENT, user),)
         return (*(Partition(agent, user) for agent in sorted(self.agents)), Partition(None, user))
 
-    def _covers(self, pair: Partition) -> bool:
-        agent = None if isinstance(pair.agent, _Any) else pair.agent
-        return self._sees_agent(agent) and self._sees_user(pair.user)
+    def _covers(self, partition: Partition) -> bool:
+        agent = None if isinstance(partition.agent, _Any) else partition.agent
+        return self._sees_agent(agent) and self._sees_user(partition.user)
 
 
 def _among(field: str, allowed: frozenset[str] | None) -> Filter | None:

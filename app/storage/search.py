@@ -79,7 +79,9 @@ class ScopeFacts:
 class NameSource(Protocol):
     """Provides names that stand for the same person or thing."""
 
-    async def groups(self, scope: Scope, pairs: Sequence[Partition], known_at: str | None) -> Sequence[Sequence[str]]:
+    async def groups(
+        self, scope: Scope, partitions: Sequence[Partition], known_at: str | None
+    ) -> Sequence[Sequence[str]]:
         """Returns the names of each entity that has several in these partitions, as it was known then."""
         ...
 
@@ -89,7 +91,7 @@ class SearchQuery:
     """One search over partitions of one tenant. `vector` has unit length; None means no cosine is computed."""
 
     tenant: str
-    pairs: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]
     where: Filter
     vector: Floats | None
     model: str

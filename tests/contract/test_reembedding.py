@@ -138,7 +138,7 @@ async def test_a_record_like_another_has_the_vectors_of_both_models(store: Store
 
 
 async def pairs_of(store: Store, which: Any, model: int = NEW_ID) -> list[int]:
-    return await store.reembedding.pairs(ENTRIES, model, 0, 100, which)
+    return await store.reembedding.partitions(ENTRIES, model, 0, 100, which)
 
 
 async def missing_vectors(store: Store, pairs: list[int], limit: int = 100) -> list[str]:
@@ -161,7 +161,7 @@ async def test_what_is_left_is_known_by_pair_and_by_record(store: Store) -> None
     assert len(every) == 4
     assert await pairs_of(store, "unlike") == await pairs_of(store, "other") == every
     assert await pairs_of(store, "unlike", OLD_ID) == []
-    assert await store.reembedding.pairs(ENTRIES, NEW_ID, every[1], 1, "unlike") == [every[2]]
+    assert await store.reembedding.partitions(ENTRIES, NEW_ID, every[1], 1, "unlike") == [every[2]]
     assert len(await missing_vectors(store, every, limit=4)) == 10
     assert sorted(await missing_vectors(store, every[1:2])) == [f"user-1.{i}" for i in range(3)]
 

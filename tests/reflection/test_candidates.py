@@ -51,7 +51,7 @@ async def test_the_vectors_of_the_store_are_those_of_the_texts(service: Service)
     wanted = {frozenset((texts[i], texts[j])): float(vectors[i] @ vectors[j]) for i in range(3) for j in range(i)}
     look = await look_at(_tools(service), Scope("default"), Owner("default", "a", "u"))
     held = service.resources
-    found = await candidates(held.store, "default", look.owner.pairs, held.embedder.name, look.records)
+    found = await candidates(held.store, "default", look.owner.partitions, held.embedder.name, look.records)
     assert found
     for pair in found:
         assert pair.cosine == pytest.approx(wanted[frozenset((pair.earlier.text, pair.later.text))], abs=0.02)

@@ -36,7 +36,7 @@ def test_what_may_be_written_may_be_seen(scope: Scope, doc: dict[str, str | None
 
 @given(scopes, names, names, st.booleans())
 def test_every_pair_of_a_search_may_be_seen(scope: Scope, agent: str | None, user: str | None, shared: bool) -> None:
-    for pair in scope.pairs(agent, user, shared):
+    for pair in scope.partitions(agent, user, shared):
         if pair.agent is ANY_AGENT:
             assert scope.agents is None
         else:
@@ -54,17 +54,17 @@ def test_every_pair_of_a_search_may_be_seen(scope: Scope, agent: str | None, use
     ],
 )
 def test_a_search_covers_what_the_names_say(agent: str, user: str, shared: bool, pairs: list[tuple[str, str]]) -> None:
-    assert Scope("t").pairs(agent, user, shared) == tuple(Partition(*pair) for pair in pairs)
+    assert Scope("t").partitions(agent, user, shared) == tuple(Partition(*pair) for pair in pairs)
 
 
 def test_bindings_cut_a_search_and_never_widen_it() -> None:
     bound = Scope("t", agents=frozenset({"a", "b"}), users=frozenset({"u"}))
-    assert bound.pairs("a", "u", True) == (Partition("a", "u"), Partition("a", None), Partition(None, "u"))
-    assert bound.pairs("x", "u", True) == (Partition(None, "u"),)
-    assert bound.pairs("x", "u", False) == ()
-    assert bound.pairs(None, "u", True) == (Partition("a", "u"), Partition("b", "u"), Partition(None, "u"))
-    assert bound.pairs("a", "other", True) == (Partition("a", None),)
-    assert bound.pairs(None, "other", True) == ()
+    assert bound.partitions("a", "u", True) == (Partition("a", "u"), Partition("a", None), Partition(None, "u"))
+    assert bound.partitions("x", "u", True) == (Partition(None, "u"),)
+    assert bound.partitions("x", "u", False) == ()
+    assert bound.partitions(None, "u", True) == (Partition("a", "u"), Partition("b", "u"), Partition(None, "u"))
+    assert bound.partitions("a", "other", True) == (Partition("a", None),)
+    assert bound.partitions(None, "other", True) == ()
 
 
 def test_a_bound_key_reads_what_is_shared_and_does_not_write_it() -> None:

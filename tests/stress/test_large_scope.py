@@ -17,8 +17,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from app.core.clock import to_ms
 from app.retrieval.features import bm25
 from app.storage.mongo import codec
-from app.storage.mongo.connection import PAIRS
-from app.storage.mongo.partitions import PairWriting, add_own
+from app.storage.mongo.connection import PARTITIONS
+from app.storage.mongo.partitions import PartitionWriting, add_own
 from app.storage.mongo.search_indexes import USABLE
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.search import Columns, SearchQuery
@@ -66,7 +66,7 @@ def text_of(number: int) -> str:
 
 async def fill(database: AsyncDatabase[dict[str, Any]], now: datetime) -> None:
     """Writes the rest as a commit does, but as plain inserts: in transactions, 200,000 take an hour."""
-    pairs, documents = PairWriting(database, database.client.start_session(), set(), 0), database[ENTRIES.name]
+    pairs, documents = PartitionWriting(database, database.client.start_session(), set(), 0), database[ENTRIES.name]
     for first in range(1, MANY, AT_ONCE):
         stored = []
         for number in range(first, min(MANY, first + AT_ONCE)):
@@ -76,7 +76,7 @@ async def fill(database: AsyncDatabase[dict[str, Any]], now: datetime) -> None:
         await documents.insert_many(stored, ordered=False)
     for state in pairs._open.values():
         state.mark(to_ms(now))  # otherwise all are read beside the index, as written just now
-        await database[PAIRS].update_one({"_id": state.key}, {"$set": state.fields()})
+        await database[PARTITIONS].update_one({"_id": state.key}, {"$set": state.fields()})
 
 
 async def test_the_ten_best_by_meaning_and_by_words_are_among_the_candidates(

@@ -34,7 +34,7 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
     """Returns the lines of each session that has some, by its id: the best first. Only what was known at the request's
     `known_at` is looked at."""
     body, scope, resources = request.body, request.scope, request.resources
-    pairs = scope.pairs(body.agent_id, body.user_id, include_shared=False)
+    pairs = scope.partitions(body.agent_id, body.user_id, include_shared=False)
     if not sessions or not pairs:
         return {}
     where, keep = visible(request)

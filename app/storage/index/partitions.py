@@ -30,7 +30,7 @@ MIN_TOMBSTONES = 64
 class PartitionState:
     """The record of one partition of a searched collection. An engine adds the fields that it needs itself."""
 
-    pair: int
+    number: int
     """The partition's number."""
     agent: str | None = None
     version: int = 0
@@ -210,8 +210,8 @@ class SegmentCache:
         _, _, freed = self._held.pop(key, (None, 0, 0))
         self.nbytes -= freed
 
-    def drop_pairs(self, pairs: Iterable[int]) -> None:
+    def drop_partitions(self, partitions: Iterable[int]) -> None:
         """Removes the segments of the partitions, for all models."""
-        gone = set(pairs)
+        gone = set(partitions)
         for key in [key for key in self._held if key[0] in gone]:
             self.drop(key)

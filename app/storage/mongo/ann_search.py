@@ -17,7 +17,7 @@ from app.storage.mongo.codec import (
     MODEL,
     OWN,
     PACKED,
-    PAIR,
+    PARTITION,
     REV,
     ROW,
     VECTOR,
@@ -27,7 +27,7 @@ from app.storage.mongo.codec import (
     term_text,
     vector_of,
 )
-from app.storage.mongo.connection import PAIRS, TOMBSTONES, Database
+from app.storage.mongo.connection import PARTITIONS, TOMBSTONES, Database
 from app.storage.mongo.partitions import MongoPartition, state_of
 from app.storage.mongo.search_filters import text_filter, vector_filter
 from app.storage.mongo.search_indexes import WORDS, reason_of, text_index, vector_index
@@ -75,13 +75,13 @@ class SegmentLoader:
         """Returns a segment without documents."""
         return Segment(collection.spec, self._dim, agent)
 
-    def drop_pairs(self, pairs: Sequence[int]) -> None:
+    def drop_partitions(self, partitions: Sequence[int]) -> None:
         """Removes the segments of the partitions from the cache."""
-        self._cache.drop_pairs(pairs)
+        self._cache.drop_partitions(partitions)
 
     async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
-        cached = self._cache.get((state.pair, model), state.floor)
+        cached = self._cache.get((state.number, model), state.floor)
         if cached is not None and cached[1] >= state.version:
             return cached[0]
         # two concurrent updates of a segment could apply an older row over a newer one
@@ -89,7 +89,7 @@ class SegmentLoader:
             return await self._refreshed(collection, state, model)
 
     async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        wanted, key = state.version, (state.pair, model)
+        wanted, key = state.version, (state.number, model)
         while True:
             cached = self._cache.get(key, state.floor)
             if cached is not None and cached[1] >= wanted:
@@ -110,7 +110,7 @@ class SegmentLoader:
             return segment
 
     async def _now(self, state: MongoPartition) -> MongoPartition:
-        stored = await self._database[PAIRS].find_one({"_id": state.key})
+        stored = await self._database[PARTITIONS].find_one({"_id": state.key})
         return state if stored is None else state_of(stored)
 
 
@@ -122,7 +122,7 @@ async def changed_rows(
 
     `since` 0 reads all live rows.
     """
-    query: Stored = {PAIR: state.pair} | ({REV: {"$gt": since}} if since else {})
+    query: Stored = {PARTITION: state.number} | ({REV: {"$gt": since}} if since else {})
     changed = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
     kept = {
         int(own["row"]): raw_vector(vector)
@@ -131,7 +131,7 @@ async def changed_rows(
     }
     rows = [row_of(stored[OWN]) for stored in changed]
     if since and state.buried > since:
-        gone = database[TOMBSTONES].find({"pair": state.pair, "rev": {"$gt": since}})
+        gone = database[TOMBSTONES].find({"pair": state.number, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
     rows.sort(key=lambda row: row.id)
     return overlaid(collection.spec, rows, model, dim, lambda _: kept)
@@ -199,7 +199,7 @@ class Candidates:
         rows = {int(stored[OWN]["row"]): stored for stored in (*around, *hits)}
         count = sum(state.count for state in states)
         joined = concatenate(
-            [self._of_pair(collection, query, state, rows.values(), len(rows) == count) for state in states]
+            [self._of_partition(collection, query, state, rows.values(), len(rows) == count) for state in states]
         )
         seen = np.add.reduce(joined.term_counts != 0, axis=1, dtype=np.float32)
         counted = np.array([counts.get(int(term), 0.0) for term in query.terms], np.float32)
@@ -246,8 +246,8 @@ class Candidates:
 
     def _fresh(self, collection: Collection, states: Sequence[MongoPartition], now_ms: int) -> list[list[Stored]]:
         """Returns the part that reads rows written so recently that the indexes may lack them."""
-        since = {state.pair: state.version_at(now_ms - self._overlay_ms) for state in states}
-        newer = [{PAIR: s.pair, REV: {"$gt": since[s.pair]}} for s in states if since[s.pair] < s.version]
+        since = {state.number: state.version_at(now_ms - self._overlay_ms) for state in states}
+        newer = [{PARTITION: s.number, REV: {"$gt": since[s.number]}} for s in states if since[s.number] < s.version]
         return [[{"$match": {"$or": newer}}, {"$project": fields(collection, "fresh")}]] if newer else []
 
     async def _matching(
@@ -268,8 +268,8 @@ class Candidates:
                 places = wanted.setdefault((int(stored[OWN]["pair"]), str(session)), set())
                 places.update(range(int(ordinal) - AROUND, int(ordinal) + AROUND + 1))
         clauses: list[Stored] = [
-            {PAIR: pair, spec.session: session, spec.ordinal: {"$in": sorted(places)}}
-            for (pair, session), places in wanted.items()
+            {PARTITION: partition, spec.session: session, spec.ordinal: {"$in": sorted(places)}}
+            for (partition, session), places in wanted.items()
         ]
         pages = [{"$or": clauses[at : at + AT_ONCE]} for at in range(0, len(clauses), AT_ONCE)]
         cursors = [
@@ -278,12 +278,12 @@ class Candidates:
         ]
         return [stored for page in await asyncio.gather(*(c.to_list() for c in cursors)) for stored in page]
 
-    def _of_pair(
+    def _of_partition(
         self, collection: Collection, query: SearchQuery, state: MongoPartition, hits: Iterable[Stored], whole: bool
     ) -> Columns:
         spec = collection.spec
         segment = Segment(spec, self._dim, state.agent)
-        rows = [row_of(stored[OWN]) for stored in hits if int(stored[OWN]["pair"]) == state.pair]
+        rows = [row_of(stored[OWN]) for stored in hits if int(stored[OWN]["pair"]) == state.number]
         rows.sort(key=lambda row: row.id)
         segment.apply(rows)
         columns = segment.columns(query)
@@ -311,14 +311,17 @@ def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]
 def fields(collection: Collection, origin: str) -> Stored:
     """Returns the projection of a row and of its position in the session. `origin`: the part that found it."""
     spec = collection.spec
-    return dict.fromkeys((ROW, PAIR, *PACKED, spec.session, spec.ordinal), 1) | {"_id": 0, FROM: {"$literal": origin}}
+    return dict.fromkeys((ROW, PARTITION, *PACKED, spec.session, spec.ordinal), 1) | {
+        "_id": 0,
+        FROM: {"$literal": origin},
+    }
 
 
 def conditions(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
     """Returns the conditions on documents found, for `$vectorSearch` and for ordinary queries."""
     importance = [{collection.spec.importance: {"$gte": _least(query)}}] if query.least_importance > 0 else []
-    pairs = {PAIR: {"$in": [state.pair for state in states]}}
-    return [{"tenant_id": {"$eq": query.tenant}}, pairs, *importance, *vector_filter(query.where)]
+    partitions = {PARTITION: {"$in": [state.number for state in states]}}
+    return [{"tenant_id": {"$eq": query.tenant}}, partitions, *importance, *vector_filter(query.where)]
 
 
 def _least(query: SearchQuery) -> float:
@@ -347,7 +350,7 @@ def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPa
     least = {"range": {"path": collection.spec.importance, "gte": _least(query)}}
     compound = {
         "filter": [
-            *within_pairs(query, states),
+            *within_partitions(query, states),
             *([least] if query.least_importance > 0 else []),
             *text_filter(query.where),
         ],
@@ -368,10 +371,10 @@ def frequencies(collection: Collection, query: SearchQuery, states: Sequence[Mon
     """
     if not len(query.terms):
         return []
-    counted = [(WHOLE_SCOPE, within_pairs(query, states))]
+    counted = [(WHOLE_SCOPE, within_partitions(query, states))]
     for term in _unique(query)[:COUNTED_TERMS]:
         has_term = {"text": {"query": term_text([term]), "path": WORDS}}
-        counted.append((term, [*within_pairs(query, states), has_term]))
+        counted.append((term, [*within_partitions(query, states), has_term]))
     return [
         [
             {
@@ -392,9 +395,9 @@ def _unique(query: SearchQuery) -> list[int]:
     return list(dict.fromkeys(int(term) for term in query.terms))
 
 
-def within_pairs(query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
+def within_partitions(query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
     """Returns the `$search` conditions that limit a search to the partitions of one tenant."""
     return [
         {"equals": {"path": "tenant_id", "value": query.tenant}},
-        {"in": {"path": PAIR, "value": [state.pair for state in states]}},
+        {"in": {"path": PARTITION, "value": [state.number for state in states]}},
     ]

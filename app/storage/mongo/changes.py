@@ -32,7 +32,7 @@ from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import (
     OWN,
-    PAIR,
+    PARTITION,
     PLAIN,
     ROW,
     SEPARATOR,
@@ -46,7 +46,7 @@ from app.storage.mongo.codec import (
     unique_path,
 )
 from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY
-from app.storage.mongo.partitions import PairWriting, add_own, counter_key, owner, pair_key
+from app.storage.mongo.partitions import PartitionWriting, add_own, counter_key, owner, partition_key
 from app.storage.mongo.transactions import Retry
 from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.schema import Collection, Doc
@@ -58,7 +58,7 @@ WRITES = f"{OWN}.writes"
 def competing(changes: Sequence[Change], slot: int) -> tuple[set[str], set[str]]:
     """Returns the keys of what the list cannot share with another writer, and those of the partitions of its inserts.
     `slot` is that of the usage it changes."""
-    keys, pairs = set[str](), set[str]()
+    keys, partitions = set[str](), set[str]()
     for change in changes:
         match change:
             case Allocate():
@@ -66,10 +66,10 @@ def competing(changes: Sequence[Change], slot: int) -> tuple[set[str], set[str]]
             case Update() | Delete():
                 keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
             case Insert() if change.collection.searched and (change.entry or change.like):
-                pairs.add(pair_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
+                partitions.add(partition_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
         if not isinstance(change, Allocate | WithinQuota) and change.collection.counted:
             keys.add(f"usage {slot}")
-    return keys, pairs
+    return keys, partitions
 
 
 def _refusal(collection: Collection, stored_id: str, reply: Mapping[str, Any]) -> CommitConflict | Retry | None:
@@ -109,10 +109,10 @@ class Assignment:
 
 
 class ChangeAttempt:
-    """One attempt to make a list of changes, and to log them. It adds the partitions that it writes to `pairs`."""
+    """One attempt to make a list of changes, and to log them. It adds the partitions that it writes to `partitions`."""
 
     def __init__(
-        self, writes: TransactionWrites, pairs: set[str], now_ms: int, usage: UsageWriting, notes: ChangeNotes
+        self, writes: TransactionWrites, partitions: set[str], now_ms: int, usage: UsageWriting, notes: ChangeNotes
     ) -> None:
         self._database, self._session = writes.database, writes.session
         self._begun = self._session.operation_time
@@ -121,7 +121,7 @@ class ChangeAttempt:
         self._deleted = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
         self._likes: dict[tuple[str, str], Stored | None] = {}
-        self._pairs = PairWriting(writes.database, writes.session, pairs, now_ms)
+        self._partitions = PartitionWriting(writes.database, writes.session, partitions, now_ms)
         self._usage = usage
         self._notes = notes
 
@@ -130,7 +130,7 @@ class ChangeAttempt:
         await self._prefetch(changes)
         for change in changes:
             await self._do(change)
-        await self._pairs.close(self._writes)
+        await self._partitions.close(self._writes)
         quotas = [change for change in changes if isinstance(change, WithinQuota)]
         if quotas:
             await self._send()  # a conflict comes before a quota: the caller may find that there is nothing to add
@@ -163,7 +163,7 @@ class ChangeAttempt:
             for part in parts(ids):
                 await self._fetch(collection, part)
         self._likes = {place: self._read[place] for place in likes}
-        await self._pairs.prefetch([owned for change in changes if (owned := self._owned(change)) is not None])
+        await self._partitions.prefetch([owned for change in changes if (owned := self._owned(change)) is not None])
 
     def _owned(self, change: Change) -> tuple[Collection, Doc] | None:
         """Returns the document whose row the change writes, or the part of it that names its partition."""
@@ -196,7 +196,7 @@ class ChangeAttempt:
                 self._deleted += 1
                 self._usage.add(change.collection, stored, None)
                 self._notes.deleted(change.collection, stored)
-                await self._pairs.remove(change.collection, [stored])
+                await self._partitions.remove(change.collection, [stored])
             case DeleteWhere():
                 await self._delete_where(change)
             case Allocate():
@@ -223,9 +223,9 @@ class ChangeAttempt:
         self._notes.created(collection, doc)
         if collection.searched and (change.entry or change.like):
             if change.entry is not None:
-                own = await self._pairs.put(collection, doc, None, change.entry)
+                own = await self._partitions.put(collection, doc, None, change.entry)
             else:
-                own = await self._pairs.put_like(collection, doc, self._like(change))
+                own = await self._partitions.put_like(collection, doc, self._like(change))
             add_own(stored, own)
         self._writes.insert(collection.name, stored, partial(_refusal, collection, stored["_id"]))
         self._written(collection, stored["_id"])
@@ -251,7 +251,7 @@ class ChangeAttempt:
         if collection.searched:
             update.own(
                 "",
-                await self._pairs.put(
+                await self._partitions.put(
                     collection, doc, stored.get(OWN, {}), change.entry, text=change.text, keep=change.keep
                 ),
             )
@@ -288,9 +288,9 @@ class ChangeAttempt:
         await self._usage.remove_matching(collection, wanted)
         if collection.searched or self._notes.takes(collection):
             named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)
-            fields = {f"{OWN}.head": 1, PAIR: 1, ROW: 1, **named}
+            fields = {f"{OWN}.head": 1, PARTITION: 1, ROW: 1, **named}
             matching = await self._database[name].find(wanted, fields, session=self._session).to_list()
-            await self._pairs.remove(collection, matching)
+            await self._partitions.remove(collection, matching)
             for stored in matching:
                 self._notes.deleted(collection, stored)
             for part in parts([stored["_id"] for stored in matching]):

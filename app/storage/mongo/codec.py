@@ -53,7 +53,7 @@ SEPARATOR = "\x1f"
 OWN = "_r"
 PLAIN = {OWN: 0}
 """Projection of a document as callers get it."""
-PAIR, REV, ROW = f"{OWN}.pair", f"{OWN}.rev", f"{OWN}.row"
+PARTITION, REV, ROW = f"{OWN}.pair", f"{OWN}.rev", f"{OWN}.row"
 PACKED = (f"{OWN}.head", f"{OWN}.vector", f"{OWN}.further", f"{OWN}.terms", f"{OWN}.facets")
 VECTOR, MODEL, KEPT = f"{OWN}.vector", f"{OWN}.model", f"{OWN}.kept"
 _UNLIKE_ROW = (

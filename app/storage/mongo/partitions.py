@@ -1,5 +1,5 @@
 """Partitions of searched collections: version, count, speakers. The transactions that touch them update them, by
-`PairWriting`.
+`PartitionWriting`.
 
 As in the embedded engine, each list of changes increments the version of the partitions that it touches. A row stores
 the version that wrote it, and a deleted one leaves a tombstone, so that any process can update its copy of a partition
@@ -20,7 +20,15 @@ from app.storage.index.partitions import PartitionState, model_of
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
 from app.storage.mongo.bulk import TransactionWrites
 from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
-from app.storage.mongo.connection import DUPLICATE_KEY, META, PAIR_NUMBERS, PAIRS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.connection import (
+    DUPLICATE_KEY,
+    META,
+    PARTITION_NUMBERS,
+    PARTITIONS,
+    TOMBSTONES,
+    Database,
+    MongoSession,
+)
 from app.storage.mongo.transactions import Retry
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
@@ -79,7 +87,7 @@ class MongoPartition(PartitionState):
         }
 
 
-def pair_key(collection: str, tenant: str, user: str | None, agent: str | None) -> str:
+def partition_key(collection: str, tenant: str, user: str | None, agent: str | None) -> str:
     """Returns the `_id` of a partition."""
     return orjson.dumps([collection, tenant, user, agent]).decode()
 
@@ -92,16 +100,17 @@ def new_document(state: MongoPartition) -> Stored:
         "tenant_id": state.tenant,
         "user_id": state.user,
         "agent_id": state.agent,
-        "pair": Int64(state.pair),
+        "pair": Int64(state.number),
         **state.fields(),
     }
 
 
 def state_of(stored: Stored) -> MongoPartition:
     """Returns the state in a stored partition."""
-    plain = {name: int(stored[name]) for name in ("pair", "version", "floor", "count", "rows", "length")}
+    plain = {name: int(stored[name]) for name in ("version", "floor", "count", "rows", "length")}
     return MongoPartition(
         key=stored["_id"],
+        number=int(stored["pair"]),
         collection=stored["collection"],
         tenant=stored["tenant_id"],
         user=stored["user_id"],
@@ -126,21 +135,23 @@ async def read(
 ) -> list[MongoPartition]:
     """Returns the existing partitions among those wanted, by number."""
     keys = [
-        pair_key(collection.name, tenant, p.user or None, p.agent or None) for p in wanted if p.agent is not ANY_AGENT
+        partition_key(collection.name, tenant, p.user or None, p.agent or None)
+        for p in wanted
+        if p.agent is not ANY_AGENT
     ]
-    users = [pair.user or None for pair in wanted if pair.agent is ANY_AGENT]
+    users = [partition.user or None for partition in wanted if partition.agent is ANY_AGENT]
     parts: list[Stored] = [{"_id": {"$in": keys}}] if keys else []
     parts += [{"collection": collection.name, "tenant_id": tenant, "user_id": user} for user in users]
     if not parts:
         return []
     query = parts[0] if len(parts) == 1 else {"$or": parts}
-    states = [state_of(stored) async for stored in database[PAIRS].find(query)]
-    return sorted(states, key=lambda state: state.pair)
+    states = [state_of(stored) async for stored in database[PARTITIONS].find(query)]
+    return sorted(states, key=lambda state: state.number)
 
 
 async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, MongoPartition]:
     """Returns the existing partitions, by key."""
-    cursor = database[PAIRS].find({"_id": {"$in": list(keys)}}, session=session)
+    cursor = database[PARTITIONS].find({"_id": {"$in": list(keys)}}, session=session)
     return {stored["_id"]: state_of(stored) async for stored in cursor}
 
 
@@ -149,7 +160,7 @@ def counter_key(tenant: str, name: str) -> str:
     return orjson.dumps([tenant, name]).decode()
 
 
-class PairWriting:
+class PartitionWriting:
     """Updates partitions for the documents that one transaction writes."""
 
     def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
@@ -162,7 +173,7 @@ class PairWriting:
 
     async def prefetch(self, docs: Sequence[tuple[Collection, Doc]]) -> None:
         """Reads the states of the documents' partitions in one query."""
-        keys = {pair_key(collection.name, doc["tenant_id"], *owner(doc)) for collection, doc in docs}
+        keys = {partition_key(collection.name, doc["tenant_id"], *owner(doc)) for collection, doc in docs}
         if keys:
             self._known = await by_key(self._database, sorted(keys), self._session)
 
@@ -231,7 +242,7 @@ class PairWriting:
         fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
         if old is None:
             state.rows += 1
-            fields |= {"pair": Int64(state.pair), "row": Int64(state.pair << ROW_BITS | state.rows)}
+            fields |= {"pair": Int64(state.number), "row": Int64(state.number << ROW_BITS | state.rows)}
         state.written(collection, doc, model_of(collection.spec, packed.head), new=old is None)
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         return fields
@@ -260,20 +271,20 @@ class PairWriting:
                 await self._bury(state)
             else:
                 for row in gone:
-                    writes.insert(TOMBSTONES, {"_id": Int64(row), "pair": state.pair, "rev": state.version})
+                    writes.insert(TOMBSTONES, {"_id": Int64(row), "pair": state.number, "rev": state.version})
             if state.key in self._new:
-                writes.insert(PAIRS, new_document(state), _created_meanwhile)
+                writes.insert(PARTITIONS, new_document(state), _created_meanwhile)
             else:
-                writes.update(PAIRS, {"_id": state.key}, {"$set": state.fields()}, _created_meanwhile)
+                writes.update(PARTITIONS, {"_id": state.key}, {"$set": state.fields()}, _created_meanwhile)
 
     async def _bury(self, state: MongoPartition) -> None:
         """Drops the tombstones. Copies older than this version must be reloaded."""
-        await self._database[TOMBSTONES].delete_many({"pair": state.pair}, session=self._session)
+        await self._database[TOMBSTONES].delete_many({"pair": state.number}, session=self._session)
         state.tombstones_dropped()
 
     async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> MongoPartition:
         user, agent = owner(doc)
-        key = pair_key(collection.name, doc["tenant_id"], user, agent)
+        key = partition_key(collection.name, doc["tenant_id"], user, agent)
         state = self._open.get(key)
         if state is None:
             self._keys.add(key)
@@ -285,7 +296,7 @@ class PairWriting:
                     tenant=doc["tenant_id"],
                     user=user,
                     agent=agent,
-                    pair=await self._number(),
+                    number=await self._number(),
                 )
                 self._new.add(key)
             state = self._open[key] = known
@@ -298,7 +309,7 @@ class PairWriting:
         Runs outside the transaction, so that new partitions do not wait for each other. An unused number is lost.
         """
         counter = await self._database[META].find_one_and_update(
-            {"_id": PAIR_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+            {"_id": PARTITION_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
         )
         assert counter is not None
         return int(counter["value"])

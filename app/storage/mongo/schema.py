@@ -14,8 +14,19 @@ from app import VERSION
 from app.storage.index.partitions import is_long
 from app.storage.index.record_codec import TERM, head_dtype
 from app.storage.mongo import usage
-from app.storage.mongo.codec import OWN, PAIR, REV, ROW, SEPARATOR, Stored, decode, raw_vector, unique_keys, unique_path
-from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PAIRS, TOMBSTONES, Database
+from app.storage.mongo.codec import (
+    OWN,
+    PARTITION,
+    REV,
+    ROW,
+    SEPARATOR,
+    Stored,
+    decode,
+    raw_vector,
+    unique_keys,
+    unique_path,
+)
+from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PARTITIONS, TOMBSTONES, Database
 from app.storage.mongo.usage import USAGE
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
@@ -51,12 +62,12 @@ def indexes(collection: Collection) -> Iterator[IndexModel]:
         yield IndexModel([(path, 1)], name=f"unique_{unique.name}", unique=True, partialFilterExpression=there)
     if collection.searched:
         yield IndexModel([(ROW, 1)], name="row", unique=True, sparse=True)
-        yield IndexModel([(PAIR, 1), (REV, 1)], name="rev", sparse=True)
+        yield IndexModel([(PARTITION, 1), (REV, 1)], name="rev", sparse=True)
 
 
 OWN_INDEXES: dict[str, list[IndexModel]] = {
     COUNTERS: [IndexModel([("tenant_id", 1)], name="of_tenant")],
-    PAIRS: [
+    PARTITIONS: [
         IndexModel([("collection", 1), ("tenant_id", 1), ("user_id", 1)], name="of_user"),
         IndexModel([("pair", 1)], name="pair", unique=True),
         IndexModel([("collection", 1), ("model", 1), ("pair", 1)], name="of_model"),
@@ -192,7 +203,7 @@ async def deep_check(database: Database, collections: Sequence[Collection]) -> l
     for collection in collections:
         findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
         if collection.searched:
-            findings.append(await _finding(f"{collection.name}: pairs", _bad_pairs(database, collection)))
+            findings.append(await _finding(f"{collection.name}: pairs", _bad_partitions(database, collection)))
     findings.append(await _finding("usage", _bad_usage(database, collections)))
     return findings
 
@@ -252,7 +263,7 @@ def _windows_fit(collection: Collection, own: Stored) -> bool:
     return fits if long and further else long == bool(further)
 
 
-async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterator[str]:
+async def _bad_partitions(database: Database, collection: Collection) -> AsyncIterator[str]:
     grouped = await database[collection.name].aggregate(
         [
             {"$match": {f"{OWN}.pair": {"$exists": True}}},
@@ -267,13 +278,14 @@ async def _bad_pairs(database: Database, collection: Collection) -> AsyncIterato
         ]
     )
     there = {int(group["_id"]): group async for group in grouped}
-    async for pair in database[PAIRS].find({"collection": collection.name}):
-        counted = there.pop(int(pair["pair"]), {"there": 0, "newest": 0, "models": []})
-        if pair["count"] != counted["there"]:
-            yield f"pair {pair['pair']} counts {pair['count']} rows and has {counted['there']}"
-        if counted["newest"] > pair["version"]:
-            yield f"pair {pair['pair']} is at version {pair['version']} and holds a row of {counted['newest']}"
-        if pair.get("model") and {*counted["models"]} - {pair["model"]}:
-            yield f"pair {pair['pair']} holds a row of another embedding model than it says"
+    async for partition in database[PARTITIONS].find({"collection": collection.name}):
+        number = int(partition["pair"])
+        counted = there.pop(number, {"there": 0, "newest": 0, "models": []})
+        if partition["count"] != counted["there"]:
+            yield f"pair {number} counts {partition['count']} rows and has {counted['there']}"
+        if counted["newest"] > partition["version"]:
+            yield f"pair {number} is at version {partition['version']} and holds a row of {counted['newest']}"
+        if partition.get("model") and {*counted["models"]} - {partition["model"]}:
+            yield f"pair {number} holds a row of another embedding model than it says"
     for number in there:
         yield f"pair {number} is not known"

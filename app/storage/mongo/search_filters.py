@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from app.storage.index.record_codec import range_value
-from app.storage.mongo.codec import OWN, PAIR, Stored, range_name
+from app.storage.mongo.codec import OWN, PARTITION, Stored, range_name
 from app.storage.schema import Absent, And, Eq, Filter, Has, In, Not, Or, Range
 
 ABSENT = f"{OWN}.absent"
@@ -16,9 +16,9 @@ def range_path(field: str) -> str:
 
 Leaf: TypeAlias = Eq | Has | In | Absent | Range
 
-NO_FILTER: Stored = {PAIR: {"$eq": -1}}
+NO_FILTER: Stored = {PARTITION: {"$eq": -1}}
 
-NOTHING_TEXT: Stored = {"equals": {"path": PAIR, "value": -1}}
+NOTHING_TEXT: Stored = {"equals": {"path": PARTITION, "value": -1}}
 
 
 def inwards(part: Filter, negated: bool = False) -> Filter:

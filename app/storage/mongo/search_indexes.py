@@ -17,7 +17,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
 
 from app.core import work
-from app.storage.mongo.codec import MODEL, OWN, PAIR, VECTOR
+from app.storage.mongo.codec import MODEL, OWN, PARTITION, VECTOR
 from app.storage.mongo.connection import Database
 from app.storage.mongo.search_filters import ABSENT, range_path
 from app.storage.protocol import Finding
@@ -56,7 +56,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     results.
     """
     spec = collection.spec
-    numbers = [PAIR, MODEL, spec.importance, *map(range_path, spec.ranges)]
+    numbers = [PARTITION, MODEL, spec.importance, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
     vector: list[dict[str, Any]] = [
         {"type": "vector", "path": VECTOR, "numDimensions": dim, "similarity": "cosine"},
@@ -78,7 +78,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
 def neighbours(collection: Collection) -> list[tuple[str, int]]:
     """Returns the keys of the ordinary index that finds the neighbours of candidates."""
     spec = collection.spec
-    return [(PAIR, 1), (spec.session, 1), (spec.ordinal, 1)]
+    return [(PARTITION, 1), (spec.session, 1), (spec.ordinal, 1)]
 
 
 def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:

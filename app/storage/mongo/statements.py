@@ -13,7 +13,7 @@ from app.storage.mongo.codec import (
     KEPT,
     MODEL,
     OWN,
-    PAIR,
+    PARTITION,
     ROW,
     SEPARATOR,
     VECTOR,
@@ -25,8 +25,8 @@ from app.storage.mongo.codec import (
     packed_of,
     parts,
 )
-from app.storage.mongo.connection import COUNTERS, META, PAIRS, TOMBSTONES, Database, MongoSession
-from app.storage.mongo.partitions import PairWriting, add_own, counter_key
+from app.storage.mongo.connection import COUNTERS, META, PARTITIONS, TOMBSTONES, Database, MongoSession
+from app.storage.mongo.partitions import PartitionWriting, add_own, counter_key
 from app.storage.mongo.usage import UsageWriting, slot_at_random
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts, unpinned
 from app.storage.schema import Collection, Filter
@@ -154,10 +154,10 @@ async def forget(database: Database, tenant: str, user: str, counters: Sequence[
     A partition that is written to again stays: a transaction that read it before its deletion conflicts and is retried.
     """
     wanted = {"tenant_id": tenant, "user_id": user, "count": 0}
-    numbers = [int(stored["pair"]) async for stored in database[PAIRS].find(wanted, {"pair": 1})]
+    numbers = [int(stored["pair"]) async for stored in database[PARTITIONS].find(wanted, {"pair": 1})]
     for part in parts(numbers):
         await database[TOMBSTONES].delete_many({"pair": {"$in": part}})
-        await database[PAIRS].delete_many({**wanted, "pair": {"$in": part}})
+        await database[PARTITIONS].delete_many({**wanted, "pair": {"$in": part}})
     for names in parts([counter_key(tenant, name) for name in counters]):
         await database[COUNTERS].delete_many({"_id": {"$in": names}})
     return numbers
@@ -180,7 +180,7 @@ class MongoReembedding:
     def __init__(self, database: Database, slow: Slow) -> None:
         self._database, self._slow = database, slow
 
-    async def pairs(
+    async def partitions(
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
         of: dict[PartitionSelector, Stored] = {
@@ -192,15 +192,15 @@ class MongoReembedding:
         wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
 
         async def read() -> list[int]:
-            cursor = self._database[PAIRS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
+            cursor = self._database[PARTITIONS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
             return [int(stored["pair"]) async for stored in cursor]
 
         return await self._slow(read)
 
     async def missing_vectors(
-        self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
+        self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
-        wanted = {PAIR: {"$in": list(pairs)}, ROW: {"$gt": after}, **_lacks(model)}
+        wanted = {PARTITION: {"$in": list(partitions)}, ROW: {"$gt": after}, **_lacks(model)}
 
         async def read() -> list[MissingVector]:
             cursor = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
@@ -208,22 +208,25 @@ class MongoReembedding:
 
         return await self._slow(read)
 
-    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+    async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         async def write() -> None:
-            versions = self._database[PAIRS].find({"pair": {"$in": list(pairs)}}, {"pair": 1, "version": 1})
+            versions = self._database[PARTITIONS].find({"pair": {"$in": list(partitions)}}, {"pair": 1, "version": 1})
             before = await versions.to_list()
             missing_vectors = await self._database[collection.name].aggregate(
-                [{"$match": {PAIR: {"$in": list(pairs)}, **_lacks(model)}}, {"$group": {"_id": f"${PAIR}"}}]
+                [
+                    {"$match": {PARTITION: {"$in": list(partitions)}, **_lacks(model)}},
+                    {"$group": {"_id": f"${PARTITION}"}},
+                ]
             )
             left = {int(group["_id"]) async for group in missing_vectors}
             # a write to the partition meanwhile has changed its version
             writes = [
-                UpdateOne({"_id": pair["_id"], "version": pair["version"]}, {"$set": {"model": Int64(model)}})
-                for pair in before
-                if int(pair["pair"]) not in left
+                UpdateOne({"_id": partition["_id"], "version": partition["version"]}, {"$set": {"model": Int64(model)}})
+                for partition in before
+                if int(partition["pair"]) not in left
             ]
             if writes:
-                await self._database[PAIRS].bulk_write(writes, ordered=False)
+                await self._database[PARTITIONS].bulk_write(writes, ordered=False)
 
         await self._slow(write)
 
@@ -246,7 +249,7 @@ class MongoReembedding:
             dropped += step
 
         async def forget() -> None:
-            await self._database[PAIRS].update_many(
+            await self._database[PARTITIONS].update_many(
                 {"collection": collection.name, "kept": True}, {"$set": {"kept": False}}
             )
 
@@ -288,7 +291,7 @@ async def load(
     for part in parts(keys):
         cursor = database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
         there.update([stored["_id"] async for stored in cursor])
-    pairs = PairWriting(database, session, set(), now_ms)
+    partitions = PartitionWriting(database, session, set(), now_ms)
     usage = UsageWriting(database, session, slot_at_random())
     writes, loaded = TransactionWrites(database, session, support), 0
     for stored_id, record in zip(keys, records, strict=True):
@@ -297,11 +300,11 @@ async def load(
         stored = new_document(collection, record.doc)
         usage.add(collection, None, stored)
         if record.packed is not None:
-            own = await pairs.take_in(collection, record.doc, record.packed)
+            own = await partitions.take_in(collection, record.doc, record.packed)
             add_own(stored, own)
         writes.insert(collection.name, stored)
         loaded += 1
-    await pairs.close(writes)
+    await partitions.close(writes)
     usage.close(writes)
     await writes.send()
     return loaded

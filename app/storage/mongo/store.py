@@ -219,14 +219,14 @@ class MongoStore(Shielded):
             return Committed({}, 0)
         started = time.perf_counter()
         now_ms, slot, at = to_ms(self._clock.now()), slot_at_random(), self._options.log.stamp(changes)
-        keys, pairs = competing(changes, slot)
+        keys, partition_keys = competing(changes, slot)
 
         async def attempt(session: MongoSession) -> Committed:
             usage = UsageWriting(self._database, session, slot)
             writes = TransactionWrites(self._database, session, self._bulk)
-            return await ChangeAttempt(writes, pairs, now_ms, usage, ChangeNotes(at)).run(changes)
+            return await ChangeAttempt(writes, partition_keys, now_ms, usage, ChangeNotes(at)).run(changes)
 
-        committed = await self._runner.in_transaction(attempt, keys, pairs)
+        committed = await self._runner.in_transaction(attempt, keys, partition_keys)
         self._options.observe_commit(1, time.perf_counter() - started)
         self._listeners.notify(changes)
         self.change_log.watch.committed(changes)
@@ -273,7 +273,7 @@ class MongoStore(Shielded):
             known: Sequence[MongoPartition] = query.facts.states
         else:
             with self._within():
-                known = await partitions.read(self._database, collection, query.tenant, query.pairs)
+                known = await partitions.read(self._database, collection, query.tenant, query.partitions)
         states = [state for state in known if state.count]
         model = model_id(query.model, self._dim)
         # the index has vectors of one model only: if alternate vectors exist, rows are read
@@ -394,7 +394,7 @@ class MongoStore(Shielded):
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         gone = await self._slow(lambda: statements.forget(self._database, tenant, user, counters))
         await self.change_log.forget(tenant, user)
-        self._copies.drop_pairs(gone)
+        self._copies.drop_partitions(gone)
 
     async def scrub(self) -> None:
         """Does nothing: the files belong to the deployment."""

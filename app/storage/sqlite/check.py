@@ -38,7 +38,7 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
         if collection.searched:
             findings.append(_finding(f"{collection.name}: search rows", _bad_rows(connection, collection)))
-            findings.append(_finding(f"{collection.name}: pairs", _bad_pairs(connection, collection)))
+            findings.append(_finding(f"{collection.name}: pairs", _bad_partitions(connection, collection)))
     findings.append(_finding(USAGE, _bad_usage(connection, collections)))
     return findings
 
@@ -125,30 +125,30 @@ def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterato
             yield f"search rows with a vector that does not fit their record: {row}"
 
 
-def _bad_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+def _bad_partitions(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     table = sql.search_table(collection)
     statement = (
         "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "
         f"LEFT JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? GROUP BY p.pair"
     )
-    for pair, count, there, version, newest in connection.execute(statement, (collection.name,)):
+    for partition, count, there, version, newest in connection.execute(statement, (collection.name,)):
         if count != there:
-            yield f"pair {pair} counts {count} rows and has {there}"
+            yield f"pair {partition} counts {count} rows and has {there}"
         if newest > version:
-            yield f"pair {pair} is at version {version} and holds a row of {newest}"
-    yield from _mixed_pairs(connection, collection)
+            yield f"pair {partition} is at version {version} and holds a row of {newest}"
+    yield from _mixed_partitions(connection, collection)
 
 
-def _mixed_pairs(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+def _mixed_partitions(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Yields partitions that are marked as having vectors of one model only, but have others."""
     statement = (
         f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
         f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
         "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )
-    for pair, model, stored in connection.execute(statement, (collection.name,)):
+    for partition, model, stored in connection.execute(statement, (collection.name,)):
         if stored != code(model):
-            yield f"pair {pair} holds a row of another embedding model than it says"
+            yield f"pair {partition} holds a row of another embedding model than it says"
 
 
 PAGES_AT_START = 32_768

@@ -34,9 +34,11 @@ def read(
     Each has a statement of its own: joined by OR, they would walk all partitions of the tenant.
     """
     states: dict[int, PartitionState] = {}
-    for pair in wanted:
+    for partition in wanted:
         of_agent, values = (
-            ("", (pair.user,)) if pair.agent is ANY_AGENT else (" AND agent = ?", (pair.user, pair.agent))
+            ("", (partition.user,))
+            if partition.agent is ANY_AGENT
+            else (" AND agent = ?", (partition.user, partition.agent))
         )
         statement = (
             "SELECT pair, version, floor, count, tombstones, speakers, agent, model FROM pairs "
@@ -47,7 +49,7 @@ def read(
         for number, version, floor, count, tombstones, speakers, agent, model in rows:
             names = orjson.loads(speakers)
             states[number] = PartitionState(
-                pair=number,
+                number=number,
                 agent=agent or None,
                 version=version,
                 floor=floor,
@@ -68,14 +70,14 @@ def whole(
     reads them.
     """
     kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
-    if connection.execute(kept_ones, (state.pair, code(model))).fetchone() is not None:
-        segment.apply(_rows(connection, collection, state.pair, "head IS NOT NULL", (), model, segment.dim))
+    if connection.execute(kept_ones, (state.number, code(model))).fetchone() is not None:
+        segment.apply(_rows(connection, collection, state.number, "head IS NOT NULL", (), model, segment.dim))
     else:
-        segment.fill(_blocks(connection, collection, state.pair), state.count)
+        segment.fill(_blocks(connection, collection, state.number), state.count)
     return segment
 
 
-def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> Iterator[Block]:
+def _blocks(connection: apsw.Connection, collection: Collection, partition: int) -> Iterator[Block]:
     """Yields the partition's rows in blocks.
 
     SQLite joins the rows, so that a large partition does not become a hundred thousand Python objects first. The blocks
@@ -91,7 +93,7 @@ def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> I
     )
     last, more = -1, True
     while more:
-        block: Any = connection.execute(statement, (pair, last)).fetchone()
+        block: Any = connection.execute(statement, (partition, last)).fetchone()
         ids, *sizes = (orjson.loads(text) for text in (block[0], *block[5:]))
         heads, *parts = (part or b"" for part in block[1:5])
         if [len(part) for part in parts] != [sum(counts) for counts in sizes]:
@@ -103,17 +105,17 @@ def _blocks(connection: apsw.Connection, collection: Collection, pair: int) -> I
 
 
 def changed_rows(
-    connection: apsw.Connection, collection: Collection, pair: int, since: int, model: int, dim: int
+    connection: apsw.Connection, collection: Collection, partition: int, since: int, model: int, dim: int
 ) -> list[Row]:
     """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
     `dim`) if they have one."""
-    return _rows(connection, collection, pair, "rev > ?", (since,), model, dim)
+    return _rows(connection, collection, partition, "rev > ?", (since,), model, dim)
 
 
 def _rows(
     connection: apsw.Connection,
     collection: Collection,
-    pair: int,
+    partition: int,
     which: str,
     values: tuple[int, ...],
     model: int,
@@ -125,12 +127,12 @@ def _rows(
     )
     rows = [
         Row(row, None if head is None else PackedRecord(head, vector, terms, facets))
-        for row, head, vector, terms, facets in connection.execute(statement, (pair, *values))
+        for row, head, vector, terms, facets in connection.execute(statement, (partition, *values))
     ]
-    return overlaid(collection.spec, rows, model, dim, lambda others: kept(connection, pair, model, others))
+    return overlaid(collection.spec, rows, model, dim, lambda others: kept(connection, partition, model, others))
 
 
-def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
+def kept(connection: apsw.Connection, partition: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
     """Returns the alternate vectors of `model`, by row."""
     vectors: dict[int, bytes] = {}
     for start in range(0, len(rows), AT_ONCE):
@@ -139,7 +141,7 @@ def kept(connection: apsw.Connection, pair: int, model: int, rows: Sequence[int]
             "SELECT row, vector FROM kept_vectors "
             f"WHERE pair = ? AND model = ? AND row IN ({', '.join('?' * len(part))})"
         )
-        vectors.update(connection.execute(statement, (pair, code(model), *part)))
+        vectors.update(connection.execute(statement, (partition, code(model), *part)))
     return vectors
 
 
@@ -160,14 +162,14 @@ class SearchRowWriter:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
-        stored: Any = self._connection.execute(statement, (state.pair, like)).fetchone()
+        stored: Any = self._connection.execute(statement, (state.number, like)).fetchone()
         if stored is None:
             return
         packed = repack(collection.spec, doc, PackedRecord(*stored), state.version)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
         self._connection.execute(
             "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
-            (row, state.pair, like),
+            (row, state.number, like),
         )
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: PackedRecord) -> None:
@@ -177,7 +179,7 @@ class SearchRowWriter:
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
         """Writes or overwrites the row of a document. `keep` keeps the replaced vector as an alternate vector."""
-        if not self._there(collection, self._raised(collection, doc).pair, row):
+        if not self._there(collection, self._raised(collection, doc).number, row):
             self.add(collection, doc, row, entry)
             return
         state = self._raised(collection, doc)
@@ -192,7 +194,7 @@ class SearchRowWriter:
         its vectors stay."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
-        stored: Any = self._connection.execute(statement, (state.pair, row)).fetchone()
+        stored: Any = self._connection.execute(statement, (state.number, row)).fetchone()
         if stored is None:
             return
         old = PackedRecord(stored[0], None, *stored[1:])
@@ -203,7 +205,7 @@ class SearchRowWriter:
         state.note_speaker(collection, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
-            (state.version, packed.head, packed.terms, packed.facets, state.pair, row),
+            (state.version, packed.head, packed.terms, packed.facets, state.number, row),
         )
 
     def _replace_vector(
@@ -214,16 +216,16 @@ class SearchRowWriter:
         A kept vector is of the same text; a new text drops it.
         """
         if not keep:
-            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
+            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))
             return
         of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         self._connection.execute(
             f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector "
             f"FROM {sql.search_table(collection)} WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
-            (state.pair, row, model),
+            (state.number, row, model),
         )
         statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
-        self._connection.execute(statement, (state.pair, row, model))
+        self._connection.execute(statement, (state.number, row, model))
 
     def _write(
         self, collection: Collection, state: PartitionState, doc: Doc, row: int, packed: PackedRecord, *, new: bool
@@ -231,26 +233,26 @@ class SearchRowWriter:
         state.written(collection, doc, model_of(collection.spec, packed.head), new=new)
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (state.pair, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
+            (state.number, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
         )
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
         """Replaces the row of a deleted document with a tombstone, if it exists."""
         state = self._raised(collection, doc)
-        if not self._there(collection, state.pair, row):
+        if not self._there(collection, state.number, row):
             return
         state.removed()
         self._connection.execute(
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
-            (state.pair, row, state.version),
+            (state.number, row, state.version),
         )
-        self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.pair, row))
+        self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))
 
     def write_partitions(self) -> None:
         """Writes the partitions that were touched, after all their rows."""
         for state in self._open.values():
             if state.worn:
-                self._bury(self._collections[state.pair], state)
+                self._bury(self._collections[state.number], state)
             self._connection.execute(
                 "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
                 "WHERE pair = ?",
@@ -261,14 +263,14 @@ class SearchRowWriter:
                     state.tombstones,
                     orjson.dumps(state.speakers).decode(),
                     state.model,
-                    state.pair,
+                    state.number,
                 ),
             )
 
     def _bury(self, collection: Collection, state: PartitionState) -> None:
         """Drops the tombstones. Copies older than this version must be reloaded."""
         statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
-        self._connection.execute(statement, (state.pair,))
+        self._connection.execute(statement, (state.number,))
         state.tombstones_dropped()
 
     def _raised(self, collection: Collection, doc: Doc) -> PartitionState:
@@ -281,15 +283,15 @@ class SearchRowWriter:
             states = read(self._connection, collection, key[1], [Partition(agent, user)])
             state = self._open[key] = states[0] if states else self._create(key)
             state.version += 1
-            self._collections[state.pair] = collection
+            self._collections[state.number] = collection
         return state
 
     def _create(self, key: tuple[str, str, str, str]) -> PartitionState:
         statement = "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
         self._connection.execute(statement, key)
-        return PartitionState(pair=self._connection.last_insert_rowid(), agent=key[3] or None)
+        return PartitionState(number=self._connection.last_insert_rowid(), agent=key[3] or None)
 
-    def _there(self, collection: Collection, pair: int, row: int) -> bool:
+    def _there(self, collection: Collection, partition: int, row: int) -> bool:
         statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
-        stored: Any = self._connection.execute(statement, (pair, row)).fetchone()
+        stored: Any = self._connection.execute(statement, (partition, row)).fetchone()
         return stored is not None and bool(stored[0])

@@ -90,24 +90,24 @@ def undecayable(
     return [doc_id for (doc_id,) in connection.execute(statement, values)]
 
 
-def empty_pairs(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
+def empty_partitions(connection: apsw.Connection, tenant: str, user: str) -> list[int]:
     """Returns the numbers of the user's partitions without documents."""
     statement = "SELECT pair FROM pairs WHERE tenant = ? AND user = ? AND count = 0"
     rows: list[Any] = connection.execute(statement, (tenant, user)).fetchall()
-    return [int(pair) for (pair,) in rows]
+    return [int(partition) for (partition,) in rows]
 
 
 def forget(
     connection: apsw.Connection, collections: Sequence[Collection], tenant: str, user: str, counters: Sequence[str]
 ) -> None:
     """Deletes the user's empty partitions and these counters. Runs in the writer's thread, in a transaction."""
-    for pair in empty_pairs(connection, tenant, user):
+    for partition in empty_partitions(connection, tenant, user):
         for table in (
             *(sql.search_table(collection) for collection in collections if collection.searched),
             "kept_vectors",
             "pairs",
         ):
-            connection.execute(f"DELETE FROM {table} WHERE pair = ?", (pair,))
+            connection.execute(f"DELETE FROM {table} WHERE pair = ?", (partition,))
     connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", [(tenant, name) for name in counters])
 
 
@@ -126,7 +126,7 @@ class EmbeddedReembedding:
     def __init__(self, readers: ReadPool, writer: WriterThread) -> None:
         self._readers, self._writer = readers, writer
 
-    async def pairs(
+    async def partitions(
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
         statement = (
@@ -135,18 +135,18 @@ class EmbeddedReembedding:
         )
         bound = (model, collection.name, after, limit)
         return await self._readers.apart(
-            lambda connection: [int(pair) for (pair,) in connection.execute(statement, bound)]
+            lambda connection: [int(partition) for (partition,) in connection.execute(statement, bound)]
         )
 
     async def missing_vectors(
-        self, collection: Collection, pairs: Sequence[int], model: int, after: int, limit: int
+        self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         statement = (
             f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ("
-            f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.pair IN ({_marks(pairs)}) AND s.row > ? "
+            f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.pair IN ({_marks(partitions)}) AND s.row > ? "
             f"AND {_lacks(collection)} ORDER BY s.row LIMIT ?) ORDER BY row"
         )
-        bound = (*pairs, after, code(model), limit)
+        bound = (*partitions, after, code(model), limit)
 
         def read(connection: apsw.Connection) -> list[MissingVector]:
             rows: Any = connection.execute(statement, bound)
@@ -154,14 +154,14 @@ class EmbeddedReembedding:
 
         return await self._readers.apart(read)
 
-    async def mark_migrated(self, collection: Collection, pairs: Sequence[int], model: int) -> None:
+    async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         statement = (
-            f"UPDATE pairs SET model = ? WHERE pair IN ({_marks(pairs)}) AND NOT EXISTS ("
+            f"UPDATE pairs SET model = ? WHERE pair IN ({_marks(partitions)}) AND NOT EXISTS ("
             f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
         )
 
         def write(connection: apsw.Connection) -> None:
-            connection.execute(statement, (model, *pairs, code(model)))
+            connection.execute(statement, (model, *partitions, code(model)))
 
         await self._writer.submit(write)
 
@@ -201,10 +201,10 @@ class _Dropping:
             "WHERE k.pair > ? AND p.collection = ? ORDER BY k.pair LIMIT ?"
         )
         rows: Any = connection.execute(statement, (self._after, self._collection.name, DROPPED_AT_ONCE)).fetchall()
-        for (pair,) in dict.fromkeys(rows):
-            connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (pair,))
+        for (partition,) in dict.fromkeys(rows):
+            connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (partition,))
             self.dropped += connection.changes()
-            self._after = pair
+            self._after = partition
         self.done = len(rows) < DROPPED_AT_ONCE
 
 

@@ -218,7 +218,7 @@ class EmbeddedStore:
         return facts_of(states)
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        states = self._states(collection, query.tenant, query.pairs)
+        states = self._states(collection, query.tenant, query.partitions)
         model = model_id(query.model, self._dim)
         segments = [await self._segment(collection, state, model) for state in states if state.count]
         return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
@@ -255,7 +255,7 @@ class EmbeddedStore:
 
     async def _segment(self, collection: Collection, state: PartitionState, model: int) -> Segment:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
-        key = (state.pair, model)
+        key = (state.number, model)
         cached = self._cache.get(key, state.floor)
         if cached is not None and self._grew_much(cached.segment, state):
             cached = None
@@ -264,7 +264,7 @@ class EmbeddedStore:
         segment, version = cached
         if version < state.version:
             with self._faults.translated():
-                rows = search_rows.changed_rows(self._reader, collection, state.pair, version, model, self._dim)
+                rows = search_rows.changed_rows(self._reader, collection, state.number, version, model, self._dim)
             self._cache.update(key, segment, state.version, rows)
         return segment
 
@@ -275,7 +275,7 @@ class EmbeddedStore:
 
     async def _load(self, collection: Collection, state: PartitionState, model: int) -> VersionedSegment:
         """Returns a segment and its version. A load that was already running may give a version older than `state`."""
-        key = (state.pair, model)
+        key = (state.number, model)
         if state.count <= INLINE_ROWS:
             with self._faults.translated():
                 segment = search_rows.whole(
@@ -287,11 +287,11 @@ class EmbeddedStore:
 
     def _begin_loading(self, collection: Collection, state: PartitionState) -> None:
         """Starts to load a large partition while the query is embedded: a search follows."""
-        if self._cache.get((state.pair, state.model), state.floor) is None:
+        if self._cache.get((state.number, state.model), state.floor) is None:
             self._loading(collection, state, state.model)
 
     def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[VersionedSegment]:
-        key = (state.pair, model)
+        key = (state.number, model)
         task = self._loads.get(key)
         if task is None:
             task = self._loads[key] = asyncio.create_task(self._load_apart(collection, state, model))
@@ -308,7 +308,7 @@ class EmbeddedStore:
         segment = await self._readers.apart(
             lambda connection: search_rows.whole(connection, collection, state, empty, model)
         )
-        self._cache.put((state.pair, model), segment, state.version)
+        self._cache.put((state.number, model), segment, state.version)
         return VersionedSegment(segment, state.version)
 
     @property
@@ -338,10 +338,10 @@ class EmbeddedStore:
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._readers.apart(lambda connection: statements.empty_pairs(connection, tenant, user))
+        gone = await self._readers.apart(lambda connection: statements.empty_partitions(connection, tenant, user))
         await self.writer.submit(lambda result: statements.forget(result, self._collections, tenant, user, counters))
         await self.change_log.forget(tenant, user)
-        self._cache.drop_pairs(gone)
+        self._cache.drop_partitions(gone)
         self._parse.forget()
 
     async def scrub(self) -> None:

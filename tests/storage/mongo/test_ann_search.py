@@ -88,7 +88,7 @@ async def test_the_vector_stage_has_the_filter_and_as_many_candidates_as_documen
     assert (asked.dtype.name, list(asked.data)) == ("INT8", quantise(vector).tolist())
     (pair,) = await partitions.read(store._database, ENTRIES, T, [AU])
     named = str(stage["filter"])
-    for condition in ("tenant_id", T, str(pair.pair), str(model_id(MODEL, DIM)), "'kind': {'$eq': 'a'}"):
+    for condition in ("tenant_id", T, str(pair.number), str(model_id(MODEL, DIM)), "'kind': {'$eq': 'a'}"):
         assert condition in named
 
 
@@ -206,7 +206,9 @@ async def test_a_scope_with_vectors_kept_beside_the_index_is_searched_exactly_by
     atlas.settle()
     found = await store.search(ENTRIES, ask(vector=random_vector(1)))
     assert (found.has_vector.sum(), atlas.pipelines) == (3, [])
-    await store.reembedding.mark_migrated(ENTRIES, await store.reembedding.pairs(ENTRIES, 0, 0, 9, "every"), NEW_ID)
+    await store.reembedding.mark_migrated(
+        ENTRIES, await store.reembedding.partitions(ENTRIES, 0, 0, 9, "every"), NEW_ID
+    )
     await store.search(ENTRIES, ask(vector=random_vector(1), model="model-b"))
     assert len(atlas.pipelines) == 1, "the index has those"
     await store.search(ENTRIES, ask(vector=random_vector(1)))

@@ -66,8 +66,8 @@ async def test_a_store_from_before_vectors_were_kept_opens(store: EmbeddedStore,
     raw("ALTER TABLE pairs DROP COLUMN model")
     raw("DROP TABLE kept_vectors")
     newer = await open_store()
-    (_,) = await newer.reembedding.pairs(ENTRIES, 1, 0, 10, "unlike")
-    assert await newer.reembedding.pairs(ENTRIES, 1, 0, 10, "other") == [], "it is not known of which model it is"
+    (_,) = await newer.reembedding.partitions(ENTRIES, 1, 0, 10, "unlike")
+    assert await newer.reembedding.partitions(ENTRIES, 1, 0, 10, "other") == [], "it is not known of which model it is"
     made = search_entry("tea", unit(0, 1), "model-b")
     await newer.commit([entry("tea", "two", vector=unit(1)), Update(ENTRIES, T, "one", entry=made, keep=True)])
     for model, seen in ((MODEL, 2), ("model-b", 1)):
@@ -126,7 +126,7 @@ async def test_a_field_that_is_newly_covered_replaces_the_index_of_before(open_s
 
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
     store = await open_store(cache_bytes=200_000)
-    pairs = [ask().pairs[0]._replace(user=f"u{i}") for i in range(40)]
+    pairs = [ask().partitions[0]._replace(user=f"u{i}") for i in range(40)]
     for pair in pairs:
         await store.commit([entry("tea and roses", pair=pair) for _ in range(50)])
     for pair in [*pairs, *pairs]:
@@ -140,7 +140,7 @@ async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None
 
 async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store: Open) -> None:
     store = await open_store(cache_bytes=1)
-    others = [ask().pairs[0]._replace(user=f"u{i}") for i in range(3)]
+    others = [ask().partitions[0]._replace(user=f"u{i}") for i in range(3)]
     for pair in others:
         await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
     searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]

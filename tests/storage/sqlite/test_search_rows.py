@@ -38,7 +38,7 @@ async def test_what_the_database_joins_is_what_the_rows_hold(store: EmbeddedStor
     model = model_id(query.model, DIM)
     joined = search_rows.whole(connection, ENTRIES, state, Segment(ENTRIES.searched, DIM), model)
     rows = Segment(ENTRIES.searched, DIM)
-    rows.apply(search_rows.changed_rows(connection, ENTRIES, state.pair, 0, model, DIM))
+    rows.apply(search_rows.changed_rows(connection, ENTRIES, state.number, 0, model, DIM))
     assert len(joined) == len(rows) == state.count == 2 * search_rows.BLOCK + 1
     one, other = joined.columns(query), rows.columns(query)
     names = ("rows", "cosine", "has_vector", "term_counts", "df", "length", "time", "content", "previous", "session")
@@ -46,7 +46,7 @@ async def test_what_the_database_joins_is_what_the_rows_hold(store: EmbeddedStor
         assert np.array_equal(getattr(one, name), getattr(other, name)), name
     assert np.count_nonzero(one.has_vector) == 2 * search_rows.BLOCK - 1
     empty = search_rows.whole(
-        connection, ENTRIES, replace(state, pair=state.pair + 99), Segment(ENTRIES.searched, DIM), model
+        connection, ENTRIES, replace(state, number=state.number + 99), Segment(ENTRIES.searched, DIM), model
     )
     assert len(empty) == 0
     connection.close()
