@@ -320,7 +320,7 @@ def _row(name: str, count: VectorCounts, *, dropped: bool) -> ReembeddedRow:
         "vectors": count.of_model,
         "pending": count.without,
         "left": count.others,
-        "kept": 0 if dropped else count.kept,
+        "kept": 0 if dropped else count.alternates,
     }
 
 

@@ -355,7 +355,12 @@ class LogWatch:
     def committed(self, changes: Sequence[Change]) -> None:
         """Wakes the readers of the tenants whose records this process has changed."""
         if self._tenants:
-            for tenant in {_tenant_of(change) for change in changes if _logged(change)} & self._tenants.keys():
+            touched = {
+                str(change.doc["tenant_id"] if isinstance(change, Insert) else change.tenant)
+                for change in changes
+                if _logged(change)
+            }
+            for tenant in touched & self._tenants.keys():
                 self._tenants[tenant].tell()
 
     async def close(self) -> None:
@@ -371,7 +376,3 @@ class LogWatch:
                     if mark != watched.mark:
                         watched.mark = mark
                         watched.tell()
-
-
-def _tenant_of(change: Any) -> str:
-    return str(change.doc["tenant_id"] if isinstance(change, Insert) else change.tenant)

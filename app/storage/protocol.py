@@ -183,19 +183,19 @@ class MissingVector:
 class VectorCounts:
     """Counts of a collection: `records` = `of_model` + `without` any vector + `others`.
 
-    `kept` counts alternate vectors, which come in addition.
+    `alternates` counts alternate vectors, which come in addition.
     """
 
     records: int
     of_model: int
     without: int
     others: int
-    kept: int
+    alternates: int
 
     @classmethod
-    def of(cls, records: int, vectors: int, of_model: int, kept: int) -> "VectorCounts":
+    def of(cls, records: int, vectors: int, of_model: int, alternates: int) -> "VectorCounts":
         """Returns the counts, of `vectors` that are of any model."""
-        return cls(records, of_model, records - vectors, vectors - of_model, kept)
+        return cls(records, of_model, records - vectors, vectors - of_model, alternates)
 
 
 class Reembedding(Protocol):

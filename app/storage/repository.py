@@ -238,11 +238,11 @@ class Repository(Generic[R]):
         docs = await self.find(where, order=listing.order, after=after, limit=step)
         if keep is None:
             return docs
-        kept = list(compress(docs, await taken_by(keep, docs)))
-        while len(kept) < wanted and len(docs) == step:
+        matching = list(compress(docs, await taken_by(keep, docs)))
+        while len(matching) < wanted and len(docs) == step:
             docs = await self.find(where, order=listing.order, after=self.collection.after(docs[-1]), limit=step)
-            kept += compress(docs, await taken_by(keep, docs))
-        return kept[:wanted]
+            matching += compress(docs, await taken_by(keep, docs))
+        return matching[:wanted]
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 

@@ -171,17 +171,14 @@ def matches(doc: Mapping[str, Any], where: Filter) -> bool:
         case Has(field, wanted):
             return wanted in (value_at(doc, field) or ())
         case Range():
-            return _in_range(value_at(doc, where.field), where)
-
-
-def _in_range(value: Any, bounds: Range) -> bool:
-    return (
-        value is not None
-        and (bounds.ge is None or value >= bounds.ge)
-        and (bounds.gt is None or value > bounds.gt)
-        and (bounds.le is None or value <= bounds.le)
-        and (bounds.lt is None or value < bounds.lt)
-    )
+            value = value_at(doc, where.field)
+            return (
+                value is not None
+                and (where.ge is None or value >= where.ge)
+                and (where.gt is None or value > where.gt)
+                and (where.le is None or value <= where.le)
+                and (where.lt is None or value < where.lt)
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,5 +365,5 @@ def refuse_newer_layout(what: str, written: Written, known: int) -> None:
 
 
 def due(before: int, steps: Mapping[int, S]) -> Iterator[tuple[int, S]]:
-    """Yields the layouts that a store of layout `found` has to go through, each with its step."""
+    """Yields the layouts that a store of layout `before` has to go through, each with its step."""
     yield from ((layout, steps[layout]) for layout in sorted(steps) if layout > before)

@@ -166,14 +166,10 @@ class IndexedText:
 def terms(text: str) -> list[str]:
     """Returns the index terms in order, with repetition. Stop words are removed unless there are no other words."""
     words = _words(_fold(text))
-    return _kept(words) or _all(words)
+    return _terms_of(word for word in words if word not in STOP_WORDS) or _terms_of(words)
 
 
-def _kept(words: Sequence[str]) -> list[str]:
-    return _all(word for word in words if word not in STOP_WORDS)
-
-
-def _all(words: Iterable[str]) -> list[str]:
+def _terms_of(words: Iterable[str]) -> list[str]:
     return [term for word in words if (term := _term(word))]
 
 
@@ -414,8 +410,10 @@ def text_ids(text: str) -> TermIds:
     for token in _tokens(_fold(text)):
         unspaced = len(token) > 1 and _UNSPACED.match(token)
         (runs if unspaced else words).append(token)
-    kept_terms = _kept(words) if runs else _kept(words) or _all(words)
-    return np.concatenate([term_ids(kept_terms), _ids_of_runs(runs)])
+    single_terms = _terms_of(word for word in words if word not in STOP_WORDS)
+    if not (runs or single_terms):
+        single_terms = _terms_of(words)
+    return np.concatenate([term_ids(single_terms), _ids_of_runs(runs)])
 
 
 def _ids_of_runs(runs: Sequence[str]) -> TermIds:
@@ -469,7 +467,8 @@ def index_text(
     """
     texts = [content, *([context] if context else []), *tags]
     parts = [text_ids(text) for text in texts]
-    parts += [term_ids(_date_terms(time))] if time else []
+    if time:
+        parts.append(term_ids([str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]))
     length = sum(map(len, parts))
     added = [term for text in texts for whole in wholes(text) for term in whole.added]
     all_ids = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
@@ -533,10 +532,7 @@ def _term(word: str) -> str:
         return str(int(ordinal[1]))
     if word[0] <= "\u024f" and not word.isascii():
         word = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
-    return _stem(sys.intern(word))
-
-
-def _stem(word: str) -> str:
+    word = sys.intern(word)
     name = next((name for last, name in _STEMMERS if word[:1] <= last), None)
     if name is None:
         return word
@@ -550,10 +546,6 @@ def _stem(word: str) -> str:
 
 DATE_TERMS = 3
 """Number of terms that a memory's date adds to its length."""
-
-
-def _date_terms(time: datetime) -> list[str]:
-    return [str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]
 
 
 def _flags(content: str) -> int:

@@ -41,13 +41,13 @@ def by_tenant(counted: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dic
 def differences(stored: UsageByTenant, counted: UsageByTenant) -> list[str]:
     """Returns a sentence for each tenant whose stored usage is not the one that was counted."""
     return [
-        f"tenant {tenant} is said to have {_said(stored, tenant)} and has {_said(counted, tenant)}"
+        f"tenant {tenant} is said to have {_in_words(stored, tenant)} and has {_in_words(counted, tenant)}"
         for tenant in sorted({*stored, *counted})
         if stored.get(tenant, {}) != counted.get(tenant, {})
     ]
 
 
-def _said(usage: UsageByTenant, tenant: str) -> str:
+def _in_words(usage: UsageByTenant, tenant: str) -> str:
     whole = total(usage.get(tenant, {}))
     return f"{whole.records} records of {whole.bytes} bytes"
 

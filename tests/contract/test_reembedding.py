@@ -75,13 +75,13 @@ async def test_each_model_finds_by_its_own_vectors_while_they_are_moved(store: S
     assert await cosines(cold, MODEL, random_vector(2)) == before
     assert await cosines(cold, NEW, random_vector(105)) == new
     assert (await counts(store), await counts(store, OLD_ID)) == (
-        VectorCounts(6, of_model=6, without=0, others=0, kept=6),
-        VectorCounts(6, of_model=0, without=0, others=6, kept=6),
+        VectorCounts(6, of_model=6, without=0, others=0, alternates=6),
+        VectorCounts(6, of_model=0, without=0, others=6, alternates=6),
     )
     assert await store.reembedding.drop_previous_vectors(ENTRIES) == 6
     assert await cosines(await open_store(), MODEL, random_vector(2)) == {}
     assert await cosines(store, NEW, random_vector(105)) == new
-    assert (await counts(store)).kept == 0
+    assert (await counts(store)).alternates == 0
     assert all(finding.ok for finding in await store.check(deep=True))
 
 
@@ -101,7 +101,7 @@ async def test_going_back_leaves_nothing_that_is_there_twice(store: Store) -> No
     assert (await cosines(store, MODEL, random_vector(1)))["one"] > 0.999
     assert (await cosines(store, NEW, random_vector(2)))["one"] > 0.999
     await store.commit([Update(ENTRIES, T, "one", entry=back, keep=True)])
-    assert await counts(store, OLD_ID) == VectorCounts(1, of_model=1, without=0, others=0, kept=1)
+    assert await counts(store, OLD_ID) == VectorCounts(1, of_model=1, without=0, others=0, alternates=1)
 
 
 @pytest.mark.parametrize("new", [random_vector(9), None])
@@ -109,7 +109,7 @@ async def test_a_new_text_ends_what_was_kept(store: Store, new: Floats | None) -
     await store.commit([entry("tea", "one", vector=random_vector(1)), entry("tea", "two", vector=random_vector(2))])
     await store.commit([moved("one", 3), moved("two", 4)])
     await store.commit([Update(ENTRIES, T, "one", entry=search_entry("roses", new))])
-    assert (await counts(store)).kept == 1
+    assert (await counts(store)).alternates == 1
     assert set(await cosines(store, NEW, random_vector(3))) == {"two"}
     assert set(await cosines(store, MODEL, random_vector(1))) == ({"one", "two"} if new is not None else {"two"})
 
@@ -120,7 +120,7 @@ async def test_a_changed_record_keeps_both_and_a_deleted_one_neither(store: Stor
     await store.commit([Update(ENTRIES, T, "one", set={"kind": "a"}), Delete(ENTRIES, T, "two")])
     assert set(await cosines(store, MODEL, random_vector(1))) == {"one"}
     assert set(await cosines(store, NEW, random_vector(3))) == {"one"}
-    assert await counts(store) == VectorCounts(1, of_model=1, without=0, others=0, kept=1)
+    assert await counts(store) == VectorCounts(1, of_model=1, without=0, others=0, alternates=1)
     assert all(finding.ok for finding in await store.check(deep=True))
 
 
@@ -134,7 +134,7 @@ async def test_a_record_like_another_has_the_vectors_of_both_models(store: Store
     assert await cosines(store, MODEL, random_vector(1)) == {"one": 1.0, "two": 1.0}
     assert await cosines(store, NEW, random_vector(2)) == {"one": 1.0, "two": 1.0}
     await store.commit([Delete(ENTRIES, T, "one")])
-    assert (await counts(store)).kept == 1
+    assert (await counts(store)).alternates == 1
 
 
 async def pairs_of(store: Store, which: Any, model: int = NEW_ID) -> list[int]:
@@ -186,7 +186,7 @@ async def test_a_write_of_another_model_and_one_without_a_vector_are_seen(store:
         await store.commit([written])
         assert await pairs_of(store, "unlike") == [pair]
         assert await missing_vectors(store, [pair]) == left
-    assert await counts(store) == VectorCounts(4, of_model=1, without=1, others=2, kept=1)
+    assert await counts(store) == VectorCounts(4, of_model=1, without=1, others=2, alternates=1)
     await store.reembedding.mark_migrated(ENTRIES, [pair], NEW_ID)
     assert await pairs_of(store, "unlike") == [pair], "nothing is noted that is not so"
 

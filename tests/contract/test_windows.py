@@ -87,7 +87,7 @@ async def test_both_models_find_a_long_text_by_its_windows_while_it_is_moved(sto
         assert await cosine(one, "long", like_the_last(1)) == before
         assert await cosine(one, "long", like_the_last(2, 5, NEW)) > 0.99
     counts = await store.reembedding.counts(ENTRIES, model_id(NEW, DIM), DIM)
-    assert (counts.of_model, counts.others, counts.kept) == (1, 1, 1)
+    assert (counts.of_model, counts.others, counts.alternates) == (1, 1, 1)
     short = search_entry("long", new[0], NEW)
     await store.commit([Update(ENTRIES, T, "long", entry=short, keep=True)])
     assert await cosine(await open_store(), "long", like_the_last(1)) == before

@@ -46,7 +46,7 @@ class PartitionState:
     def written(self, collection: Collection, doc: Doc, model: int, *, new: bool) -> None:
         """Counts a row that was written with a vector of `model`."""
         self.count += new
-        self.model = model_of_pair(self.model, model, self.count)
+        self.model = model if self.count == 1 or model == self.model else 0
         self.note_speaker(collection, doc)
 
     def note_speaker(self, collection: Collection, doc: Doc) -> None:
@@ -109,12 +109,6 @@ def model_of(spec: SearchSchema, head: bytes) -> int:
     return int.from_bytes(head[at : at + 4], "little")
 
 
-def model_of_pair(known: int, written: int, count: int) -> int:
-    """Returns the model of all vectors of a partition with `count` documents, one just written; 0 if they may
-    differ."""
-    return written if count == 1 or written == known else 0
-
-
 def overlaid(
     spec: SearchSchema, rows: Sequence[Row], model: int, dim: int, find: Callable[[list[int]], Mapping[int, bytes]]
 ) -> list[Row]:
@@ -129,8 +123,8 @@ def overlaid(
     if not others:
         return list(rows)
     vectors = find(others)
-    kept = [row_id for row_id in others if row_id in vectors]
-    norms = dict(zip(kept, _norms([vectors[row_id][:dim] for row_id in kept]), strict=True))
+    replaced = [row_id for row_id in others if row_id in vectors]
+    norms = dict(zip(replaced, _norms([vectors[row_id][:dim] for row_id in replaced]), strict=True))
     length_at, mark_at = _place(spec, "norm"), flags_at(spec)
 
     def restored(row: Row) -> Row:

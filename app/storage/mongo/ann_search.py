@@ -101,7 +101,7 @@ class SegmentLoader:
             else:
                 segment.apply(rows)
             if since and len(segment) != state.count:
-                now = await self._now(state)
+                now = await self._reread(state)
                 if since < now.floor or now.version == state.version:
                     self._cache.drop(key)  # tombstones that were needed were dropped during the read
                     state = now
@@ -109,7 +109,7 @@ class SegmentLoader:
             self._cache.put(key, segment, state.version)
             return segment
 
-    async def _now(self, state: MongoPartition) -> MongoPartition:
+    async def _reread(self, state: MongoPartition) -> MongoPartition:
         stored = await self._database[PARTITIONS].find_one({"_id": state.key})
         return state if stored is None else state_of(stored)
 
@@ -124,7 +124,7 @@ async def changed_rows(
     """
     query: Stored = {PARTITION: state.number} | ({REV: {"$gt": since}} if since else {})
     changed = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
-    kept = {
+    alternates = {
         int(own["row"]): raw_vector(vector)
         for stored in changed
         if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
@@ -134,7 +134,7 @@ async def changed_rows(
         gone = database[TOMBSTONES].find({"pair": state.number, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
     rows.sort(key=lambda row: row.id)
-    return overlaid(collection.spec, rows, model, dim, lambda _: kept)
+    return overlaid(collection.spec, rows, model, dim, lambda _: alternates)
 
 
 def row_of(own: Stored) -> Row:
@@ -172,7 +172,7 @@ class Candidates:
         }
         reply: list[Stored] = []
         if parts:
-            reply = await self._asked(
+            reply = await self._answers(
                 collection,
                 [
                     *parts.values(),
@@ -216,7 +216,7 @@ class Candidates:
     def _has_vector(self, query: SearchQuery) -> bool:
         return query.vector is not None and len(query.vector) == self._dim
 
-    async def _asked(self, collection: Collection, parts: Sequence[list[Stored]]) -> list[Stored]:
+    async def _answers(self, collection: Collection, parts: Sequence[list[Stored]]) -> list[Stored]:
         """Returns what all parts find, in one command. The first one is a search stage."""
         first, *others = parts
         unions = [{"$unionWith": {"coll": collection.name, "pipeline": part}} for part in others]

@@ -46,8 +46,8 @@ class MongoPartition(PartitionState):
     """The record of a partition as this engine stores it, under `key`.
 
     `rows`: how many rows were ever made; `length`: terms of all documents that live; `buried`: version of the last
-    tombstone; `marks`: (milliseconds since 1970, version) now and then, the newest last; `kept`: some documents may
-    have another vector beside theirs."""
+    tombstone; `marks`: (milliseconds since 1970, version) now and then, the newest last; `has_alternates`: some
+    documents may have another vector beside theirs."""
 
     key: str
     collection: str
@@ -57,7 +57,7 @@ class MongoPartition(PartitionState):
     length: int = 0
     buried: int = 0
     marks: list[list[int]] = field(default_factory=list)
-    kept: bool = False
+    has_alternates: bool = False
 
     def version_at(self, ms: int) -> int:
         """Returns a version that was reached by that time; 0 if none so old is known."""
@@ -83,7 +83,7 @@ class MongoPartition(PartitionState):
             "speakers": self.speakers,
             "marks": [[Int64(at), Int64(version)] for at, version in self.marks],
             "model": Int64(self.model),
-            "kept": self.kept,
+            "kept": self.has_alternates,
         }
 
 
@@ -121,7 +121,7 @@ def state_of(stored: Stored) -> MongoPartition:
         speakers=list(stored["speakers"]),
         marks=[[int(at), int(version)] for at, version in stored["marks"]],
         model=int(stored.get("model", 0)),
-        kept=bool(stored.get("kept")),
+        has_alternates=bool(stored.get("kept")),
     )
 
 
@@ -207,14 +207,14 @@ class PartitionWriting:
             packed = repack(spec, doc, old, state.version)
         fields = self._written(collection, state, doc, packed, old)
         if own and entry is not None:
-            fields |= self._kept(collection, state, own, packed) if keep else {"kept": None}
+            fields |= self._alternates(collection, state, own, packed) if keep else {"kept": None}
         return fields
 
-    def _kept(
+    def _alternates(
         self, collection: Collection, state: MongoPartition, own: Mapping[str, Any], packed: PackedRecord
     ) -> Stored:
-        """Returns the fields of alternate vectors. A kept vector is of the same text; a new text drops it."""
-        state.kept = True
+        """Returns the fields of alternate vectors. They are of the same text; a new text drops them."""
+        state.has_alternates = True
         new = model_of(collection.spec, packed.head)
         vector = whole_vector(own)
         before = {} if vector is None else {int(own["model"]): vector_of(vector)}
@@ -228,7 +228,7 @@ class PartitionWriting:
         fields = await self.take_in(collection, doc, repack(collection.spec, doc, like, 0))
         if "kept" not in own:
             return fields
-        (await self._state(collection, doc)).kept = True
+        (await self._state(collection, doc)).has_alternates = True
         return fields | {"kept": own["kept"]}
 
     async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> Stored:
@@ -268,7 +268,8 @@ class PartitionWriting:
             state.mark(self._now_ms)
             gone = self._gone.get(state.key, [])
             if state.worn:
-                await self._bury(state)
+                await self._database[TOMBSTONES].delete_many({"pair": state.number}, session=self._session)
+                state.tombstones_dropped()  # copies older than this version must be reloaded
             else:
                 for row in gone:
                     writes.insert(TOMBSTONES, {"_id": Int64(row), "pair": state.number, "rev": state.version})
@@ -276,11 +277,6 @@ class PartitionWriting:
                 writes.insert(PARTITIONS, new_document(state), _created_meanwhile)
             else:
                 writes.update(PARTITIONS, {"_id": state.key}, {"$set": state.fields()}, _created_meanwhile)
-
-    async def _bury(self, state: MongoPartition) -> None:
-        """Drops the tombstones. Copies older than this version must be reloaded."""
-        await self._database[TOMBSTONES].delete_many({"pair": state.number}, session=self._session)
-        state.tombstones_dropped()
 
     async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> MongoPartition:
         user, agent = owner(doc)

@@ -116,7 +116,7 @@ async def reconcile(
     if a newer version wrote the database; nothing was written then."""
     wanted = declared(collections)
     marker = f"indexes {fingerprint(wanted)}"
-    while not await _made(database, marker, steps):
+    while not await _is_made(database, marker, steps):
         if await take(database, "indexes"):
             try:
                 await _upgrade(database, steps)
@@ -137,7 +137,7 @@ async def written(database: Database) -> Written | None:
     return None if stored is None else Written(int(stored["version"]), stored.get("release"))
 
 
-async def _made(database: Database, marker: str, steps: Mapping[int, MongoStep]) -> bool:
+async def _is_made(database: Database, marker: str, steps: Mapping[int, MongoStep]) -> bool:
     known, layout = newest(LAYOUT, steps), await written(database)
     if layout is None:
         return False

@@ -30,14 +30,11 @@ def inwards(part: Filter, negated: bool = False) -> Filter:
             inner_parts = tuple(inwards(inner, negated) for inner in parts)
             return And(inner_parts) if isinstance(part, And) != negated else Or(inner_parts)
         case Range() if negated:
-            return Or((Absent(part.field), *_outside(part)))
+            beyond = {"lt": part.ge, "le": part.gt, "gt": part.le, "ge": part.lt}
+            outside = [Range(part.field, **{name: bound}) for name, bound in beyond.items() if bound is not None]
+            return Or((Absent(part.field), *outside))
         case _:
             return Not(part) if negated else part
-
-
-def _outside(part: Range) -> list[Filter]:
-    beyond = {"lt": part.ge, "le": part.gt, "gt": part.le, "ge": part.lt}
-    return [Range(part.field, **{name: bound}) for name, bound in beyond.items() if bound is not None]
 
 
 def _numbers(part: Range) -> dict[str, float]:

@@ -144,8 +144,8 @@ def faded(rule: DecayRule) -> dict[str, Any]:
     """Returns the formula of `retrieval/decay.py` as an expression."""
     since = {"$subtract": [{"$toDate": rule.now}, _TIME]}
     idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
-    kept = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
-    return {"$max": [{"$min": ["$base_importance", rule.floor]}, kept]}
+    decayed = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
+    return {"$max": [{"$min": ["$base_importance", rule.floor]}, decayed]}
 
 
 async def forget(database: Database, tenant: str, user: str, counters: Sequence[str]) -> list[int]:
@@ -238,8 +238,8 @@ class MongoReembedding:
             records = await documents.count_documents({})
             vectors = await documents.count_documents({VECTOR: {"$exists": True}})
             of_model = await documents.count_documents({VECTOR: {"$exists": True}, MODEL: model})
-            kept = await documents.count_documents({KEPT: {"$exists": True}})
-            return VectorCounts.of(records, vectors, of_model, kept)
+            alternates = await documents.count_documents({KEPT: {"$exists": True}})
+            return VectorCounts.of(records, vectors, of_model, alternates)
 
         return await self._slow(read)
 
@@ -322,8 +322,8 @@ NOTES = "notes"
 async def notes(database: Database, new: Mapping[str, str]) -> dict[str, str]:
     """Keeps notes about the store; an empty one goes. Returns all of them."""
     own = database[META]
-    kept = {name: text for name, text in new.items() if text}
-    for operator, fields in (("$set", kept), ("$unset", {name: "" for name in new if name not in kept})):
+    written = {name: text for name, text in new.items() if text}
+    for operator, fields in (("$set", written), ("$unset", {name: "" for name in new if name not in written})):
         if fields:
             await own.update_one({"_id": NOTES}, {operator: fields}, upsert=True)
     stored = await own.find_one({"_id": NOTES}, {"_id": 0})

@@ -277,7 +277,7 @@ class MongoStore(Shielded):
         states = [state for state in known if state.count]
         model = model_id(query.model, self._dim)
         # the index has vectors of one model only: if alternate vectors exist, rows are read
-        whole_index = all(state.model == model or not state.kept for state in states)
+        whole_index = all(state.model == model or not state.has_alternates for state in states)
         count, degraded = sum(state.count for state in states), None
         if count > self._options.exact_up_to and whole_index and self._indexes.supported:
             try:

@@ -210,16 +210,16 @@ class TransactionRunner:
         locks: AsyncExitStack,
         partitions: set[str],
     ) -> T:
-        session, attempts, held = self._client.start_session(), 0, set[str]()
+        session, attempts, locked = self._client.start_session(), 0, set[str]()
 
         async def attempt(session: AsyncClientSession) -> T:
-            nonlocal attempts, held
+            nonlocal attempts, locked
             attempts += 1
-            if partitions != held:
+            if partitions != locked:
                 # all at once and after the other keys, so that nobody who has one waits for another
                 await locks.aclose()
-                held = set(partitions)
-                await self._take(locks, held, ends)
+                locked = set(partitions)
+                await self._take(locks, locked, ends)
             return await work(session)
 
         try:

@@ -66,18 +66,16 @@ class UsageWriting:
     def close(self, writes: TransactionWrites) -> None:
         """Adds the changes to the writes."""
         for tenant, own in by_tenant(self._changed.items()).items():
-            writes.update(USAGE, {"_id": _slot_id(tenant, self._slot)}, _increase(tenant, own), upsert=True)
+            by: Stored = {}
+            for name, usage in own.items():
+                by[f"collections.{name}.records"] = Int64(usage.records)
+                by[f"collections.{name}.bytes"] = Int64(usage.bytes)
+            update = {"$inc": by, "$setOnInsert": {"tenant_id": tenant}}
+            writes.update(USAGE, {"_id": _slot_id(tenant, self._slot)}, update, upsert=True)
 
 
 def _slot_id(tenant: str, slot: int) -> str:
     return orjson.dumps([tenant, slot]).decode()
-
-
-def _increase(tenant: str, own: Mapping[str, Usage]) -> Stored:
-    by: Stored = {}
-    for name, usage in own.items():
-        by |= {f"collections.{name}.records": Int64(usage.records), f"collections.{name}.bytes": Int64(usage.bytes)}
-    return {"$inc": by, "$setOnInsert": {"tenant_id": tenant}}
 
 
 async def usage_of(database: Database, tenant: str, session: MongoSession | None = None) -> Usage:

@@ -68,7 +68,8 @@ class EmbeddedChangeLog(StoredChangeLog):
         return bool(await self._readers.apart(lambda connection: _number(connection, statement, (oldest,))))
 
     async def _expired(self, oldest: str) -> list[str]:  # noqa: ARG002 (each log is looked at, which is quick)
-        return await self._readers.apart(_tenants)
+        statement = "SELECT tenant FROM change_heads"
+        return await self._readers.apart(lambda c: [str(tenant) for (tenant,) in c.execute(statement)])
 
     async def _drop(self, tenant: str, oldest: str) -> int:
         return await self._writer.submit(partial(_drop, tenant=tenant, oldest=oldest))
@@ -77,10 +78,6 @@ class EmbeddedChangeLog(StoredChangeLog):
 def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
     row: Any = connection.execute(statement, bound).fetchone()
     return 0 if row is None else int(row[0] or 0)
-
-
-def _tenants(connection: apsw.Connection) -> list[str]:
-    return [str(tenant) for (tenant,) in connection.execute("SELECT tenant FROM change_heads")]
 
 
 def _head(connection: apsw.Connection, tenant: str) -> Head:

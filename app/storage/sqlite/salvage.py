@@ -56,7 +56,7 @@ class Rescue(Rescued):
 
     def read(self, connection: apsw.Connection) -> Iterator[list[Record]]:
         """Yields the records that can be read."""
-        known = dict(self._known(connection))
+        known = dict(self._indexed(connection))
         last = max([*known, *self._last(connection)], default=0)
         for first in range(1, last + 1, ROWS):
             if records := list(self._between(connection, first, min(first + ROWS - 1, last), known)):
@@ -68,7 +68,7 @@ class Rescue(Rescued):
         self.records += new
         self.lost |= {int(record.place): str(record.doc[self.collection.id_field]) for record in refused}
 
-    def _known(self, connection: apsw.Connection) -> Iterator[tuple[int, str]]:
+    def _indexed(self, connection: apsw.Connection) -> Iterator[tuple[int, str]]:
         """Yields row numbers and ids by the index, from both ends."""
         name = sql.quoted(self.collection.name)
         index = sql.quoted(f"{self.collection.name}_id")
@@ -98,9 +98,9 @@ class Rescue(Rescued):
                 yield from self._between(connection, first, middle, known)
                 yield from self._between(connection, middle + 1, last, known)
             else:
-                yield from self._one(connection, first, known)
+                yield from self._read_alone(connection, first, known)
 
-    def _one(self, connection: apsw.Connection, row: int, known: dict[int, str]) -> Iterator[Record]:
+    def _read_alone(self, connection: apsw.Connection, row: int, known: dict[int, str]) -> Iterator[Record]:
         """Yields the document alone. Notes the row as lost if that cannot be read, either."""
         statement = f"SELECT doc FROM {sql.quoted(self.collection.name)} WHERE row = ?"
         try:

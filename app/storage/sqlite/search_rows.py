@@ -129,10 +129,10 @@ def _rows(
         Row(row, None if head is None else PackedRecord(head, vector, terms, facets))
         for row, head, vector, terms, facets in connection.execute(statement, (partition, *values))
     ]
-    return overlaid(collection.spec, rows, model, dim, lambda others: kept(connection, partition, model, others))
+    return overlaid(collection.spec, rows, model, dim, lambda others: _alternates(connection, partition, model, others))
 
 
-def kept(connection: apsw.Connection, partition: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
+def _alternates(connection: apsw.Connection, partition: int, model: int, rows: Sequence[int]) -> dict[int, bytes]:
     """Returns the alternate vectors of `model`, by row."""
     vectors: dict[int, bytes] = {}
     for start in range(0, len(rows), AT_ONCE):
@@ -252,7 +252,9 @@ class SearchRowWriter:
         """Writes the partitions that were touched, after all their rows."""
         for state in self._open.values():
             if state.worn:
-                self._bury(self._collections[state.number], state)
+                table = sql.search_table(self._collections[state.number])
+                self._connection.execute(f"DELETE FROM {table} WHERE pair = ? AND head IS NULL", (state.number,))
+                state.tombstones_dropped()  # copies older than this version must be reloaded
             self._connection.execute(
                 "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
                 "WHERE pair = ?",
@@ -266,12 +268,6 @@ class SearchRowWriter:
                     state.number,
                 ),
             )
-
-    def _bury(self, collection: Collection, state: PartitionState) -> None:
-        """Drops the tombstones. Copies older than this version must be reloaded."""
-        statement = f"DELETE FROM {sql.search_table(collection)} WHERE pair = ? AND head IS NULL"
-        self._connection.execute(statement, (state.number,))
-        state.tombstones_dropped()
 
     def _raised(self, collection: Collection, doc: Doc) -> PartitionState:
         """Returns the partition of a document, at the version that this list of changes makes. A new partition gets its

@@ -176,8 +176,8 @@ class EmbeddedReembedding:
 
         def read(connection: apsw.Connection) -> VectorCounts:
             row: Any = connection.execute(statement, (code(model), dim, collection.name)).fetchone()
-            records, vectors, of_model, kept = map(int, row)
-            return VectorCounts.of(records, vectors, of_model, kept)
+            records, vectors, of_model, alternates = map(int, row)
+            return VectorCounts.of(records, vectors, of_model, alternates)
 
         return await self._readers.apart(read)
 

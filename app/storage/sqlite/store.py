@@ -213,8 +213,10 @@ class EmbeddedStore:
     async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
         states = self._states(collection, tenant, wanted)
         for state in states:
-            if state.count > INLINE_ROWS and state.model:
-                self._begin_loading(collection, state)
+            # a search follows: large partitions are loaded while its query is embedded
+            is_large = state.count > INLINE_ROWS and state.model
+            if is_large and self._cache.get((state.number, state.model), state.floor) is None:
+                self._loading(collection, state, state.model)
         return facts_of(states)
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
@@ -257,7 +259,8 @@ class EmbeddedStore:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
         key = (state.number, model)
         cached = self._cache.get(key, state.floor)
-        if cached is not None and self._grew_much(cached.segment, state):
+        # a thread should read so many new documents; what was replaced or deleted meanwhile does not count
+        if cached is not None and state.count - len(cached.segment) > INLINE_ROWS:
             cached = None
         while cached is None or cached.version < state.floor:
             cached = await self._load(collection, state, model)
@@ -267,11 +270,6 @@ class EmbeddedStore:
                 rows = search_rows.changed_rows(self._reader, collection, state.number, version, model, self._dim)
             self._cache.update(key, segment, state.version, rows)
         return segment
-
-    def _grew_much(self, segment: Segment, state: PartitionState) -> bool:
-        """Returns whether the partition has so many more documents than the segment that a thread should read it. What
-        was replaced or deleted meanwhile does not count."""
-        return state.count - len(segment) > INLINE_ROWS
 
     async def _load(self, collection: Collection, state: PartitionState, model: int) -> VersionedSegment:
         """Returns a segment and its version. A load that was already running may give a version older than `state`."""
@@ -284,11 +282,6 @@ class EmbeddedStore:
             self._cache.put(key, segment, state.version)
             return VersionedSegment(segment, state.version)
         return await asyncio.shield(self._loading(collection, state, model))
-
-    def _begin_loading(self, collection: Collection, state: PartitionState) -> None:
-        """Starts to load a large partition while the query is embedded: a search follows."""
-        if self._cache.get((state.number, state.model), state.floor) is None:
-            self._loading(collection, state, state.model)
 
     def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[VersionedSegment]:
         key = (state.number, model)
