@@ -252,11 +252,11 @@ class Draining(Unavailable):
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Returns the known name that was probably meant, or None: one that differs in case and separators only, else one
     that is spelt much the same, else the only one that has `name` as a word (`type`: `memory_type`)."""
-    by_plain = {_plain(one): one for one in known}
+    by_plain = {_plain(name): name for name in known}
     given = _plain(name[:_SHOWN_CHARACTERS])
     if close := get_close_matches(given, by_plain, n=1, cutoff=_SIMILAR):
         return by_plain[close[0]]
-    having = [one for one in by_plain.values() if given in one.split("_")]
+    having = [name for name in by_plain.values() if given in name.split("_")]
     return having[0] if given and len(having) == 1 else None
 
 
@@ -272,8 +272,8 @@ def did_you_mean(name: str, known: Iterable[str], mark: str = "`") -> str:
 
 def shortened(text: str) -> str:
     """Returns a text of a caller as an answer may quote it: not too long, and valid Unicode."""
-    kept = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-    return kept.encode("utf-8", "replace").decode()
+    short = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    return short.encode("utf-8", "replace").decode()
 
 
 def no_such(kind: str) -> NotFound:
@@ -282,10 +282,10 @@ def no_such(kind: str) -> NotFound:
     return NotFound(f"There is no such {kind}.")
 
 
-def invalid_fields(found: Iterable[FieldError]) -> Invalid:
+def invalid_fields(field_errors: Iterable[FieldError]) -> Invalid:
     """An `Invalid` whose detail names every fault, at most 20."""
-    faults = list(islice(found, MAX_ERRORS + 1))
-    named = "; ".join(f"{shortened(one.pointer) or 'The body'}: {one.detail}" for one in faults[:MAX_ERRORS])
+    faults = list(islice(field_errors, MAX_ERRORS + 1))
+    named = "; ".join(f"{shortened(fault.pointer) or 'The body'}: {fault.detail}" for fault in faults[:MAX_ERRORS])
     more = "; and more" if len(faults) > MAX_ERRORS else ""
     return Invalid(named + more, errors=faults[:MAX_ERRORS])
 

@@ -46,8 +46,8 @@ class _Value:
     @classmethod
     def share(cls, number: int) -> None:
         cls._kind = values.MultiProcessValue(lambda: number)  # type: ignore[no-untyped-call]
-        for one in cls._all:
-            one._choose()
+        for metric in cls._all:
+            metric._choose()
 
 
 values.ValueClass = _Value
@@ -257,5 +257,5 @@ def collected(metric: Histogram) -> list[Metric]:
     """Returns what a metric has counted, in all workers."""
     if _registry is REGISTRY:
         return [*metric.collect()]
-    (name,) = {one.name for one in metric.describe()}
-    return [found for found in _registry.collect() if found.name == name]
+    (name,) = {family.name for family in metric.describe()}
+    return [family for family in _registry.collect() if family.name == name]

@@ -38,7 +38,7 @@ def usable_cores() -> int:
 
 
 def _list(given: str) -> list[str]:
-    return [one.strip() for one in given.split(",") if one.strip()]
+    return [part.strip() for part in given.split(",") if part.strip()]
 
 
 class JobSettings(SettingGroup):
@@ -178,12 +178,12 @@ class Settings(BaseSettings):
         """Drops variables that are no settings any more, such as RECALLD_JOBS_EMBED_SECONDS: a group takes no others
         than its own, and an upgrade must start. `unknown_variables` warns of them."""
 
-        def kept(group: str, value: Any) -> Any:
+        def settable(group: str, value: Any) -> Any:
             if not isinstance(value, dict):
                 return value
-            return {name: one for name, one in value.items() if f"{group}_{name}".upper() not in FIXED}
+            return {name: own for name, own in value.items() if f"{group}_{name}".upper() not in FIXED}
 
-        return {name: kept(name, value) for name, value in given.items()}
+        return {name: settable(name, value) for name, value in given.items()}
 
     @field_validator("workers")
     @classmethod
@@ -304,11 +304,11 @@ SUBJECTS = {
 def by_subject() -> list[tuple[str, list[tuple[str, str, str]]]]:
     """Returns the rows of `describe()` as people read them: the ten to know, then the others by subject."""
     rows = {row[0]: row for row in describe()}
-    found: dict[str, list[tuple[str, str, str]]] = {"The ten to know": [rows.pop(name) for name in FIRST]}
+    by_subject: dict[str, list[tuple[str, str, str]]] = {"The ten to know": [rows.pop(name) for name in FIRST]}
     for name, row in rows.items():
         group = name.removeprefix(_PREFIX).lower().partition("_")[0]
-        found.setdefault(SUBJECTS.get(group, "The service"), []).append(row)
-    return list(found.items())
+        by_subject.setdefault(SUBJECTS.get(group, "The service"), []).append(row)
+    return list(by_subject.items())
 
 
 def in_force(settings: Settings) -> list[dict[str, Any]]:

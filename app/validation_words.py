@@ -79,9 +79,9 @@ def _rule(pattern: str) -> str:
     """Returns the rule of a regular expression in words: a caller should not have to read one."""
     if pattern == r"\S":
         return "must not be blank"
-    found = _CHARACTERS.fullmatch(pattern)
-    if found is None:
+    match = _CHARACTERS.fullmatch(pattern)
+    if match is None:
         return _OTHER
-    count = f"{found['least']} to {found['most']}" if found["most"] else found["least"]
-    signs = " ".join(re.findall(r".-.|.", found["set"]))
+    count = f"{match['least']} to {match['most']}" if match["most"] else match["least"]
+    signs = " ".join(re.findall(r".-.|.", match["set"]))
     return f"must be {count} characters of {signs}"

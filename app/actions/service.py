@@ -117,7 +117,7 @@ class ActionService:
 
     async def page(self, filters: ActionFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of actions that match the filters."""
-        actions, cursor = await self._actions.page(_listed(filters), listing, mark=repr(sorted(filters.items())))
+        actions, cursor = await self._actions.page(_list_filter(filters), listing, mark=repr(sorted(filters.items())))
         return {"items": await render_items(ACTIONS, actions, render, Action), "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Json:
@@ -155,7 +155,7 @@ class ActionService:
         """Returns statistics of the actions of the last `window_days` days, which the store counts. A day that was
         rolled up counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
-        where = both(_listed(filters), Range("timestamp", ge=since))
+        where = both(_list_filter(filters), Range("timestamp", ge=since))
         total, groups = Tally(), defaultdict[str, Tally](Tally)
         async for calls in self._counted(where, group_by):
             for call, number in calls:
@@ -280,18 +280,18 @@ def _one_line(body: ActionCreate) -> str:
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
 
 
-def _listed(filters: ActionFilters) -> Filter:
+def _list_filter(filters: ActionFilters) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
     entity, tag = filters.get("entity"), filters.get("tag")
     return both(
         having(filters, "agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome"),
-        None if entity is None else _named("entities", "entity_keys", entity),
-        None if tag is None else _named("tags", "tag_keys", tag),
+        None if entity is None else _having_name("entities", "entity_keys", entity),
+        None if tag is None else _having_name("tags", "tag_keys", tag),
         between("timestamp", filters.get("since"), filters.get("until")),
     )
 
 
-def _named(field: str, keys: str, value: str) -> Filter:
+def _having_name(field: str, keys: str, value: str) -> Filter:
     """Filters by an entity or a tag, however it is written. Actions of an earlier version, which have no keys yet, are
     found as it was written there."""
     return Or((Has(keys, normalise_content(value)), Has(field, value)))
@@ -300,7 +300,7 @@ def _named(field: str, keys: str, value: str) -> Filter:
 def _concerning(entity: str) -> Filter:
     """Filters by an entity among the entities or the tags, or in the content."""
     words = tuple(Has("mentions", word) for word in mentions(entity))
-    named = (_named("entities", "entity_keys", entity), _named("tags", "tag_keys", entity))
+    named = (_having_name("entities", "entity_keys", entity), _having_name("tags", "tag_keys", entity))
     return Or((*named, And(words))) if words else Or(named)
 
 
@@ -316,7 +316,7 @@ def _searched(body: ActionSearch) -> Filter:
         "until": body.until,
     }
     return both(
-        _listed(filters),
+        _list_filter(filters),
         None if body.now is None else Range("timestamp", le=body.now),
         None if body.entity is None else _concerning(body.entity),
         Eq("outcome", "success") if body.only_successful else None,

@@ -132,10 +132,10 @@ async def _validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     body = getattr(request.scope.get("route"), "body_field", None)
     faults = islice(error.errors(), errors.MAX_ERRORS + 1)
-    return _respond(request, errors.invalid_fields(_told(fault, error.body, body) for fault in faults))
+    return _respond(request, errors.invalid_fields(_field_error(fault, error.body, body) for fault in faults))
 
 
-def _told(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
+def _field_error(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
     """Returns in words what validation found. `value` is the request's body, `body` the route's field for it."""
     loc = fault["loc"]
     if not (loc and loc[0] == "body"):

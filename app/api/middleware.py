@@ -201,7 +201,8 @@ class _Request:
     def record(self, span: tracing.TraceSpan) -> None:
         """Records metrics, writes the log line and completes the span."""
         took = time.perf_counter() - self._started
-        route = route_template(self.scope)
+        # unmatched paths share one label, to bound the number of labels
+        route = getattr(self.scope.get("route"), "path", None) or "unmatched"
         count, seconds = _meters(self._method, route, self.status)
         count.inc()
         seconds.observe(took)
@@ -215,9 +216,3 @@ class _Request:
 @lru_cache(maxsize=1024)
 def _meters(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
     return REQUESTS.labels(method, route, str(status)), REQUEST_SECONDS.labels(method, route)
-
-
-def route_template(scope: Scope) -> str:
-    """Returns the route's path template, such as `/v1/memories/{memory_id}`. All unmatched paths share one label, to
-    bound the number of labels."""
-    return getattr(scope.get("route"), "path", None) or "unmatched"

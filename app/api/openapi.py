@@ -94,7 +94,7 @@ def document(app: FastAPI) -> Json:
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         schemas = {**components["schemas"], **problem.pop("$defs", {}), "Problem": problem}
         unused = ("HTTPValidationError", "ValidationError", "JsonValue")
-        used = {_named(name): schemas[name] for name in schemas if name not in unused}
+        used = {_schema_name(name): schemas[name] for name in schemas if name not in unused}
         components["schemas"] = {name: _component(name, used[name]) for name in sorted(used)}
         result["paths"] = _readable(result["paths"], names=True)
         components["headers"] = {
@@ -195,7 +195,7 @@ def _readable(node: Any, names: bool = False) -> Any:
         if word != "title"  # generators name classes by titles, which repeat the names of fields
     }
     if "$ref" in shown:
-        shown["$ref"] = _named(shown["$ref"])
+        shown["$ref"] = _schema_name(shown["$ref"])
     if shown.get("additionalProperties") == {}:
         shown["additionalProperties"] = True
     if shown.get("type") == "number":
@@ -205,6 +205,6 @@ def _readable(node: Any, names: bool = False) -> Any:
     return shown
 
 
-def _named(name: str) -> str:
+def _schema_name(name: str) -> str:
     """Returns the name of a schema without underscores: `Page_Memory_` is `MemoryPage`."""
     return re.sub(r"Page_(\w+)_", r"\1Page", name)

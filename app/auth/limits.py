@@ -47,8 +47,8 @@ class Buckets:
 
     def holds(self, key_id: str, rate: float, most: float) -> float:
         """Returns what a bucket holds now."""
-        held, since = self._held.get(key_id, (most, 0.0))
-        return min(most, held + (self._clock() - since) * rate)
+        tokens, since = self._held.get(key_id, (most, 0.0))
+        return min(most, tokens + (self._clock() - since) * rate)
 
     def take(self, key_id: str, units: float, rate: float, most: float) -> None:
         """Takes units from a bucket, which may be overdrawn."""

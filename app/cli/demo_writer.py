@@ -163,8 +163,8 @@ class StoryWriter:
 
     async def work(self) -> None:
         """Runs every job that is due."""
-        held = self._resources
-        runner = job_runner(held.settings, held.store, held.embedder, held.clock, held.llm)
+        own = self._resources
+        runner = job_runner(own.settings, own.store, own.embedder, own.clock, own.llm)
         while await runner.step():
             pass
 

@@ -36,16 +36,16 @@ class Answered:
     """The answer to a question: memory ids, best first, and the latency."""
 
     question: Question
-    found: list[str]
+    memory_ids: list[str]
     milliseconds: float
 
     def recall(self, depth: int) -> float:
         """Returns the share of the expected memories among the first `depth` hits."""
-        return len(set(self.found[:depth]) & set(self.question.expected)) / len(set(self.question.expected))
+        return len(set(self.memory_ids[:depth]) & set(self.question.expected)) / len(set(self.question.expected))
 
     def reciprocal_rank(self) -> float:
         """Returns 1 / rank of the first expected memory, or 0 if none was found."""
-        places = [at for at, memory_id in enumerate(self.found, 1) if memory_id in self.question.expected]
+        places = [at for at, memory_id in enumerate(self.memory_ids, 1) if memory_id in self.question.expected]
         return 1 / places[0] if places else 0.0
 
 
@@ -70,7 +70,7 @@ def evaluate(
     result = figures(answers, top_k)
     missed = [answer for answer in answers if answer.recall(top_k) < 1]
     if as_json_:
-        listed = [{**answer.question.model_dump(), "found": answer.found} for answer in missed]
+        listed = [{**answer.question.model_dump(), "found": answer.memory_ids} for answer in missed]
         as_json({**result, "misses": listed})
         return
     table(("figure", "value"), [(name, f"{value:g}") for name, value in result.items()])

@@ -63,12 +63,12 @@ def main() -> None:
     try:
         app(prog_name="recalld")
     except RecalldError as error:
-        _end([f"{field.pointer.lstrip('/')}: {field.detail}" for field in error.errors] or [error.detail])
+        _exit_with([f"{field.pointer.lstrip('/')}: {field.detail}" for field in error.errors] or [error.detail])
     except (ValidationError, SettingsError) as error:
-        _end(explain(error))
+        _exit_with(explain(error))
 
 
-def _end(sentences: list[str]) -> None:
+def _exit_with(sentences: list[str]) -> None:
     for sentence in sentences:
         print(f"recalld: {sentence}", file=sys.stderr)
     sys.exit(1)

@@ -117,7 +117,7 @@ def forget(  # noqa: PLR0913 (options)
             {"policy": policy, "agent_id": agent, "user_id": user, "dry_run": not apply}
         )
     except ValidationError as error:
-        raise typer.BadParameter("; ".join(_said(problem) for problem in error.errors())) from error
+        raise typer.BadParameter("; ".join(_option_fault(problem) for problem in error.errors())) from error
     if apply:
         operation = call(Target(url, key, tenant, jobs=True), lambda ask: _apply(ask, request), "Forgetting …")
         _show_operation(operation, as_json_=as_json_)
@@ -172,7 +172,7 @@ def _show_operation(operation: Json, *, as_json_: bool) -> None:
         raise typer.Exit(1)
 
 
-def _said(error: ErrorDetails) -> str:
+def _option_fault(error: ErrorDetails) -> str:
     """Returns what is wrong with the request by the names of the options."""
     name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"] if part != "policy")
     return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"

@@ -108,7 +108,7 @@ def _show(result: Salvaged, to: Path) -> None:
             str(rescue.records),
             str(len(rescue.lost)),
             str(len(rescue.unindexed)),
-            _named(rescue.lost.values()),
+            _first_ids(rescue.lost.values()),
         )
         for rescue in result.rescued
         if rescue.records or rescue.lost
@@ -124,6 +124,6 @@ def _show(result: Salvaged, to: Path) -> None:
     print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")
 
 
-def _named(ids: Iterable[str]) -> str:
+def _first_ids(ids: Iterable[str]) -> str:
     known = sorted(filter(None, ids))
     return ", ".join(known[:SHOWN]) + (", …" if len(known) > SHOWN else "")

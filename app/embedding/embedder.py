@@ -169,9 +169,9 @@ def split(text: str, reach: Reach) -> list[str]:
             windows.append(text[start:])
             break
         slack = (limit - start) // EIGHTH
-        end = _end(text, limit - slack, limit)
+        end = _window_end(text, limit - slack, limit)
         windows.append(text[start:end])
-        start = _start(text, end - slack, end)
+        start = _window_start(text, end - slack, end)
     return [window for window in windows if window.strip()] or [text]  # servers reject blank texts
 
 
@@ -191,17 +191,17 @@ def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
     return reach
 
 
-def _end(text: str, low: int, high: int) -> int:
+def _window_end(text: str, low: int, high: int) -> int:
     """Returns the end of a window in `low`..`high`, both included."""
-    words = (found.end() for found in _SPACE.finditer(text, low, high))
+    words = (space.end() for space in _SPACE.finditer(text, low, high))
     ends = [*sentence_ends(text, low, high)] or [*words]
     return ends[-1] if ends else high
 
 
-def _start(text: str, low: int, high: int) -> int:
+def _window_start(text: str, low: int, high: int) -> int:
     """Returns the place after the first space in `low`..`high`, or `low` if there is none (scripts without spaces)."""
-    found = _SPACE.search(text, low, high)
-    return low if found is None else found.end()
+    space = _SPACE.search(text, low, high)
+    return low if space is None else space.end()
 
 
 class Embedder(Protocol):

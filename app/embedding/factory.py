@@ -82,7 +82,9 @@ async def open_embedder(
 def load_any(model: str, *, threads: int = THREADS, options: ExtraOptions | None = None) -> Model:
     """Loads a model of any runtime. Raises EmbeddingUnavailable."""
     if model.startswith(OPENAI):
-        return _load_openai(model.removeprefix(OPENAI), options)
+        from app.embedding.openai import OpenAIModel  # noqa: PLC0415 (its client takes half a second to import)
+
+        return OpenAIModel(model.removeprefix(OPENAI), options)
     if model.startswith(SENTENCE_TRANSFORMERS):
         return _load_sentence_transformers(model.removeprefix(SENTENCE_TRANSFORMERS), threads, options)
     return load_model(model, threads=threads)
@@ -96,7 +98,13 @@ def load_model(model: str, *, threads: int = THREADS, models: Path = MODELS) -> 
     if model in PACKAGED:
         return load_packaged(PACKAGED[model], threads=threads)
     if model == MULTILINGUAL:
-        return _load_multilingual(models / MULTILINGUAL_FOLDER, threads)
+        folder = models / MULTILINGUAL_FOLDER
+        if not folder.is_dir():
+            raise EmbeddingUnavailable(
+                f"the model {MULTILINGUAL} needs the extra {MULTILINGUAL}, which is not installed: "
+                f"install it with `scripts/extra {MULTILINGUAL}` ({folder} is missing)"
+            )
+        return load_folder(folder, threads=threads)
     if (folder := Path(model).expanduser()).is_dir():
         return load_folder(folder, threads=threads)
     if model.count("/") == 1 and not model.startswith((".", "/", "~")):
@@ -105,21 +113,6 @@ def load_model(model: str, *, threads: int = THREADS, models: Path = MODELS) -> 
         f"{model!r} is neither {', nor '.join(PACKAGED)}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
         f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
     )
-
-
-def _load_multilingual(folder: Path, threads: int) -> OnnxModel:
-    if not folder.is_dir():
-        raise EmbeddingUnavailable(
-            f"the model {MULTILINGUAL} needs the extra {MULTILINGUAL}, which is not installed: "
-            f"install it with `scripts/extra {MULTILINGUAL}` ({folder} is missing)"
-        )
-    return load_folder(folder, threads=threads)
-
-
-def _load_openai(name: str, options: ExtraOptions | None) -> Model:
-    from app.embedding.openai import OpenAIModel  # noqa: PLC0415 (its client takes half a second to import)
-
-    return OpenAIModel(name, options)
 
 
 def _load_sentence_transformers(wanted: str, threads: int, options: ExtraOptions | None) -> Model:

@@ -151,8 +151,8 @@ def load_packaged(
     which: Packaged, *, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None
 ) -> OnnxModel:
     """Loads a packaged model in int8, 384 dimensions. Raises EmbeddingUnavailable if a file has another hash."""
-    graph = _known(weights or which.file, which.sha256)
-    vocabulary = _known(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
+    graph = _checked(weights or which.file, which.sha256)
+    vocabulary = _checked(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
     words = np.memmap(graph, np.int8, "r", WORDS_AT, WORDS_SHAPE)  # half of the file; a text needs a few rows
     return OnnxModel(
         which.name,
@@ -248,7 +248,7 @@ def _prompts(folder: Path) -> Prompts:
     return Prompts.of(stored.get("prompts") or {}, stored.get("default_prompt_name"))
 
 
-def _known(path: Path, sha256: str) -> Path:
+def _checked(path: Path, sha256: str) -> Path:
     """Returns `path` after checking its hash. The file is hashed in blocks, so it is never in memory as a whole.
 
     Raises EmbeddingUnavailable.

@@ -74,8 +74,8 @@ class OnnxReranker:
             raise
         except Exception as error:  # ONNX Runtime and the tokenizers library raise types of their own
             raise RerankingFailed(f"The reranker's model failed ({type(error).__name__}).") from error
-        found: list[float] = scores.tolist()
-        return found
+        listed: list[float] = scores.tolist()
+        return listed
 
     def _run(self, encodings: Sequence[Encoding]) -> Any:
         shape = len(encodings), max(len(encoding.ids) for encoding in encodings)
@@ -130,13 +130,9 @@ async def open_reranker(settings: Settings) -> Reranker | None:
     try:
         if wanted.startswith(("http://", "https://")):
             return HttpReranker(wanted, chosen.model, chosen.api_key.get_secret_value())
-        return await asyncio.to_thread(_load_folder, wanted)
+        return await asyncio.to_thread(lambda: load_reranker(Path(wanted).expanduser()))
     except RerankerInvalid as error:
         raise RerankerInvalid(f"RECALLD_RERANKER names a reranker that cannot be used: {error}.") from error
-
-
-def _load_folder(folder: str) -> OnnxReranker:
-    return load_reranker(Path(folder).expanduser())
 
 
 def second_stage(reranker: Reranker, settings: Settings, tuning: Tuning) -> SecondStage:

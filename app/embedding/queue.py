@@ -191,7 +191,7 @@ class Backlog:
 
     def _measure(self, lane: deque[EmbeddingRequest]) -> None:
         """Measures some more texts of the lane, and at least one if none is measured."""
-        texts, chars = min(self._at_once, LOOKED_AHEAD - sum(len(one.waiting) for one in lane)), MEASURED_CHARS
+        texts, chars = min(self._at_once, LOOKED_AHEAD - sum(len(request.waiting) for request in lane)), MEASURED_CHARS
         known = False
         for request in lane:
             least = 0 if known or request.waiting else 1
@@ -235,6 +235,6 @@ def _beginning(request: EmbeddingRequest, least: int, texts: int, chars: int) ->
 
 
 def _prune(lane: deque[EmbeddingRequest]) -> None:
-    kept = [request for request in lane if not request.dropped and not request.exhausted]
+    lasting = [request for request in lane if not request.dropped and not request.exhausted]
     lane.clear()
-    lane.extend(kept)
+    lane.extend(lasting)

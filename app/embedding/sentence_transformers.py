@@ -96,10 +96,6 @@ def _label(wanted: str) -> str:
 
 def _digest(model: SentenceTransformer) -> str:
     """Returns a hash of the weights as a set. Their names and files differ between versions of the libraries."""
-    each = sorted(hashlib.sha256(_bytes(weights)).digest() for weights in model.parameters())
-    return hashlib.sha256(b"".join(each)).hexdigest()
-
-
-def _bytes(weights: torch.Tensor) -> bytes:
-    flat: bytes = weights.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return flat
+    flat = (weights.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for weights in model.parameters())
+    digests = sorted(hashlib.sha256(numbers.numpy().tobytes()).digest() for numbers in flat)
+    return hashlib.sha256(b"".join(digests)).hexdigest()

@@ -209,8 +209,8 @@ class EntityService:
             "key": key,
             "names": [aliases.spelled(member) for member in names] if aliases.name(key) else [name],
             "aliases": [shown(alias) for alias in aliases.of(key)],
-            "facts": _known(current, limit),
-            "earlier": _known(earlier, limit),
+            "facts": _render_facts(current, limit),
+            "earlier": _render_facts(earlier, limit),
             "neighbors": {"count": len(walk.nodes), "truncated": walk.truncated},
             "memories": await self._mentions(latest, aliases),
             "actions": {"items": list(map(render_action, actions[:limit])), "truncated": len(actions) > limit},
@@ -236,7 +236,7 @@ class EntityService:
         return sorted(latest, key=lambda action: (action["timestamp"], action["action_id"]), reverse=True)[:limit]
 
 
-def _known(facts: Sequence[FactRecord], limit: int) -> Json:
+def _render_facts(facts: Sequence[FactRecord], limit: int) -> Json:
     return {"items": [render(fact) for fact in facts[:limit]], "truncated": len(facts) > limit}
 
 

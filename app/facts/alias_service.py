@@ -155,7 +155,7 @@ class AliasService:
     def _changed(
         self, owner: Partition, name: str, after: AliasMap, edit: _Edit, contends: list[Json], *, status: int
     ) -> WriteResult:
-        body = {**_listed(name, after), "items": [shown(alias) for alias in after.of(key_of(name))]}
+        body = {**_names_of(name, after), "items": [shown(alias) for alias in after.of(key_of(name))]}
         if not edit.changes:
             return WriteResult({**body, "operation_id": None, "contends": contends}, status=200)
         now, (agent, user) = self._clock.now(), _ids(owner)
@@ -209,7 +209,7 @@ class AliasService:
             entities, truncated = await graph.entities("")
             owner = {"agent_id": sight.agent_id, "user_id": sight.user_id}
             items += [{**owner, **proposal} for proposal in proposals(name, entities, aliases)]
-        return {**_listed(name, aliases), "items": items, "truncated": truncated}
+        return {**_names_of(name, aliases), "items": items, "truncated": truncated}
 
     async def _is_proposed(self, name: str, alias: str, owner: Partition) -> bool:
         agent, user = _ids(owner)
@@ -257,7 +257,7 @@ def _joined(aliases: AliasMap, key: str, other: str) -> bool:
     return aliases.root(key) == aliases.root(other)
 
 
-def _listed(name: str, aliases: AliasMap) -> Json:
+def _names_of(name: str, aliases: AliasMap) -> Json:
     keys = aliases.keys(key_of(name))
     names = [aliases.spelled(key) for key in keys] if aliases.name(key_of(name)) else [name for _ in keys]
     return {"entity": names[0], "names": names, "next_cursor": None}

@@ -129,7 +129,14 @@ def decide(live: Sequence[Statement], assertion: Assertion, now: str) -> list[Le
     claim = _claim(assertion, same, now)
     rivals = [rival for rival in undisputed if rival.object != assertion.object and contend(rival, claim)]
     ended = [like for like in same if _ends(claim, like)]
-    joined = [like for like in same if like not in ended and _equal(like, claim) and like.span.touches(claim.span)]
+    joined = [
+        like
+        for like in same
+        if like not in ended
+        and like.trust == claim.trust
+        and like.cardinality == claim.cardinality
+        and like.span.touches(claim.span)
+    ]
     span = _union([claim, *joined])
     above = [like for like in same if like.trust > claim.trust]
     pieces = minus(span, [statement.span for statement in (*above, *_later(rivals, claim, assertion.policy))])
@@ -239,10 +246,6 @@ def _ends(claim: Statement, statement: Statement) -> bool:
     """Returns True if the claim gives an end to a statement with an open end. An open end means that none is known."""
     open_ended = statement.span.end == OPEN_END != claim.span.end
     return open_ended and claim.span.start <= statement.span.start < claim.span.end and statement.trust <= claim.trust
-
-
-def _equal(statement: Statement, claim: Statement) -> bool:
-    return statement.trust == claim.trust and statement.cardinality == claim.cardinality
 
 
 def _union(statements: Sequence[Statement]) -> ValidSpan:

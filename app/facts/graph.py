@@ -268,7 +268,7 @@ class GraphService:
             "entity": name,
             "key": graph.aliases.root(key_of(name)),
             "nodes": [{"name": node.name, "key": node.key, "depth": node.depth} for node in walk.nodes.values()],
-            "edges": [_edge(hop, fact) for hop, fact in walk.edges.values()],
+            "edges": [{"depth": hop, **_fields_of(fact, Edge)} for hop, fact in walk.edges.values()],
             "truncated": walk.truncated,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
@@ -288,7 +288,7 @@ class GraphService:
             if len(to_key) > PATHS_A_NODE:
                 chain.bounded("paths")
             paths += (
-                {"node": key, "facts": [_shown(fact, PathFact) for fact in path]} for path in to_key[:PATHS_A_NODE]
+                {"node": key, "facts": [_fields_of(fact, PathFact) for fact in path]} for path in to_key[:PATHS_A_NODE]
             )
         return {
             "nodes": [{"name": chain.names[key], "key": key} for key in keys[: body.limit]],
@@ -308,10 +308,6 @@ class GraphService:
         return Graph(self._facts, partitions, view, None if predicate is None else along(predicate), aliases)
 
 
-def _edge(hop: int, fact: FactRecord) -> Json:
-    return {"depth": hop, **_shown(fact, Edge)}
-
-
-def _shown(fact: FactRecord, shape: type[Schema]) -> Json:
+def _fields_of(fact: FactRecord, shape: type[Schema]) -> Json:
     """Returns the fields of a fact that the shape has. What a damaged fact lacks is left out."""
     return {name: value_at(fact, name) for name in shape.model_fields if name in fact}

@@ -57,7 +57,8 @@ class Ledger:
         self.live = {fact["fact_id"]: fact for fact in facts}
         groups = [*([] if group is None else [group]), *(shared.others if shared else ())]
         latest = max(groups, key=lambda group: group["known"], default=None)
-        self.now = _moment(now, latest["known"] if latest is not None else "")
+        known = latest["known"] if latest is not None else ""
+        self.now = now if known < now else rfc3339(parse_rfc3339(known) + _TICK)
         self.usual: Cardinality = latest["usual"] if latest is not None else "one"
         self.closed: dict[str, FactRecord] = {}
         """Stored facts that this request closes, by id."""
@@ -119,8 +120,8 @@ class Ledger:
     def holding(self) -> list[FactRecord]:
         """Returns the facts that are held and valid now, as this request leaves them and as far as it has read them."""
         here = ValidSpan(self.now, f"{self.now}~")
-        held = [fact for fact in self.live.values() if fact["standing"] == "held"]
-        return [fact for fact in held if statement(fact).span.overlaps(here)]
+        undisputed = [fact for fact in self.live.values() if fact["standing"] == "held"]
+        return [fact for fact in undisputed if statement(fact).span.overlaps(here)]
 
     def latest(self, fact_id: str) -> FactRecord:
         """Returns a fact as this request leaves it."""
@@ -177,10 +178,6 @@ class Ledger:
 
     def _statement(self, fact: FactRecord) -> Statement:
         return statement(fact, self.shared.object_of(fact) if self.shared else None)
-
-
-def _moment(now: str, known: str) -> str:
-    return now if known < now else rfc3339(parse_rfc3339(known) + _TICK)
 
 
 def statement(fact: FactRecord, object_key: str | None = None) -> Statement:

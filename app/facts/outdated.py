@@ -116,7 +116,9 @@ async def values_behind(
     Of more than `MOST_GROUPS` the first ones count, in this order.
     """
     own = [] if user_id is None else [group_of_field(user_id, name) for name in PREDICATES]
-    sessions = [told.session for told in utterances if told is not None and told.session is not None]
+    sessions = [
+        utterance.session for utterance in utterances if utterance is not None and utterance.session is not None
+    ]
     groups = tuple(dict.fromkeys([*own, *more, *await _groups_learned(facts, sessions)]))[:MOST_GROUPS]
     if not groups:
         return []

@@ -69,7 +69,7 @@ def replaced_values(facts: Iterable[FactRecord], as_of: str, known_at: str | Non
             groups.setdefault(fact["group_id"], []).append(fact)
     replaced = list[ReplacedValue]()
     for rows in groups.values():
-        holding = [row for row in rows if _known(row, known_at) and holds(row, as_of)]
+        holding = [row for row in rows if _was_known(row, known_at) and holds(row, as_of)]
         if not holding or any(row["cardinality"] != "one" for row in holding):
             continue
         present = max(holding, key=lambda row: (row["valid_from"] or "", row["known_from"]))
@@ -84,7 +84,7 @@ def replaced_values(facts: Iterable[FactRecord], as_of: str, known_at: str | Non
     return replaced
 
 
-def _known(fact: FactRecord, known_at: str | None) -> bool:
+def _was_known(fact: FactRecord, known_at: str | None) -> bool:
     until = fact["known_until"]
     return until is None or (known_at is not None and until > known_at)
 

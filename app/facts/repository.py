@@ -80,11 +80,7 @@ class FactFilters(TypedDict, total=False):
     status: FactListStatus
 
 
-def _itself(key: str) -> tuple[str, ...]:
-    return (key,)
-
-
-def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = _itself) -> Filter:
+def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = lambda key: (key,)) -> Filter:
     """Filters by owner and by content. Owners must match exactly; texts are compared by key. `names` returns all keys
     of the entity that a key names."""
     subject, predicate, object_ = filters.get("subject"), filters.get("predicate"), filters.get("object")
@@ -160,7 +156,7 @@ class FactRepository(Repository[FactRecord]):
 
     async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[FactRecord]:
         """Returns the live facts of the groups that touch the span, as far as the rules need them for these objects."""
-        return await self._all(
+        return await self._find_all(
             both(
                 In("group_id", tuple(group_ids)),
                 Absent("known_until"),
@@ -177,7 +173,9 @@ class FactRepository(Repository[FactRecord]):
 
     async def about_subject(self, fact: FactRecord) -> list[FactRecord]:
         """Returns every fact of the same owner and subject, whatever became of it, in the order of creation."""
-        return await self._all(both(Eq("subject_key", fact["subject_key"]), of_pair(fact["agent_id"], fact["user_id"])))
+        return await self._find_all(
+            both(Eq("subject_key", fact["subject_key"]), of_pair(fact["agent_id"], fact["user_id"]))
+        )
 
     async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[FactRecord], str | None]:
         """Returns a page of all facts of a lineage."""
@@ -193,12 +191,12 @@ class FactRepository(Repository[FactRecord]):
         whose = In("user_id", tuple(dict.fromkeys(user_ids)))
         stating = both(Eq("subject_key", USER), Absent("agent_id"), In("predicate_key", PROFILE_KEYS))
         of_users: dict[str, list[FactRecord]] = {user_id: [] for user_id in user_ids}
-        for fact in await self._all(both(stating, whose, view.believed())) if user_ids else []:
+        for fact in await self._find_all(both(stating, whose, view.believed())) if user_ids else []:
             if fact["user_id"] is not None:
                 of_users[fact["user_id"]].append(fact)
         return {user_id: states(facts) for user_id, facts in of_users.items()}
 
-    async def _all(self, where: Filter) -> list[FactRecord]:
+    async def _find_all(self, where: Filter) -> list[FactRecord]:
         return [fact async for facts in pages(partial(self.find, where), FACTS, AT_ONCE) for fact in facts]
 
     # --- Changes ------------------------------------------------------------------------------------------------------

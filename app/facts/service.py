@@ -96,7 +96,7 @@ class FactService:
         await self._spell(drafts)
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
-        aliases, titles = await self._named(drafts, now)
+        aliases, titles = await self._with_aliases(drafts, now)
         assertions = [
             assertion_of(body, draft, aliases[_owner(draft)]) for body, draft in zip(bodies, drafts, strict=True)
         ]
@@ -112,7 +112,9 @@ class FactService:
         ]
         return Asserted(ledgers, facts, titles)
 
-    async def _named(self, drafts: Sequence[FactRecord], now: str) -> tuple[dict[Partition, AliasMap], list[Change]]:
+    async def _with_aliases(
+        self, drafts: Sequence[FactRecord], now: str
+    ) -> tuple[dict[Partition, AliasMap], list[Change]]:
         """Returns the aliases of each owner, and the changes that store those that the rule for titles makes."""
         of_owners: dict[Partition, AliasMap] = {}
         changes: list[Change] = []
@@ -150,7 +152,7 @@ class FactService:
         ledgers = {**asserted.ledgers, **opened}
         for fact in cleared:
             ledger = ledgers[fact["group_id"]]
-            for fact_id in [held["fact_id"] for held in ledger.live.values() if held["standing"] == "held"]:
+            for fact_id in [fact["fact_id"] for fact in ledger.live.values() if fact["standing"] == "held"]:
                 ledger.retract(fact_id)
         distinct = _distinct(ledgers.values())
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
@@ -276,7 +278,7 @@ class FactService:
     async def page(self, filters: FactFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
-        where, mark = self._listed(filters, aliases), repr(sorted(filters.items()))
+        where, mark = self._list_filter(filters, aliases), repr(sorted(filters.items()))
         facts, cursor = await self._facts.page(where, listing, mark=mark)
         return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
 
@@ -288,7 +290,7 @@ class FactService:
         partitions = self._facts.scope.partitions(agent, user, include_shared=True)
         return await self._aliases.of_pairs(partitions, named.get("known_at"))
 
-    def _listed(self, filters: FactFilters, aliases: AliasMap) -> Filter:
+    def _list_filter(self, filters: FactFilters, aliases: AliasMap) -> Filter:
         if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())

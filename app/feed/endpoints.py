@@ -89,7 +89,7 @@ ChangeCursor = Annotated[
 _MANY = "separated by commas; absent: all."
 
 
-def _listed(words: Sequence[str]) -> dict[str, JsonValue]:
+def _words_schema(words: Sequence[str]) -> dict[str, JsonValue]:
     word = f"({'|'.join(words)})"
     return {"pattern": f"^{word}(,{word})*$"}
 
@@ -99,22 +99,22 @@ async def wanted_changes(
     user_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this user.")] = None,
     kind: Annotated[
         str | None,
-        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_listed(KINDS)),
+        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_words_schema(KINDS)),
     ] = None,
     type: Annotated[
         str | None,
-        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_listed(TYPES)),
+        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_words_schema(TYPES)),
     ] = None,
     include: Annotated[
         ChangeInclude | None, Query(description="`record`: each change comes with the record as it is now.")
     ] = None,
 ) -> Wanted:
     """Collects what a reader asks for. Raises Invalid."""
-    kinds, types = _words("kind", kind, KINDS), _words("type", type, TYPES)
+    kinds, types = _read_words("kind", kind, KINDS), _read_words("type", type, TYPES)
     return Wanted(agent_id, user_id, kinds, types, records=include == "record")
 
 
-def _words(name: str, given: str | None, known: Sequence[str]) -> tuple[str, ...]:
+def _read_words(name: str, given: str | None, known: Sequence[str]) -> tuple[str, ...]:
     if given is None:
         return ()
     words = tuple(dict.fromkeys(given.split(",")))

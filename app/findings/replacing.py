@@ -123,7 +123,7 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
             later
             for statement in by_memory.get(hit.doc["memory_id"], ())
             for later, other in enumerate(hits)
-            if _is(other.doc, statement.later)
+            if _is_same(other.doc, statement.later)
         }
         for place, hit in enumerate(hits)
     }
@@ -136,7 +136,7 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
     return raised_over(shown, [(place, later) for place in replaced_by for later in _reached(place, replaced_by)])
 
 
-def _is(memory: MemoryRecord, record: EvidenceRecord) -> bool:
+def _is_same(memory: MemoryRecord, record: EvidenceRecord) -> bool:
     """Returns whether a memory is the record, or was learned from it word for word."""
     if not isinstance(record, MemoryEvidence):
         return False

@@ -366,7 +366,7 @@ class FindingService:
 
     async def get(self, finding_id: str) -> Json:
         """Returns a finding with its evidence. Raises NotFound."""
-        return await self._shown(await self._findings.get(finding_id))
+        return await self._render(await self._findings.get(finding_id))
 
     async def page(self, filters: FindingFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of findings that match the filters. A page of open findings may have fewer items than its
@@ -376,7 +376,7 @@ class FindingService:
             None if filters["status"] == "any" else Eq("status", filters["status"]),
         )
         findings, cursor = await self._findings.page(where, listing, mark=repr(sorted(filters.items())))
-        items = await render_items(FINDINGS, findings, self._shown, ReflectionFinding)
+        items = await render_items(FINDINGS, findings, self._render, ReflectionFinding)
         if filters["status"] == "open":
             items = [item for item in items if item["status"] == "open"]
         return {"items": items, "next_cursor": cursor}
@@ -387,7 +387,7 @@ class FindingService:
         finding = await self._findings.get(finding_id)
         self._findings.require_write(finding)
         precondition.check(finding)
-        status = (await self._shown(finding))["status"]
+        status = (await self._render(finding))["status"]
         if status != "open":
             raise Conflict(f"This finding is not open: it is {status}.")
         return finding
@@ -399,7 +399,7 @@ class FindingService:
         change = self._findings.settle(finding, "dismissed", self._findings.scope.key_id, now)
         after = self._findings.as_updated(finding, change.set, now=now)
         changes = [change, *await self._unlinking(finding, now)]
-        return WriteResult(await self._shown(after), changes, headers={"ETag": etag(after)})
+        return WriteResult(await self._render(after), changes, headers={"ETag": etag(after)})
 
     async def _unlinking(self, finding: FindingRecord, now: str) -> list[Change]:
         """Returns the changes that remove the links of a finding from its memories."""
@@ -412,6 +412,6 @@ class FindingService:
                     changes += memories.revise(memory, {"replaced_by": others}, now)
         return changes
 
-    async def _shown(self, finding: FindingRecord) -> Json:
+    async def _render(self, finding: FindingRecord) -> Json:
         (shown,) = await self._findings.render([finding], rfc3339(self._clock.now()))
         return shown

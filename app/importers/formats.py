@@ -21,9 +21,9 @@ from app.importers.loader import (
     SkippedEntry,
     SpokenMessage,
     Unreadable,
-    each,
     memory,
     message,
+    read_each,
     time,
     words,
 )
@@ -60,9 +60,9 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         yield ImportRecord("fact", where, {**named, **owner.of(None, record.get("user_id")), "cardinality": "many"})
 
     if "results" in whole:
-        yield from each(whole["results"], "/results", memory_of)
+        yield from read_each(whole["results"], "/results", memory_of)
     if whole.get("relations"):
-        yield from each(whole["relations"], "/relations", relation)
+        yield from read_each(whole["relations"], "/relations", relation)
     if whole.get("next"):
         yield SkippedEntry("/next", "this is one page of several: import the others, too")
 
@@ -74,11 +74,11 @@ def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     listed = nodes if isinstance(nodes, list) else []
     names = {str(node.get("uuid")): node.get("name") for node in listed if isinstance(node, dict)}
     if "edges" in whole:
-        yield from each(whole["edges"], "/edges", partial(_edge, owner, names))
+        yield from read_each(whole["edges"], "/edges", partial(_edge, owner, names))
     if "nodes" in whole:
-        yield from each(whole["nodes"], "/nodes", partial(_node, owner))
+        yield from read_each(whole["nodes"], "/nodes", partial(_node, owner))
     if "threads" in whole:
-        yield from each(whole["threads"], "/threads", partial(_thread, owner))
+        yield from read_each(whole["threads"], "/threads", partial(_thread, owner))
     if "messages" in whole:
         yield from _thread(owner, whole, "")
 
@@ -122,7 +122,7 @@ def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportRes
         }
         yield message(place, whose, session_id, spoken)
 
-    yield from each(thread.get("messages"), f"{where}/messages", message_of)
+    yield from read_each(thread.get("messages"), f"{where}/messages", message_of)
 
 
 _TYPES = {"semantic": "fact", "episodic": "experience", "message": "message"}
@@ -145,8 +145,8 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
             }
             yield message(place, owner.of(None, user), owner.id_of(session), spoken)
 
-        yield from each(record.get("messages") or [], f"{where}/messages", message_of)
-        yield from each(
+        yield from read_each(record.get("messages") or [], f"{where}/messages", message_of)
+        yield from read_each(
             record.get("memories") or [], f"{where}/memories", lambda record, place: _memory(record, place, owner, user)
         )
         if record.get("context"):
@@ -158,17 +158,19 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
             yield SkippedEntry(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
 
     if "sessions" in whole:
-        yield from each(whole["sessions"], "/sessions", working)
+        yield from read_each(whole["sessions"], "/sessions", working)
     elif "messages" in whole:
-        yield from each([whole], "", working)
+        yield from read_each([whole], "", working)
     else:
-        yield from each(whole.get("memories"), "/memories", lambda record, where: _memory(record, where, owner, None))
+        yield from read_each(
+            whole.get("memories"), "/memories", lambda record, where: _memory(record, where, owner, None)
+        )
     if whole.get("next_offset"):
         yield SkippedEntry("/next_offset", "this is one page of several: import the others, too")
 
 
 def _memory(record: Json, where: str, owner: DefaultOwner, user: Any) -> Iterator[ImportResult]:
-    kept = ("namespace", "session_id", "entities")
+    of_metadata = ("namespace", "session_id", "entities")
     yield memory(
         SYSTEM,
         where,
@@ -179,7 +181,7 @@ def _memory(record: Json, where: str, owner: DefaultOwner, user: Any) -> Iterato
         tags=words(record.get("topics")),
         pinned=record.get("pinned") is True,
         event_at=time(record.get("event_date") or record.get("created_at")),
-        metadata={name: record[name] for name in kept if record.get(name)},
+        metadata={name: record[name] for name in of_metadata if record.get(name)},
     )
 
 
@@ -189,7 +191,7 @@ _NOT_MEMORY = ("tools", "files", "sources", "groups", "mcp_servers")
 def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     """Yields the records of a file."""
     if isinstance(file, list):
-        yield from each(file, "", lambda record, where: _passage(record, where, owner))
+        yield from read_each(file, "", lambda record, where: _passage(record, where, owner))
         return
     if "core_memory" in file:  # the first revision: one agent with its blocks inside
         file = {"agents": [{**file, "block_ids": None}], "blocks": file["core_memory"]}
@@ -203,13 +205,13 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
             inside = file.get("blocks") or []
         else:
             inside = [blocks[block_id] for block_id in wanted if block_id in blocks]
-        yield from each(inside, "/blocks", lambda block, place: _block(block, place, whose))
+        yield from read_each(inside, "/blocks", lambda block, place: _block(block, place, whose))
         messages = record.get("messages") or []
-        yield from each(messages, f"{where}/messages", lambda entry, place: _message(entry, place, whose, record))
+        yield from read_each(messages, f"{where}/messages", lambda entry, place: _message(entry, place, whose, record))
         if record.get("system"):
             yield SkippedEntry(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
 
-    yield from each(file.get("agents"), "/agents", agent)
+    yield from read_each(file.get("agents"), "/agents", agent)
     for part in _NOT_MEMORY:
         if file.get(part):
             yield SkippedEntry(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)

@@ -128,7 +128,7 @@ def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fiel
     return ImportRecord("memory", where, {"content": text, **key, **given, "metadata": metadata})
 
 
-def each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResult]]) -> Iterator[ImportResult]:
+def read_each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResult]]) -> Iterator[ImportResult]:
     """Yields the records of each item of a list. An unreadable item is skipped and does not affect the others."""
     if not isinstance(items, list):
         yield SkippedEntry(where, "it is no list")
@@ -174,9 +174,9 @@ def mapped_id(name: str) -> str:
     try:
         return identifier(name)
     except ValueError:
-        kept = "".join(char if char.isprintable() and char != "/" else "-" for char in composed(name[: 4 * MAX]))
+        plain = "".join(char if char.isprintable() and char != "/" else "-" for char in composed(name[: 4 * MAX]))
         mark = blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
-        return f"{kept[: MAX - len(mark) - 1].strip()}~{mark}"
+        return f"{plain[: MAX - len(mark) - 1].strip()}~{mark}"
 
 
 def message(where: str, owner: RecordOwner, session_id: str | None, spoken: SpokenMessage) -> ImportRecord:

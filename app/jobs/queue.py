@@ -258,8 +258,11 @@ class Queue:
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
         left = both(Eq("status", "running"), Range("leased_until", le=now))
-        # an index finds the next job of a lane; running jobs are few
-        wanted = [both(of_lane, due) for of_lane in _each(queued)] + ([both(left, _any(lapsed))] if lapsed else [])
+        # an index finds the next job of a lane; all lanes together are one queue and need no filter
+        lanes = [None] if len(queued) == len(LANES) else list(map(_in_lane, queued))
+        wanted = [both(lane, due) for lane in lanes]
+        if lapsed:
+            wanted.append(both(left, _in_lanes(lapsed)))  # running jobs are few
         candidates = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
         for job in heapq.merge(*candidates, key=_urgency):
             lease = await self._lease(job)
@@ -303,7 +306,7 @@ class Queue:
     async def oldest_due(self, lane: Lane) -> JobRecord | None:
         """Returns the queued job of a lane that was due first, or None if none is due."""
         due = both(Eq("status", "queued"), Range("run_at", le=rfc3339(self._clock.now())))
-        jobs = await self._store.find(JOBS, SYSTEM, both(_in(lane), due), order="asc", limit=1)
+        jobs = await self._store.find(JOBS, SYSTEM, both(_in_lane(lane), due), order="asc", limit=1)
         return jobs[0] if jobs else None
 
     async def failed(self, limit: int = 100) -> list[JobRecord]:
@@ -316,14 +319,9 @@ def _urgency(job: JobRecord) -> tuple[bool, str, str]:
     return job["status"] != "running", job["run_at"], job["job_id"]
 
 
-def _in(lane: Lane) -> Filter:
+def _in_lane(lane: Lane) -> Filter:
     return Absent("lane") if lane is None else Eq("lane", lane)
 
 
-def _any(lanes: Sequence[Lane]) -> Filter | None:
-    return None if len(lanes) == len(LANES) else Or(tuple(map(_in, lanes)))
-
-
-def _each(lanes: Sequence[Lane]) -> list[Filter | None]:
-    """Returns one filter for each lane. All lanes together are one queue and need no filter."""
-    return [None] if len(lanes) == len(LANES) else [_in(lane) for lane in lanes]
+def _in_lanes(lanes: Sequence[Lane]) -> Filter | None:
+    return None if len(lanes) == len(LANES) else Or(tuple(map(_in_lane, lanes)))

@@ -245,7 +245,7 @@ class Runner:
             handler = self._handler(lease)
             with using_reserve(allowed=lease.doc["kind"] in FREES_SPACE):
                 # also without a report: on a full disk the job then ends before it has asked a model for anything
-                await _where_missing_without(self._told(lease, {"status": "running"}), lease.commit)
+                await _where_missing_without(self._report(lease, {"status": "running"}), lease.commit)
                 with collecting() as skipped:
                     done = await handler(Run(self._store, self._clock, lease))
                 done = _with_skipped(done, skipped)
@@ -272,15 +272,15 @@ class Runner:
         tracing.fail(error.code if isinstance(error, RecalldError) else type(error).__name__, fault=until is None)
         if not isinstance(error, CommitConflict) and until is None:
             # a model that is down is told by its reason: the place in our code says nothing of it
-            told = {"reason": error.detail} if isinstance(error, Unavailable) else {}
-            stack = None if told else error
+            why = {"reason": error.detail} if isinstance(error, Unavailable) else {}
+            stack = None if why else error
             log.error(
-                "job failed", exc_info=stack, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"], **told}
+                "job failed", exc_info=stack, extra={"job": lease.doc["job_id"], "kind": lease.doc["kind"], **why}
             )
         if over:
             noted = self._noted(lease, {"status": "failed", "error": reason}, "failed")
         else:
-            noted = self._told(lease, {"status": "queued", "error": reason})
+            noted = self._report(lease, {"status": "queued", "error": reason})
 
         async def failed(changes: list[Change]) -> None:
             await lease.failed(reason, changes, until)
@@ -288,7 +288,7 @@ class Runner:
         await _where_missing_without(noted, failed)
         return "failed" if over else "retried"
 
-    def _told(self, lease: Lease, fields: OperationRecord) -> list[Change]:
+    def _report(self, lease: Lease, fields: OperationRecord) -> list[Change]:
         """Returns the update of the operation that waits for the job, if there is one."""
         job = lease.job
         if job.operation_id is None:
@@ -299,7 +299,7 @@ class Runner:
         """Returns the updates that record the outcome: of the waiting operation, or of the schedule that queued the
         job."""
         ran = self._schedules.ran(lease.job.kind, word) if lease.job.operation_id is None else None
-        return self._told(lease, outcome) if ran is None else [ran]
+        return self._report(lease, outcome) if ran is None else [ran]
 
 
 async def _where_missing_without(noted: list[Change], commit: Callable[[list[Change]], Awaitable[object]]) -> None:

@@ -124,7 +124,7 @@ class Schedules:
         """Returns all schedules as the API shows them."""
         schedules, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
         by_name = {schedule["name"]: schedule for schedule in schedules}
-        return [_shown(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
+        return [_render(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
 
 
 PERIODS: Mapping[str, float] = {
@@ -156,7 +156,7 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
     return last + period * ((now - last) // period + 1)
 
 
-def _shown(kind: str, period: timedelta, schedule: ScheduleRecord | None, now: datetime) -> Json:
+def _render(kind: str, period: timedelta, schedule: ScheduleRecord | None, now: datetime) -> Json:
     """Renders a schedule. `next_run` is always in the future: a past one found no work, and a schedule without one runs
     within a period."""
     noted = None if schedule is None else parse_rfc3339(schedule["next_run"])

@@ -57,11 +57,11 @@ async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
     fields = given(body, "limit") | {"top_k": body.limit or body.top_k}
     answer = (await call("POST", "/v1/memories/search", fields)).body
     mode = answer["mode_used"]
-    items = [_shown(item["memory"]) | matched(item["score"], mode) for item in answer["items"]]
+    items = [_for_model(item["memory"]) | matched(item["score"], mode) for item in answer["items"]]
     return {"items": items, **warned(answer)}
 
 
-def _shown(memory: Json) -> Json:
+def _for_model(memory: Json) -> Json:
     """Returns the fields of a memory that help a model."""
     shown = {
         "memory_id": memory["memory_id"],
@@ -83,7 +83,9 @@ async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
     items, cursor = list[Json](), body.cursor
     for _ in range(_PAGES):
         page = (await call("GET", "/v1/memories" + query(**where, limit=body.limit - len(items), cursor=cursor))).body
-        items += [_shown(memory) for memory in page["items"] if not both or memory["agent_id"] in (None, body.agent_id)]
+        items += [
+            _for_model(memory) for memory in page["items"] if not both or memory["agent_id"] in (None, body.agent_id)
+        ]
         cursor = page["next_cursor"]
         if cursor is None or len(items) == body.limit:
             break
@@ -115,7 +117,7 @@ def _whole(memory: Json) -> Json:
     became = filled(memory, "status", "supersedes", "superseded_by", "contradicts", "updated_at")
     source = memory["source"] | {"speaker": speaker_of(memory["source"])}
     origin = {name: value for name, value in source.items() if value and name != "api_key_id"}
-    return {**_shown(memory), **owners, **more, **became, "source": origin}
+    return {**_for_model(memory), **owners, **more, **became, "source": origin}
 
 
 async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
@@ -203,13 +205,13 @@ async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
 async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
     """Returns a user's profile. It is empty if nobody has written one."""
     try:
-        found: Json = (await call("GET", f"/v1/users/{segment(body.user_id)}/profile")).body
+        profile: Json = (await call("GET", f"/v1/users/{segment(body.user_id)}/profile")).body
     except ToolError as error:
         if error.code != "not_found":
             raise
         empty = ListedUser(user_id=body.user_id, version=None, created_at=None, updated_at=None)
         return empty.model_dump()
-    return found
+    return profile
 
 
 async def update_profile(call: ToolRequest, body: args.UpdateProfile) -> Json:

@@ -237,13 +237,13 @@ class Toolbox:
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
         for name, value in self.whom.values().items():
-            if name in arguments and not _is(arguments[name], value):
+            if name in arguments and not _is_id(arguments[name], value):
                 raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
         ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
         try:
             return _validated(wanted, {**arguments, **ours})
         except ValidationError as error:
-            faults = tuple(_told(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
+            faults = tuple(_argument_fault(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
             raise ToolError("The arguments are not valid.", errors=faults) from error
 
     async def profile(self, user_id: str) -> Json:
@@ -286,7 +286,7 @@ def _parsed_at(value: Any, place: Sequence[int | str]) -> Any:
     return [_parsed_at(item, rest) if at == name else item for at, item in enumerate(value)]
 
 
-def _is(given: Any, fixed: str) -> bool:
+def _is_id(given: Any, fixed: str) -> bool:
     """Returns whether an argument is the id that the connection fixes, in any spelling."""
     try:
         return isinstance(given, str) and identifier(given) == fixed
@@ -294,6 +294,6 @@ def _is(given: Any, fixed: str) -> bool:
         return False
 
 
-def _told(wanted: type[Schema], fault: Any) -> str:
+def _argument_fault(wanted: type[Schema], fault: Any) -> str:
     models = models_at(wanted, fault["loc"][:-1])
     return f"{pointer(fault['loc']) or '/'}: {sentence(fault, models, 'argument')}"

@@ -16,7 +16,7 @@ from app import VERSION, metrics
 from app.core import tracing, work
 from app.core.clock import Clock, parse_rfc3339
 from app.errors import RecalldError
-from app.jobs.models import LANES, ORDINARY_LANE, Lane
+from app.jobs.models import LANES, ORDINARY_LANE
 from app.jobs.queue import Queue
 from app.memories.pending import PENDING
 from app.storage.protocol import Store
@@ -87,7 +87,7 @@ class StoreGauges:
         metrics.JOBS_QUEUED.set(await self._queue.waiting())
         for lane in LANES:
             job = await self._queue.oldest_due(lane)
-            metrics.JOB_AGE.labels(lane_name(lane)).set(self._age(None if job is None else job["run_at"]))
+            metrics.JOB_AGE.labels(lane or ORDINARY_LANE).set(self._age(None if job is None else job["run_at"]))
         metrics.PENDING.set(await self._store.count(PENDING, SYSTEM))
         oldest = await self._store.find(PENDING, SYSTEM, order="asc", limit=1)
         metrics.PENDING_AGE.set(self._age(oldest[0]["created_at"] if oldest else None))
@@ -112,8 +112,3 @@ async def gauging(
             yield gauges
     finally:
         await gauges.close()
-
-
-def lane_name(lane: Lane) -> str:
-    """Returns the name of a lane in metrics."""
-    return lane or ORDINARY_LANE

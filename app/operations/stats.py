@@ -111,12 +111,12 @@ class StoreStats(Schema):
 
 
 class StatsService:
-    """Counts within a caller's scope. `kept` holds the counts of all scopes for as long as they may be shown."""
+    """Counts within a caller's scope. `counts` holds those of all scopes for as long as they may be shown."""
 
     def __init__(
-        self, store: Store, scope: Scope, clock: Clock, accesses: AccessLog, kept: dict[Scope, "asyncio.Task[Json]"]
+        self, store: Store, scope: Scope, clock: Clock, accesses: AccessLog, counts: dict[Scope, "asyncio.Task[Json]"]
     ) -> None:
-        self._store, self._scope, self._clock, self._accesses, self._kept = store, scope, clock, accesses, kept
+        self._store, self._scope, self._clock, self._accesses, self._counts = store, scope, clock, accesses, counts
 
     async def stats(self, *, with_latency: bool) -> Json:
         """Returns the figures as `StoreStats`. Raises StoreUnavailable."""
@@ -126,11 +126,11 @@ class StatsService:
     async def _counted(self) -> Json:
         """Returns the counts, made now or by an earlier call. Calls at the same time share one count."""
         key = Scope(self._scope.tenant, self._scope.agents, self._scope.users)
-        task = self._kept.get(key)
+        task = self._counts.get(key)
         if task is None or (task.done() and self._outdated(task)):
-            task = self._kept[key] = asyncio.create_task(self._count())
-            for old in [scope for scope, count in self._kept.items() if count.done() and self._outdated(count)]:
-                del self._kept[old]
+            task = self._counts[key] = asyncio.create_task(self._count())
+            for old in [scope for scope, count in self._counts.items() if count.done() and self._outdated(count)]:
+                del self._counts[old]
         return await asyncio.shield(task)
 
     def _outdated(self, task: "asyncio.Task[Json]") -> bool:
@@ -140,15 +140,15 @@ class StatsService:
 
     async def _count(self) -> Json:
         now = self._clock.now()
-        memories, operations = self._of(MEMORIES), self._of(OPERATIONS)
+        memories, operations = self._records(MEMORIES), self._records(OPERATIONS)
         days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
         since = Range("created_at", ge=f"{days[0]}T00:00:00.000Z")
         by_type_and_status, by_status, messages, counted, grown = await asyncio.gather(
             memories.tally(("memory_type", "status"), EVERYTHING),
             operations.tally(("status",), EVERYTHING),
-            self._of(MESSAGES).count(Absent("deleted_at")),
-            self._each(KINDS, lambda records: records.count(EVERYTHING)),
-            self._each(GROWING, lambda records: records.tally(("created_at",), since, first=10)),
+            self._records(MESSAGES).count(Absent("deleted_at")),
+            self._ask_each(KINDS, lambda records: records.count(EVERYTHING)),
+            self._ask_each(GROWING, lambda records: records.tally(("created_at",), since, first=10)),
         )
         return {
             "counts": {"memories": sum(by_type_and_status.values()), "messages": messages, **counted},
@@ -159,16 +159,18 @@ class StatsService:
             "counted_at": rfc3339(now),
         }
 
-    def _of(self, collection: Collection[R]) -> Repository[R]:
+    def _records(self, collection: Collection[R]) -> Repository[R]:
         return Repository(self._store, self._scope, collection)
 
-    async def _each(self, kinds: Mapping[str, Collection], ask: Callable[[Repository], Awaitable[T]]) -> dict[str, T]:
-        answers = await asyncio.gather(*(ask(self._of(collection)) for collection in kinds.values()))
+    async def _ask_each(
+        self, kinds: Mapping[str, Collection], ask: Callable[[Repository], Awaitable[T]]
+    ) -> dict[str, T]:
+        answers = await asyncio.gather(*(ask(self._records(collection)) for collection in kinds.values()))
         return dict(zip(kinds, answers, strict=True))
 
     async def _recalled(self) -> list[Json]:
         recent = self._accesses.recent(self._scope.tenant)
-        memories = await self._of(MEMORIES).get_many([memory_id for memory_id, _ in recent])
+        memories = await self._records(MEMORIES).get_many([memory_id for memory_id, _ in recent])
         recalled = [(memories[memory_id], at) for memory_id, at in recent if memory_id in memories]
         return [
             {

@@ -76,7 +76,7 @@ def track_record(successes: int, failures: int, recent: Sequence[bool], idle_day
         recent=lately,
         works=(1 - RECENT_SHARE) * rate + RECENT_SHARE * lately,
         freshness=LEAST_FRESH + (1 - LEAST_FRESH) * 0.5 ** (idle / FRESH_HALF_LIFE_DAYS),
-        failed_in_a_row=_failed_in_a_row(last),
+        failed_in_a_row=next((age for age, success in enumerate(reversed(last)) if success), len(last)),
         failed_of_last=(latest.count(False), len(latest)),
         idle_days=idle,
     )
@@ -106,10 +106,6 @@ def _lately(record: TrackRecord) -> str:
         return f"failed the last {record.failed_in_a_row}"
     failed, latest = record.failed_of_last
     return f"failed {failed} of the last {latest}"
-
-
-def _failed_in_a_row(outcomes: Sequence[bool]) -> int:
-    return next((age for age, success in enumerate(reversed(outcomes)) if success), len(outcomes))
 
 
 def track_record_of(procedure: ProcedureRecord, now: datetime) -> TrackRecord:

@@ -139,7 +139,7 @@ class AgentService:
     async def experience(self, agent_id: str) -> tuple[ExperienceRecord, AgentRecord]:
         """Returns the experience and the agent that has it. Raises Forbidden for a key that is bound to users."""
         agent = await self._agents.get(agent_id)
-        if self._for_users:
+        if self._agents.scope.users is not None:
             raise Forbidden(
                 "A key that is bound to users does not read an agent's experience; experience-prompt gives the text."
             )
@@ -176,11 +176,6 @@ class AgentService:
             ]
             best = sorted((entry for entry in best if entry[0] >= least), key=lambda entry: -entry[0])[:PROMPT_MEMORIES]
         return [memory for _, memory in best]
-
-    @property
-    def _for_users(self) -> bool:
-        """Whether the caller stands for users: it then does not see what an agent keeps from them."""
-        return self._agents.scope.users is not None
 
     def _shown(self, agent: AgentRecord) -> Json:
         return render_agent(agent, self._agents.scope)

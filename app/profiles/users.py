@@ -30,7 +30,7 @@ from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
 from app.profiles import merge
 from app.profiles.earlier import with_change
-from app.profiles.merge import FACT_FIELDS, ProfileReader, ReadUser
+from app.profiles.merge import FACT_FIELDS, ProfileReader
 from app.profiles.schemas import (
     Interaction,
     InteractionIn,
@@ -285,17 +285,20 @@ class UserDirectory:
         profiles = await self._reader.find_many(named)
 
         def listed(user: UserRecord) -> ProfileAnswer:
-            return _listed(user["user_id"], profiles.get(user["user_id"]))
+            profile = profiles.get(user["user_id"])
+            if profile is not None:
+                return render_profile(profile.record)
+            return {
+                **EMPTY_PROFILE,
+                "user_id": user["user_id"],
+                "version": None,
+                "created_at": None,
+                "updated_at": None,
+            }
 
         listed_users: list[UserRecord] = [{"user_id": user_id} for user_id in named]
         following = seal_cursor(After(named[-1], named[-1]), mark) if len(ordered) > limit else None
         return {"items": await render_items(USERS, listed_users, listed, ListedUser), "next_cursor": following}
-
-
-def _listed(user_id: str, user: ReadUser | None) -> ProfileAnswer:
-    if user is not None:
-        return render_profile(user.record)
-    return {**EMPTY_PROFILE, "user_id": user_id, "version": None, "created_at": None, "updated_at": None}
 
 
 def _as(outcome: WriteResult, render: Callable[[ShownMemory], A]) -> WriteResult:

@@ -92,7 +92,7 @@ class InsightReport:
 
     clusters: int = 0
     asked: int = 0
-    found: list[FindingRecord] = field(default_factory=list)
+    findings: list[FindingRecord] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     skipped: str | None = None
     failed: LLMUnavailable | LLMBudgetSpent | None = None
@@ -107,7 +107,7 @@ class InsightReport:
             **ended,
             "clusters": self.clusters,
             "asked": self.asked,
-            "found": len(self.found),
+            "found": len(self.findings),
             "left": self.clusters - self.asked,
             "dropped": dict(self.dropped),
             "llm": self.spent,
@@ -236,7 +236,7 @@ class InsightFinder:
                 finding = _finding(of, text, cited, model, prompt.id, rfc3339(self._tools.clock.now()))
         if reason:
             report.dropped[reason] += 1
-        report.found += await self._store(run, scope, of, cluster, finding)
+        report.findings += await self._store(run, scope, of, cluster, finding)
 
     async def _store(
         self, run: Run, scope: Scope, of: Partition, cluster: Cluster, finding: FindingRecord | None
@@ -278,8 +278,8 @@ def refused(text: str, cited: Sequence[Cited]) -> str | None:
     shown = numbers_said(text, sources)
     if shown.worded or not shown.stands:
         return "not_said"
-    told = {*words(text)} - STOP_WORDS
-    return "said_already" if any(told <= {*words(source.text)} for source in sources) else None
+    text_words = {*words(text)} - STOP_WORDS
+    return "said_already" if any(text_words <= {*words(source.text)} for source in sources) else None
 
 
 def _finding(of: Partition, text: str, cited: Sequence[Cited], model: str, prompt_id: str, now: str) -> FindingRecord:

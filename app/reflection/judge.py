@@ -148,7 +148,7 @@ class Judge:
         room = self._llm.prompt_tokens - prompts.SHAPE_TOKENS - count(self._prompt.text)
         batch, size = list[CandidatePair](), 0
         for pair in pairs:
-            tokens_of = count(orjson.dumps(_shown(pair, 0)).decode()) + 2
+            tokens_of = count(orjson.dumps(_for_model(pair, 0)).decode()) + 2
             if batch and (len(batch) == BATCH or size + tokens_of > room):
                 yield batch
                 batch, size = [], 0
@@ -172,7 +172,7 @@ class Judge:
 
     async def _verdicts(self, batch: Sequence[CandidatePair]) -> dict[CandidatePair, PairVerdict]:
         """Returns what the model said of each pair that it answered. Notes why it asks no more."""
-        data = {"pairs": [_shown(pair, number) for number, pair in enumerate(batch)]}
+        data = {"pairs": [_for_model(pair, number) for number, pair in enumerate(batch)]}
         try:
             reply = await self._llm.reply(
                 self._prompt.text, orjson.dumps(data).decode(), prompts.JudgedPairs, self._budget
@@ -283,7 +283,7 @@ async def _note_waiting(run: Run, look: PartitionView, waits: bool) -> None:
 # --- What is asked, and what is believed ------------------------------------------------------------------------------
 
 
-def _shown(pair: CandidatePair, number: int) -> Json:
+def _for_model(pair: CandidatePair, number: int) -> Json:
     return {"id": number, "earlier": _side(pair.earlier), "later": _side(pair.later)}
 
 

@@ -116,7 +116,7 @@ class ProcedureReviews:
         """Returns the id of the finding, and its insert unless one of the same steps is open or was dismissed."""
         findings, now = FindingRepository(self._tools.store, scope), self._now()
         evidence = of_procedure(procedure)
-        known = await self._known(findings, evidence, now)
+        known = await self._earlier_finding(findings, evidence, now)
         if known is not None:
             return known, []
         episodes = await episodes_of(self._tools, scope, procedure)
@@ -141,7 +141,7 @@ class ProcedureReviews:
         stored = await findings.find_one(finding["finding_id"])
         return finding["finding_id"], [] if stored is not None else [findings.insert(finding)]
 
-    async def _known(self, findings: FindingRepository, evidence: ProcedureEvidence, now: str) -> str | None:
+    async def _earlier_finding(self, findings: FindingRepository, evidence: ProcedureEvidence, now: str) -> str | None:
         """Returns the id of a finding about the same steps that is dismissed, or open with its evidence whole."""
         reader = EvidenceReader(self._tools.store, findings.scope, now)
         where = both(of_pair(evidence.agent_id, evidence.user_id), Eq("kind", KIND))

@@ -20,7 +20,7 @@ from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS, FindingRecord, of_rule_about_texts
 from app.findings.service import FindingRepository
 from app.jobs import queue
-from app.jobs.models import REFLECTION, SCHEDULES, Payload, ScheduleRecord
+from app.jobs.models import REFLECTION, SCHEDULES, ScheduleRecord
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
@@ -92,7 +92,8 @@ class ReflectionJobs:
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
-        wanted = _named(payload)
+        pair = payload.get("pair")
+        wanted = of_pair(pair["agent_id"], pair["user_id"]) if pair else having(payload, "agent_id", "user_id")
         dry_run = bool(payload.get("dry_run"))
         report = _Report(self._tools.tuning.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
@@ -101,7 +102,7 @@ class ReflectionJobs:
         for number, owner in enumerate(owners, start=1):
             await self._look_at(run, scope, owner, judge, report)
             await run.progress(number, len(owners))
-        for finding in insights.found:
+        for finding in insights.findings:
             report.add([finding])
             report.applied += await self._apply(run, scope, finding)
         settled = 0 if dry_run else await self._settle(run, scope, wanted)
@@ -285,12 +286,6 @@ class ReflectionJobs:
 
 def _partitions(owners: Sequence[Owner]) -> list[Partition]:
     return [Partition(owner.agent, owner.user) for owner in owners]
-
-
-def _named(payload: Payload) -> Filter:
-    if pair := payload.get("pair"):
-        return of_pair(pair["agent_id"], pair["user_id"])
-    return having(payload, "agent_id", "user_id")
 
 
 def _news(schedule: ScheduleRecord | None) -> Filter:

@@ -78,7 +78,7 @@ class Applier:
                 return await self._supersede(keep, retired, now)
             case "end":
                 until = proposal["details"].get("valid_until", now)
-                return [change for record in retired for change in self._end(record, until, now)]
+                return [change for record in retired for change in self._end_validity(record, until, now)]
             case "store":
                 return await self._remember(finding, records)
             case "revise":
@@ -102,7 +102,7 @@ class Applier:
                         changes += self._memories.retire(memory, keep.id, now)
                         superseded.append(record.id)
                     else:
-                        changes += self._end(record, keep.said_at, now)
+                        changes += self._end_validity(record, keep.said_at, now)
                 case FactEvidence(fact=fact):
                     name = field_of(fact)
                     if value and name is not None and fact["user_id"] is not None:
@@ -141,7 +141,7 @@ class Applier:
         planner = MemoryPlanner(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
         return (await planner.plan([body], "", [source])).changes
 
-    def _end(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:
+    def _end_validity(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:
         """Returns the changes by which a memory stops being valid: at `until`, or now if it became valid later."""
         if not isinstance(record, MemoryEvidence):
             raise Conflict(f"A record of the kind {record.kind} cannot be ended by this finding.")

@@ -47,5 +47,5 @@ def _unconfirmed(memory: MemoryRecord, since: str) -> bool:
 
 def _repeated(record: EvidenceRecord, recent: Sequence[EvidenceRecord]) -> bool:
     """Returns whether a later record of these days has all its words."""
-    told = {*words(record.text)} - STOP_WORDS
-    return any(later.id != record.id and told <= {*words(later.text)} for later in recent)
+    record_words = {*words(record.text)} - STOP_WORDS
+    return any(later.id != record.id and record_words <= {*words(later.text)} for later in recent)

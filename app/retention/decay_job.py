@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import starmap
 from typing import NamedTuple, TypedDict
 
 from app.actions.roll_ups import cells
@@ -59,7 +58,8 @@ class DecayJob:
         within = both(having(run.payload, "agent_id", "user_id"), bound)
         if run.payload.get("dry_run"):
             return Done({**await self.dry_run(tenant, within=within)})
-        await self._name_undecayable(tenant, within)
+        for memory_id in await self._store.undecayable(MEMORIES, tenant, within):
+            skipping.note(MEMORIES, memory_id, ValueError.__name__)
         return Done({"changed": await self.apply(tenant, within)})
 
     async def has_work(self) -> bool:
@@ -78,10 +78,6 @@ class DecayJob:
             rule = self._rule(share, now)
             changed += await self._store.apply(MEMORIES, tenant, rule, both(share.where, within))
         return changed
-
-    async def _name_undecayable(self, tenant: str | None, within: Filter) -> None:
-        for memory_id in await self._store.undecayable(MEMORIES, tenant, within):
-            skipping.note(MEMORIES, memory_id, ValueError.__name__)
 
     def _rule(self, share: DecayGroup, now: str) -> DecayRule:
         decay = share.decay
@@ -111,7 +107,12 @@ class DecayJob:
             for agent, decay in handled(AGENTS, agents, decay_of):
                 if decay != DEFAULT_DECAY:
                     own.setdefault(decay, {}).setdefault(agent["tenant_id"], []).append(agent["agent_id"])
-        named = {decay: _any_of(list(starmap(_agents_of, tenants.items()))) for decay, tenants in own.items()}
+        named = {
+            decay: _any_of(
+                [And((Eq("tenant_id", owner), In("agent_id", tuple(agents)))) for owner, agents in tenants.items()]
+            )
+            for decay, tenants in own.items()
+        }
         rest = DecayGroup(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
         return [rest, *(DecayGroup(decay, where) for decay, where in named.items())]
 
@@ -120,10 +121,6 @@ def _bars(decay: DecayCurve, now_ms: int, memory: MemoryRecord) -> tuple[int, in
     """Returns the bars of a memory's stored and current importance."""
     faded = importance(memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], decay)
     return bar_of(memory["importance"]), bar_of(faded)
-
-
-def _agents_of(tenant: str, agents: list[str]) -> Filter:
-    return And((Eq("tenant_id", tenant), In("agent_id", tuple(agents))))
 
 
 def _any_of(parts: list[Filter]) -> Filter:
@@ -252,19 +249,21 @@ def sentence(day: str, counts: JsonObject) -> str:
     there is one."""
     outcomes = _numbers(counts, "outcomes")
     total = sum(outcomes.values())
-    parts = [f"On {day}: {total} actions ({_listed(outcomes)}); {_listed(_numbers(counts, 'types'))}."]
+    parts = [
+        f"On {day}: {total} actions ({_counts_in_words(outcomes)}); {_counts_in_words(_numbers(counts, 'types'))}."
+    ]
     if tools := _numbers(counts, "tools"):
-        parts.append(f"Tools: {_listed(tools)}.")
+        parts.append(f"Tools: {_counts_in_words(tools)}.")
     if ratings := _ratings(counts):
         rated = sum(ratings.values())
         mean = sum(int(rating) * number for rating, number in ratings.items()) / max(rated, 1)
         parts.append(f"Rated {mean:.1f} of 5 ({rated} ratings).")
     if corrections := _corrections(counts)[-SHOWN_CORRECTIONS:]:
-        told = "; ".join(f"{entry['action_type']}: {entry['correction']}" for entry in corrections)
-        parts.append(f"Corrected: {told}.")
+        listed = "; ".join(f"{entry['action_type']}: {entry['correction']}" for entry in corrections)
+        parts.append(f"Corrected: {listed}.")
     return " ".join([*parts, *([text] if (text := text_of(counts)) else [])])
 
 
-def _listed(counts: dict[str, int]) -> str:
+def _counts_in_words(counts: dict[str, int]) -> str:
     largest_first = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return ", ".join(f"{number} {name}" for name, number in largest_first)

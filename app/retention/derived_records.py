@@ -64,13 +64,13 @@ class DerivedRecords:
 
     async def clear(self) -> None:
         """Erases lessons, undo data and shared records that come from the user's records."""
-        await self._each(AGENTS, EVERYTHING, self._unlearned, "lessons")
-        await self._each(OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
+        await self._clear_each(AGENTS, EVERYTHING, self._unlearned, "lessons")
+        await self._clear_each(OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
         for collection, history in SHARED:
             removed = partial(self._removed, collection=collection, history=history)
-            await self._each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
-        await self._each(PROCEDURES, Absent("user_id"), self._unnoted, "outcome_notes")
-        await self._each(PROCEDURE_HISTORY, Absent("user_id"), self._unnoted_before, "outcome_notes_of_history")
+            await self._clear_each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
+        await self._clear_each(PROCEDURES, Absent("user_id"), self._unnoted, "outcome_notes")
+        await self._clear_each(PROCEDURE_HISTORY, Absent("user_id"), self._unnoted_before, "outcome_notes_of_history")
 
     def concerns(self, job: JobRecord) -> bool:
         """Returns True if a job is about the user. A job of a key that is bound to several users is not, and neither is
@@ -87,7 +87,9 @@ class DerivedRecords:
             or (job["status"] == "failed" and self._user in bound)
         )
 
-    async def _each(self, collection: Collection[R], where: Filter, plan: Callable[[R], ErasedPart], name: str) -> None:
+    async def _clear_each(
+        self, collection: Collection[R], where: Filter, plan: Callable[[R], ErasedPart], name: str
+    ) -> None:
         """Commits what `plan` makes of each record that matches."""
         find = partial(self._store.find, collection, self._tenant, where)
         async for records in pages(find, collection, BATCH):

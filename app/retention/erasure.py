@@ -80,7 +80,9 @@ class Erasure:
         """Erases a user and waits up to `seconds` for the job.
         Raises Forbidden; ErasureKeyUnavailable, before anything was changed; Conflict if the job failed for good; and
         StoreUnavailable."""
-        self._require(user_id)
+        if self._scope.agents is not None:
+            raise Forbidden("This key is bound to agents: it cannot erase what others know of a user.")
+        self._scope.require_write(None, user_id)
         work = await self._begun(user_id, actor)
         await self._runner.carry_out(work["job_id"], seconds)
         operation = await self._store.get(OPERATIONS, self._scope.tenant, work["operation_id"])
@@ -92,11 +94,6 @@ class Erasure:
             return Erased(True, {"user_id": user_id, **receipt})
         return Erased(False, queue.render(operation, self._clock.now()))
 
-    def _require(self, user_id: str) -> None:
-        if self._scope.agents is not None:
-            raise Forbidden("This key is bound to agents: it cannot erase what others know of a user.")
-        self._scope.require_write(None, user_id)
-
     async def _begun(self, user_id: str, actor: Actor) -> TombstoneRecord:
         """Returns `operation_id` and `job_id` of the erasure under way, which this or an earlier request started."""
         erased_id = await self._tombstones.hashed(user_id)
@@ -106,7 +103,7 @@ class Erasure:
                 work, changes = tombstone, [self._tombstones.join(tombstone)]
             else:
                 work, changes = await self._new(user_id, erased_id, tombstone, actor)
-            begun = trail.entry(actor, self._now(), None, [], {"users": {"erase_begun": 1}}, erased_id)
+            begun = trail.entry(actor, rfc3339(self._clock.now()), None, [], {"users": {"erase_begun": 1}}, erased_id)
             try:
                 await self._store.commit([*changes, begun])
             except CommitConflict:
@@ -140,9 +137,6 @@ class Erasure:
         if job is None or job["status"] != "failed":
             return []
         return [Delete(JOBS, SYSTEM, job["job_id"], {"status": "failed"})]
-
-    def _now(self) -> str:
-        return rfc3339(self._clock.now())
 
 
 BATCH = 200
@@ -298,7 +292,7 @@ class _Erasing:
         operation_id = str(self._run.lease.job.operation_id)
         if tombstone is None or tombstone["operation_id"] != operation_id:
             raise Conflict("Another erasure of this user was begun since.")
-        records, searchable = await self._left()
+        records, searchable = await self._count_left()
         if records or searchable or await self._store.count(AUDIT, self._tenant, Eq("user_id", self._user)):
             return False
         if await self._store.change_log.names(self._tenant, self._user):
@@ -324,7 +318,7 @@ class _Erasing:
             return False
         return True
 
-    async def _left(self) -> tuple[int, int]:
+    async def _count_left(self) -> tuple[int, int]:
         """Returns the number of remaining documents of the user, and of documents that a search of the user's scope
         reads."""
         records = searchable = 0

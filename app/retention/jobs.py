@@ -78,7 +78,7 @@ class ForgettingJobs:
         by = str(run.lease.job.operation_id)
         done = 0
         async for memories in forgetting.batches(policy, owner):
-            done += await self._each(run, MEMORIES, memories, lambda memory: forgetting.archive(memory, by))
+            done += await self._commit_each(run, MEMORIES, memories, lambda memory: forgetting.archive(memory, by))
             await run.progress(done, None)
         archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
         # counted from the request, so that nothing is purged while an undo is possible
@@ -95,7 +95,7 @@ class ForgettingJobs:
 
         return await undo_each(run, MEMORIES, forgetting.archived(run.payload["undo"]["by"]), back)
 
-    async def _each(
+    async def _commit_each(
         self, run: Run, collection: Collection[R], records: Sequence[R], plan: Callable[[R], list[Change]]
     ) -> int:
         """Commits the changes that `plan` makes of each record by themselves, so that a conflict in one does not affect
@@ -146,7 +146,7 @@ class ForgettingJobs:
             return await self._store.count(collection, tenant, outlived.where)
         swept = 0
         async for records in pages(partial(self._store.find, collection, tenant, outlived.where), collection, BATCH):
-            swept += await self._each(run, collection, records, outlived.removal)
+            swept += await self._commit_each(run, collection, records, outlived.removal)
         return swept
 
     def _without_memory(self, memory: MemoryRecord) -> list[Change]:
@@ -324,7 +324,7 @@ class ForgettingJobs:
             return await self._store.count(MEMORIES, tenant, unused)
         done = 0
         async for memories in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
-            done += await self._each(run, MEMORIES, memories, self._archive)
+            done += await self._commit_each(run, MEMORIES, memories, self._archive)
         return done
 
     def _archive(self, memory: MemoryRecord) -> list[Change]:

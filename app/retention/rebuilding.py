@@ -122,8 +122,8 @@ def _session(session: SessionRecord) -> SessionRecord:
 def _message(message: MessageRecord) -> MessageRecord:
     if message.get("deleted_at") is not None:
         return {"text": ""}
-    said = {name: value_at(message, name) for name in SAID if value_at(message, name) is not None}
-    return {"text": StoredMessage.model_validate(said).text()}
+    fields = {name: value_at(message, name) for name in SAID if value_at(message, name) is not None}
+    return {"text": StoredMessage.model_validate(fields).text()}
 
 
 def _operation(_: OperationRecord) -> OperationRecord:

@@ -11,8 +11,8 @@ from app.core.schemas import identifier
 from app.errors import RecordDamaged
 from app.facts import schemas as facts
 from app.memories import schemas as memories
-from app.memories.agents import AGENTS, AgentRecord
-from app.memories.models import MEMORIES, MemoryRecord, ShownMemory
+from app.memories.agents import AGENTS
+from app.memories.models import MEMORIES
 from app.procedures import schemas as procedures
 from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions
@@ -36,16 +36,8 @@ class RecordShape(NamedTuple, Generic[R]):
     model: ItemType
 
 
-def _shown_memory(memory: MemoryRecord) -> ShownMemory:
-    return memories.render(memory, memory["importance"])
-
-
-def _shown_agent(agent: AgentRecord) -> Mapping[str, Any]:
-    return render_agent(agent, Scope(agent["tenant_id"]))
-
-
 _SHAPES: Mapping[str, RecordShape] = {
-    MEMORIES.name: RecordShape(_shown_memory, memories.Memory),
+    MEMORIES.name: RecordShape(lambda memory: memories.render(memory, memory["importance"]), memories.Memory),
     facts.FACTS.name: RecordShape(facts.render, facts.Fact),
     sessions.SESSIONS.name: RecordShape(sessions.render, sessions.Session),
     sessions.MESSAGES.name: RecordShape(sessions.render_message, sessions.Message),
@@ -53,7 +45,7 @@ _SHAPES: Mapping[str, RecordShape] = {
     tasks.CHECKPOINTS.name: RecordShape(tasks.render_checkpoint, tasks.Checkpoint),
     actions.ACTIONS.name: RecordShape(actions.render, actions.Action),
     procedures.PROCEDURES.name: RecordShape(procedures.render, procedures.Procedure),
-    AGENTS.name: RecordShape(_shown_agent, Agent),
+    AGENTS.name: RecordShape(lambda agent: render_agent(agent, Scope(agent["tenant_id"])), Agent),
 }
 
 

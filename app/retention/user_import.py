@@ -161,7 +161,9 @@ class UserImport:
         if not isinstance(line, dict) or self._ended:
             raise BadLine("comes after the end" if self._ended else "is no JSON object")
         if line.get("type") == "end":
-            self._end(line)
+            self._ended = True
+            if line.get("counts") != dict(self._seen):
+                raise BadLine("counts other records than the file has")
             return
         collection = self._collections.get(str(line.get("collection")))
         if line.get("type") != "record" or collection is None or not isinstance(line.get("record"), dict):
@@ -174,11 +176,6 @@ class UserImport:
             await self._flush()
         self._collection = collection
         self._waiting.append((self._report.lines, self._document(collection, line)))
-
-    def _end(self, line: Doc) -> None:
-        self._ended = True
-        if line.get("counts") != dict(self._seen):
-            raise BadLine("counts other records than the file has")
 
     def _document(self, collection: Collection, line: Doc) -> Doc:
         record, kept = line["record"], line.get("kept", {})

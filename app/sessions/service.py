@@ -222,9 +222,9 @@ class SessionService:
         """
         now = self._now()
         session, changes = await self._open(session_id, body, precondition, now)
-        kept = await within_limit(body.messages, BODY_LIMITS.text_chars)
-        long = sum(len(message.text()) for message in kept.messages)
-        messages = await off_loop(long, repository.new_messages, session, kept.messages, now)
+        limited = await within_limit(body.messages, BODY_LIMITS.text_chars)
+        long = sum(len(message.text()) for message in limited.messages)
+        messages = await off_loop(long, repository.new_messages, session, limited.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(message) for message in messages]
         changes.append(self._sessions.count_in(session, messages))
@@ -236,7 +236,7 @@ class SessionService:
             "session_id": session_id,
             "items": [render_message(message) for message in messages],
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
-            "warnings": kept.warnings,
+            "warnings": limited.warnings,
         }
         return WriteResult(answer, changes, 201)
 
