@@ -75,7 +75,7 @@ class ContextService:
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:
             characters = sum(len(item.text) for section in sections for item in section.items)
-            parts = await off_loop(characters, self._pack, read, plan, sections)
+            parts = await off_loop(characters, read.pack, plan, sections)
             opened.set({"recalld.context.tokens": parts.total})
         if body.now is None:
             self._note_accesses(parts.volatile, None)
@@ -90,12 +90,12 @@ class ContextService:
 
     async def _read_cached(self, request: SourceRequest) -> "_Read":
         """Reads what the query needs, and what was known when the conversation began."""
-        found, sections = await asyncio.gather(
+        unmarked, sections = await asyncio.gather(
             read_conversation(request, self._lasting), gather_sections(volatile_sources(self._sources), request)
         )
         raise_if_unreadable(sections)
         marked, warnings = await mark_sections(sections, request, judged_in(sections))
-        conversation, more = await mark_conversation(found, request, marked)
+        conversation, more = await mark_conversation(unmarked, request, marked)
         return _Read(
             marked,
             [*warnings, *more],
@@ -116,9 +116,6 @@ class ContextService:
         now = self._resources.clock.now() if body.now is None else parse_rfc3339(body.now)
         interval = await interval_of(body.query, now, body.timezone)
         return SourceRequest(body, self._scope, self._resources, now, budget, interval=interval)
-
-    def _pack(self, read: "_Read", plan: PromptPlan, sections: Sequence[Gathered]) -> PackedParts:
-        return read.pack(plan, sections)
 
     def _note_accesses(self, part: PromptPart, since: str | None) -> None:
         """Counts the memories of a part as accessed; with `since`, once since then."""

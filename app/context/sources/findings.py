@@ -6,7 +6,7 @@ Findings that the query does not touch are read, too: texts of other sections th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.repetition import same_memory, same_text
 from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.searched import search, visible
@@ -178,8 +178,8 @@ def _item(finding: FindingRecord, records: Sequence[EvidenceRecord]) -> Candidat
     quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
     statements = list(zip(quotes, records, strict=True))
     text = " or, later: ".join(f"{_short(quote)} ({record.said_at[:10]})" for quote, record in statements)
-    same = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
-    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", same=same)
+    keys = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
+    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", comparison=Comparison(keys))
 
 
 def _keys(record: EvidenceRecord) -> tuple[str, ...]:
