@@ -41,9 +41,9 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
     )
 
 
-def same_pair(one: OwnedRecord, other: OwnedRecord) -> bool:
+def same_pair(record: OwnedRecord, other: OwnedRecord) -> bool:
     """Returns whether both records belong to the same partition: the same agent and the same user."""
-    return one["agent_id"] == other["agent_id"] and one["user_id"] == other["user_id"]
+    return record["agent_id"] == other["agent_id"] and record["user_id"] == other["user_id"]
 
 
 class VersionedRepository(Repository[R]):
