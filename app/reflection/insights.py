@@ -69,7 +69,7 @@ class Cluster(NamedTuple):
     @property
     def derivation_id(self) -> str:
         """An id that is the same for the same memories with the same texts, and the same prompt."""
-        return id_of(sorted([record.id, record.mark] for record in self.records), KIND, prompts.load(PROMPT).id)
+        return id_of(sorted([record.id, record.fingerprint] for record in self.records), KIND, prompts.load(PROMPT).id)
 
     def lines(self) -> list[TranscriptLine]:
         """Returns the memories as the model is shown them, numbered from 1."""

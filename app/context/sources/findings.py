@@ -21,7 +21,7 @@ from app.findings.service import (
     FindingRepository,
     MemoryEvidence,
     Name,
-    mark_of,
+    fingerprint_of,
     quoted,
     whole,
 )
@@ -151,7 +151,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
     def as_judged(named: EvidenceName) -> MemoryRecord | None:
         """Returns the memory that a finding names, if its text is still the one that was judged."""
         memory = memories.get(named["id"])
-        return memory if memory is not None and mark_of(memory["content"]) == named["mark"] else None
+        return memory if memory is not None and fingerprint_of(memory["content"]) == named["mark"] else None
 
     statements = list[JudgedStatement]()
     for finding in replacements:
