@@ -379,7 +379,7 @@ class FindingService:
             having(filters, "agent_id", "user_id", "kind"),
             None if filters["status"] == "any" else Eq("status", filters["status"]),
         )
-        findings, cursor = await self._findings.page(where, listing, mark=repr(sorted(filters.items())))
+        findings, cursor = await self._findings.page(where, listing, request=repr(sorted(filters.items())))
         items = await render_items(FINDINGS, findings, self._shown, ReflectionFinding)
         if filters["status"] == "open":
             items = [item for item in items if item["status"] == "open"]

@@ -55,7 +55,7 @@ class VersionedRepository(Repository[R]):
 
     async def history_page(self, record_id: str, listing: Listing) -> tuple[list[HistoryRecord[R]], str | None]:
         """Returns one page of the earlier versions of a record, and the cursor of the next page."""
-        return await self._history.page(Eq("record_id", record_id), listing, mark=record_id)
+        return await self._history.page(Eq("record_id", record_id), listing, request=record_id)
 
     def add(self, record: R, entry: IndexEntry) -> list[Change]:
         """Returns the changes that store a new record with its index entry."""

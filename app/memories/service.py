@@ -54,7 +54,7 @@ class MemoryService:
         now = self._clock.now()
         where, keep = listed(filters)
         where = both(where, unexpired(rfc3339(now)))
-        memories, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())), keep=keep)
+        memories, cursor = await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
         shown = partial(self._decays.render_at, now_ms=to_ms(now))
         return {"items": await render_items(MEMORIES, memories, shown, Memory), "next_cursor": cursor}
 
