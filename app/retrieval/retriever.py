@@ -54,7 +54,7 @@ from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
-from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeFacts, SearchQuery
+from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
 from app.storage.text import IS_QUESTION
 
 
@@ -272,17 +272,17 @@ class Retriever(Generic[R]):
     async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
         # one after the other: to wait for both at once costs more than either in a store that answers from memory
-        scope_info = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
+        overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.pairs)
         names: Sequence[Sequence[str]] = ()
-        if self._names is not None and scope_info.count:
+        if self._names is not None and overview.count:
             names = await self._names.groups(self._scope, wanted.pairs, wanted.known_at)
-        charge(SEARCH_UNITS + scope_info.count / SEARCHED_PER_UNIT)
-        if not scope_info.count:
+        charge(SEARCH_UNITS + overview.count / SEARCHED_PER_UNIT)
+        if not overview.count:
             interval = None if wanted.interval is None else replace(wanted.interval, empty=True)
             return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=interval)
 
         with span("search analysis"):
-            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, scope_info.speakers))
+            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, overview.speakers))
             if names:
                 query = with_names(query, wanted.query, names)
         embedding = time.perf_counter()
@@ -298,7 +298,7 @@ class Retriever(Generic[R]):
         fitted = weights_for(self._embedder.name)
         if not self._collection.spec.later_replaces:
             fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
-        ranked = await self._search_and_rank(wanted, mode, query, vector, scope_info, ranked_k, fitted)
+        ranked = await self._search_and_rank(wanted, mode, query, vector, overview, ranked_k, fitted)
         columns = ranked.columns
         if second_stage is None:
             final: _FinalOrder[R] = _FinalOrder(ranked.best, ranked.best, ranked.documents)
@@ -345,7 +345,7 @@ class Retriever(Generic[R]):
         mode: Mode,
         query: AnalysedQuery,
         vector: Vectors | None,
-        scope_info: ScopeFacts,
+        overview: ScopeOverview,
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
@@ -353,7 +353,7 @@ class Retriever(Generic[R]):
         these say the same."""
         spare = 0
         while True:
-            columns, corrections, decay = await self._search(wanted, mode, query, vector, scope_info, spare)
+            columns, corrections, decay = await self._search(wanted, mode, query, vector, overview, spare)
             interval = None if wanted.interval is None else wanted.interval.settled(columns.time, columns.matched)
             subject = True
             if interval is None or not interval.empty:
@@ -411,7 +411,7 @@ class Retriever(Generic[R]):
         mode: Mode,
         query: AnalysedQuery,
         vector: Vectors | None,
-        scope_info: ScopeFacts,
+        overview: ScopeOverview,
         spare: int,
     ) -> tuple[Columns, Mapping[int, int], DecayCurve]:
         """Returns the columns of a search that was deep enough for `k` hits and `spare` ones, and the words that were
@@ -425,7 +425,7 @@ class Retriever(Generic[R]):
             query.terms,
             spelled=query.spelled,
             least_importance=wanted.least_importance,
-            facts=scope_info,
+            overview=overview,
         )
         corrections: Mapping[int, int] = {}
         passing: dict[int, bool] = {}
@@ -436,7 +436,7 @@ class Retriever(Generic[R]):
                 continue
             decay = DEFAULT_DECAY
             if wanted.decays is not None:
-                decay = await wanted.decays.of_all(scope_info.agents, columns)
+                decay = await wanted.decays.of_all(overview.agents, columns)
             if wanted.mask is not None:
                 mask = wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
                 columns = replace(columns, matched=columns.matched & mask)
