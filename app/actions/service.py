@@ -117,7 +117,9 @@ class ActionService:
 
     async def page(self, filters: ActionFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of actions that match the filters."""
-        actions, cursor = await self._actions.page(_list_filter(filters), listing, mark=repr(sorted(filters.items())))
+        actions, cursor = await self._actions.page(
+            _list_filter(filters), listing, request=repr(sorted(filters.items()))
+        )
         return {"items": await render_items(ACTIONS, actions, render, Action), "next_cursor": cursor}
 
     async def get(self, action_id: str) -> Json:

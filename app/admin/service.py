@@ -173,7 +173,7 @@ class KeyService:
         """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
-        keys, cursor = await all_keys.page(In("key_id", mine), listing, mark=self._tenant)
+        keys, cursor = await all_keys.page(In("key_id", mine), listing, request=self._tenant)
         return {"items": await render_items(API_KEYS, keys, public, ApiKey), "next_cursor": cursor}
 
     async def get(self, key_id: str) -> Json:
@@ -254,7 +254,7 @@ class AuditService:
             names = [record, await self._tombstones.known(record)]
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.since, filters.until)
-        entries, cursor = await self._entries.page(both(*parts, created), listing, mark=repr(sorted(fields.items())))
+        entries, cursor = await self._entries.page(both(*parts, created), listing, request=repr(sorted(fields.items())))
         return {"items": await render_items(AUDIT, entries, AUDIT.public, AuditEntry), "next_cursor": cursor}
 
     async def _of_user(self, user_id: str) -> Filter:

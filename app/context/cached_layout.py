@@ -192,7 +192,12 @@ def _newer_section(conversation: CachedConversation, stable: PromptPart) -> Gath
     new = [item for section in conversation.at_present for item in section.items]
     shown = {item.id for item in stable.chosen}
     ended = [
-        replace(item, id=f"ended:{item.id}", prefix=f"no longer: {item.prefix}", same=frozenset())
+        replace(
+            item,
+            id=f"ended:{item.id}",
+            prefix=f"no longer: {item.prefix}",
+            comparison=item.comparison._replace(keys=frozenset()),
+        )
         for item in conversation.ended
         if item.id in shown
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 from app.facts.outdated import Utterance
 from app.sessions.schemas import ToolCallRecord
@@ -28,6 +28,27 @@ class PromptMessage(TypedDict):
     tool_call_id: NotRequired[str]
 
 
+class Comparison(NamedTuple):
+    """What an entry is compared by with others, so that a prompt says nothing twice: by keys, and by sentence."""
+
+    keys: frozenset[str] = frozenset()
+    """Keys of what it says, made in `repetition.py`. Of candidates that share a key only one is packed."""
+    text: str | None = None
+    """The text whose sentences are compared, if that is another one: without marks; of a fact without its time."""
+    statements: tuple[str, ...] = ()
+    """The sentences that it is compared by; empty: those of its text. A chain has those of its facts."""
+    by_sentence: bool = False
+    """Whether it is compared by sentence with others, in a section that is not."""
+    of_its_day: bool = False
+    """Whether it tells what happened on its day, so that the same words of another day tell something else."""
+    content: tuple[int, str | None] | None = None
+    """Hash of a memory's content, and its condition: equal for texts that say the same. None: it is no memory."""
+
+
+BY_TEXT = Comparison()
+"""Compared by the sentences of its text, where its section is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A text that may go into the prompt, such as `Candidate("mem_1", "message", "I moved to Boston", 0.4, "Ann: ")`.
@@ -47,25 +68,14 @@ class Candidate:
     prefix: str = ""
     """Text of the service before the content, such as time and speaker."""
 
-    # what it says, as it is compared with others
-    same: frozenset[str] = frozenset()
-    """Keys of what it says, made in `repetition.py`. Of candidates that share a key only one is packed."""
+    # what it says, by whom and when
+    comparison: Comparison = BY_TEXT
     role: str | None = None
     """Role of a conversation turn."""
     turns: tuple[PromptMessage, ...] = ()
     """Messages that the candidate stands for as a whole, as they were given: a tool call and all its results."""
-    compared_text: str | None = None
-    """The text as it is compared by sentence, if that is another one: without marks; of a fact without its time."""
-    statements: tuple[str, ...] = ()
-    """The sentences that it is compared by; empty: those of its text. A chain has those of its facts."""
-    compared: bool = False
-    """Whether it is compared by sentence with others, in a section that is not."""
-    dated: bool = False
-    """Whether it tells what happened on its day, so that the same words of another day tell something else."""
     utterance: Utterance | None = None
     """When and by whom it was said. None: not known, or of no importance."""
-    content: tuple[int, str | None] | None = None
-    """Hash of a memory's content, and its condition: equal for texts that say the same. None: it is no memory."""
 
     # where it stands
     heading: Heading | None = None
@@ -92,7 +102,7 @@ class Candidate:
     @property
     def as_compared(self) -> str:
         """The text as it is compared with others."""
-        return self.text if self.compared_text is None else self.compared_text
+        return self.text if self.comparison.text is None else self.comparison.text
 
     @property
     def unmarked_line(self) -> str:
@@ -103,4 +113,4 @@ class Candidate:
         """Returns the candidate with a text that has marks, and with this partner."""
         if text == self.text and partner is self.partner:
             return self
-        return replace(self, text=text, compared_text=self.as_compared, partner=partner)
+        return replace(self, text=text, comparison=self.comparison._replace(text=self.as_compared), partner=partner)

@@ -41,16 +41,14 @@ def asks(asked: Asked, weights: PackingWeights) -> bool:
 
     A question does. So does what an entry has every word of, such as a name: "ok" may be in many entries and is not
     rare."""
-    if is_question(asked.query) or any(_has_all(evidence) for evidence in asked.evidence):
+    if is_question(asked.query):
+        return True
+    if any(evidence.best >= ALL_WORDS and evidence.covered >= RARE for evidence in asked.evidence):
         return True
     if not asked.evidence or any(evidence.margin is None for evidence in asked.evidence):
         return True
     likely = max(_sigmoid(asks_features(asked, evidence), weights.asks) for evidence in asked.evidence)
     return likely >= weights.least_asks
-
-
-def _has_all(evidence: QueryEvidence) -> bool:
-    return evidence.best >= ALL_WORDS and evidence.covered >= RARE
 
 
 def asks_features(asked: Asked, evidence: QueryEvidence) -> list[float]:

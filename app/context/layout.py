@@ -140,10 +140,10 @@ def stop_rule_of(
 
 def _share_in_prompt(gathered: Sequence[Gathered], already_in_prompt: Sequence[Candidate]) -> float:
     """Returns which part of the scores of all competing items those have that other parts of the prompt say."""
-    keys = frozenset[str]().union(*(item.same for item in already_in_prompt))
+    keys = frozenset[str]().union(*(item.comparison.keys for item in already_in_prompt))
     competing = [item for section in gathered if section.source.competes for item in section.items]
     whole = sum(item.score or 0.0 for item in competing)
-    return sum(item.score or 0.0 for item in competing if keys & item.same) / whole if whole else 0.0
+    return sum(item.score or 0.0 for item in competing if keys & item.comparison.keys) / whole if whole else 0.0
 
 
 def about_tokens(item: Candidate) -> int:

@@ -60,13 +60,11 @@ async def mark_sections(
         return mark_judged(mark_values(item, values, names), judged)
 
     return [
-        section.with_items(await in_parts(section.items, mark, _length)) if section.source.marked else section
+        section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
+        if section.source.marked
+        else section
         for section in sections
     ], warnings
-
-
-def _length(item: Candidate) -> int:
-    return len(item.text)
 
 
 # --- Values that were replaced ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ equal items give equal prompts. A `Packer` packs once.
    is packed by one is the beginning of the one that is filled. A section's bound that is a share of the budget may move
    the end.
 
-The budget is never exceeded. Of items that say the same only one is packed: of those that share an element of `same`;
+The budget is never exceeded. Of items that say the same only one is packed: of those that share a key;
 and no competing item is packed of which every sentence stands in the prompt already, said on its day or later. Parts
 are exact fractions, because rounding could make the rest of a larger budget smaller by a token.
 """
@@ -134,14 +134,14 @@ class Packer:
         self._left: TokenBound = budget
         self._framed = False
         self._keys: set[str] = set()
-        """Keys of what the prompt says (`Candidate.same`)."""
+        """Keys of what the prompt says (`Comparison.keys`)."""
         self._last_days: dict[int, str] = {}
         """The latest day of each sentence in the prompt. What holds whenever it is read is later than any day."""
         self._ids: set[str] = set()
         self._last_read: tuple[Candidate, frozenset[int]] | None = None
         """The item that was compared last, and its sentences."""
         for item in already_in_prompt:
-            self._keys |= item.same
+            self._keys |= item.comparison.keys
             self._note_sentences(item)
 
     def pack(self, estimate: TokenEstimate) -> PackedPrompt:
@@ -205,8 +205,8 @@ class Packer:
         self._left -= state.cost(item) + self._frame(state)
         self._framed |= state.section.framed
         state.add(item)
-        self._keys |= item.same
-        if state.section.compared or item.compared:
+        self._keys |= item.comparison.keys
+        if state.section.compared or item.comparison.by_sentence:
             self._note_sentences(item)
         self._ids.add(item.id)
         return None
@@ -224,7 +224,7 @@ class Packer:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
     def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
-        if item.id in self._ids or self._keys & item.same or self._repeats(state, item):
+        if item.id in self._ids or self._keys & item.comparison.keys or self._repeats(state, item):
             return "duplicate"
         if len(state.taken) >= state.section.limit:
             return "limit"
@@ -239,9 +239,9 @@ class Packer:
         is no repetition: beside "I live in Bergen" of June, "I live in Oslo" of July is not that of May.
 
         Of items that are always there, only lines of earlier sessions and interactions are left out for it."""
-        if state.section.always and not (item.recalls or item.compared):
+        if state.section.always and not (item.recalls or item.comparison.by_sentence):
             return False
-        if not (state.section.compared or item.compared):
+        if not (state.section.compared or item.comparison.by_sentence):
             return False
         return self._stands(self._sentences(item), item.day)
 
@@ -255,13 +255,14 @@ class Packer:
         "Emil attends Fernhill Primary" of a memory, "Fernhill Primary opens at 08:20"."""
         if item.part is None:
             return item
+        statements = item.comparison.statements
         new = [
             at
-            for at, statement in enumerate(item.statements)
+            for at, statement in enumerate(statements)
             # an entry may say the same in another form, such as "name: Ada" of the profile
             if same_text(statement) not in self._keys and not self._stands(sentences_said(statement), item.day)
         ]
-        if not new or (new[0] == 0 and new[-1] == len(item.statements) - 1):
+        if not new or (new[0] == 0 and new[-1] == len(statements) - 1):
             return item
         return item.part(new[0], new[-1] + 1)
 
@@ -280,7 +281,7 @@ class Packer:
         there was enough before it."""
         if item.score is None or item.score < self._floor:
             return "score"
-        if self._keys & item.same:
+        if self._keys & item.comparison.keys:
             return "duplicate"
         return "enough" if self._has_enough else "budget"
 

@@ -64,13 +64,13 @@ def messages_of(item: Candidate) -> list[PromptMessage]:
     user's text can create such a fence. Stored text never gets a role with authority.
     """
     if item.turns:
-        return [_paired(message) for message in item.turns]
+        return [_escaped(message) for message in item.turns]
     if item.role in TURN_ROLES:
         return [{"role": item.role, "content": escape(item.text)}]
     return [{"role": "user", "content": f"<{CONTEXT}>\n{entry(f'{item.role}: ', item.text)}{CLOSING}"}]
 
 
-def _paired(message: PromptMessage) -> PromptMessage:
+def _escaped(message: PromptMessage) -> PromptMessage:
     content = message["content"]
     escaped: PromptMessage = {**message, "content": None if content is None else escape(content)}
     if "tool_calls" in message:

@@ -75,7 +75,8 @@ def compared_sentences(item: Candidate) -> frozenset[int]:
     """Returns what is compared of a candidate: the sentences of its text or of each of its facts, which are those of
     the day for an event, and those of the speaker if another one than the user said them."""
     speaker = None if item.utterance is None or item.utterance.by == USER else item.utterance.by
-    hashes = frozenset[int]().union(*map(sentences_said, item.statements or (item.as_compared,)))
-    if item.dated or speaker is not None:
-        return frozenset(hash((sentence, item.day if item.dated else "", speaker)) for sentence in hashes)
+    hashes = frozenset[int]().union(*map(sentences_said, item.comparison.statements or (item.as_compared,)))
+    if item.comparison.of_its_day or speaker is not None:
+        day = item.day if item.comparison.of_its_day else ""
+        return frozenset(hash((sentence, day, speaker)) for sentence in hashes)
     return hashes

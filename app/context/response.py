@@ -230,19 +230,19 @@ def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[DroppedAnswer
     ]
     repetitions = {item.id: item for part in parts for item, reason in part.packed.dropped if reason == "duplicate"}
     if repetitions:
-        said = [(entry, compared_sentences(entry)) for entry in chosen]
+        entries = [(entry, compared_sentences(entry)) for entry in chosen]
         for answer in dropped:
             if answer["reason"] == "duplicate":
-                answer["repeats"] = _repeated(repetitions[answer["id"]], said)
+                answer["repeats"] = _repeated(repetitions[answer["id"]], entries)
     return dropped
 
 
-def _repeated(item: Candidate, said: Sequence[tuple[Candidate, frozenset[int]]]) -> list[str]:
+def _repeated(item: Candidate, entries: Sequence[tuple[Candidate, frozenset[int]]]) -> list[str]:
     """Returns the ids of the entries that say what an item says: those with one of its keys or, if none has one, those
-    with one of its sentences. `said`: the entries of the prompt with their sentences."""
-    sentences = compared_sentences(item)
-    return [entry.id for entry, _ in said if entry.same & item.same] or [
-        entry.id for entry, those in said if those & sentences
+    with one of its sentences. `entries`: those of the prompt with their sentences."""
+    keys, sentences = item.comparison.keys, compared_sentences(item)
+    return [entry.id for entry, _ in entries if entry.comparison.keys & keys] or [
+        entry.id for entry, of_entry in entries if of_entry & sentences
     ]
 
 

@@ -90,12 +90,12 @@ class ContextService:
 
     async def _read_cached(self, request: SourceRequest) -> "_Read":
         """Reads what the query needs, and what was known when the conversation began."""
-        found, sections = await asyncio.gather(
+        unmarked, sections = await asyncio.gather(
             read_conversation(request, self._lasting), gather_sections(volatile_sources(self._sources), request)
         )
         raise_if_unreadable(sections)
         marked, warnings = await mark_sections(sections, request, judged_in(sections))
-        conversation, more = await mark_conversation(found, request, marked)
+        conversation, more = await mark_conversation(unmarked, request, marked)
         return _Read(
             marked,
             [*warnings, *more],
@@ -118,6 +118,7 @@ class ContextService:
         return SourceRequest(body, self._scope, self._resources, now, budget, interval=interval)
 
     def _pack(self, read: "_Read", plan: PromptPlan, sections: Sequence[Gathered]) -> PackedParts:
+        """Packs what was read. scripts/fit_packing.py records it here."""
         return read.pack(plan, sections)
 
     def _note_accesses(self, part: PromptPart, since: str | None) -> None:

@@ -43,37 +43,37 @@ class ByteCache(Generic[K, V]):
     def __init__(self, most_bytes: int, size: Callable[[K, V], int]) -> None:
         """`size` returns the bytes of a key and its value, without `ENTRY_BYTES`."""
         self._most, self._size = most_bytes, size
-        self._held: OrderedDict[K, V] = OrderedDict()
+        self._values: OrderedDict[K, V] = OrderedDict()
         self._lock = Lock()
         self.bytes = 0
 
     def get(self, key: K) -> V | None:
         """Returns the value, or None if it is not kept."""
         with self._lock:
-            value = self._held.get(key)
+            value = self._values.get(key)
             if value is not None:
-                self._held.move_to_end(key)
+                self._values.move_to_end(key)
             return value
 
     def keep(self, key: K, value: V) -> V:
         """Keeps the value, unless it is larger than the whole cache, and returns it."""
         size = self._bytes_of(key, value)
         with self._lock:
-            if size <= self._most and key not in self._held:
-                self._held[key] = value
+            if size <= self._most and key not in self._values:
+                self._values[key] = value
                 self.bytes += size
             while self.bytes > self._most:
-                self.bytes -= self._bytes_of(*self._held.popitem(last=False))
+                self.bytes -= self._bytes_of(*self._values.popitem(last=False))
         return value
 
     def clear(self) -> None:
         """Drops everything."""
         with self._lock:
-            self._held.clear()
+            self._values.clear()
             self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._values)
 
     def _bytes_of(self, key: K, value: V) -> int:
         return ENTRY_BYTES + self._size(key, value)

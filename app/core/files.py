@@ -21,5 +21,5 @@ def warn_of_readers(file: Path) -> None:
 @lru_cache(maxsize=16)
 def _warn(file: Path, mode: str) -> None:
     # the command line prints the message alone
-    told = "others than its owner can read %s, which holds a key: chmod 600"
-    log.warning(told, file, extra={"file": str(file), "mode": mode})
+    message = "others than its owner can read %s, which holds a key: chmod 600"
+    log.warning(message, file, extra={"file": str(file), "mode": mode})

@@ -61,15 +61,15 @@ _EXACT_BRACKETS = "THINK TOOL_CONTENT CALL_ID ARGS IMG gMASK sMASK MODEL_SETTING
 _LIKE = {"i": "[il1]", "l": "[il1]", "o": "[o0]", "_": r"[\W_]{0,3}"}
 
 
-def _any(names: Sequence[str]) -> str:
+def _alternatives(names: Sequence[str]) -> str:
     return "|".join("".join(_LIKE.get(char, re.escape(char)) for char in name) for name in names)
 
 
 _ATTRIBUTES = r"(?:[\s/|=][^<>]*)?"
-_NAME = rf"(?:\w{{1,20}}:)?(?:{_any(_TAGS)}|{'|'.join(_SHAPES)})"
+_NAME = rf"(?:\w{{1,20}}:)?(?:{_alternatives(_TAGS)}|{'|'.join(_SHAPES)})"
 _ANGLES = (
-    rf"(?=(?:[^\w<]|_)*(?:{_any(_OURS)}))",
-    rf"(?=[^\w<]*[/\\][^\w<]*(?:{_any(_BLOCKS)})\b)",
+    rf"(?=(?:[^\w<]|_)*(?:{_alternatives(_OURS)}))",
+    rf"(?=[^\w<]*[/\\][^\w<]*(?:{_alternatives(_BLOCKS)})\b)",
     r"(?!function [\w.]+ at 0x)(?!memory>(?<=include <memory>))"  # Python's print of a function, a header of C++
     r"(?:(?!(?-i:[A-Z][a-z]+)>)|(?<!\w<))"  # List<User>
     rf"(?=[\s/\\!?]*{_NAME}{_ATTRIBUTES}>)",
@@ -82,8 +82,8 @@ _ANGLES = (
     r"(?=/?\w{1,64}\|>)",
 )
 _SQUARES = (
-    rf"(?=[\s/]*(?-i:{_any(_BRACKETS)})\s*\])",
-    rf"(?<!\w\[)(?=[\s/]*(?:{_any(_BRACKETS)})\s*\])",
+    rf"(?=[\s/]*(?-i:{_alternatives(_BRACKETS)})\s*\])",
+    rf"(?<!\w\[)(?=[\s/]*(?:{_alternatives(_BRACKETS)})\s*\])",
     rf"(?=/?(?-i:{'|'.join(_EXACT_BRACKETS)})\])",
     r"(?=(?:control|unused_token)_\d{1,6}\])",
     r"(?=\|/?[^\W\d]\w{0,63}\|\])",  # [|assistant|]
@@ -141,17 +141,17 @@ def speaker(role: str, name: str | None) -> str:
     name = " ".join((name or "").split())
     if name in ("", role):
         return role
-    return f"{role} ({name.replace(':', ' ')})" if _poses(name) else name
+    return f"{role} ({name.replace(':', ' ')})" if _could_be_role(name) else name
 
 
 def plain_name(name: str | None) -> str | None:
     """Returns the name as a chat message can hold it beside its role. None: there is none, or it could pass for a
     role."""
     name = " ".join((name or "").split())
-    return escape(name) if name and not _poses(name) else None
+    return escape(name) if name and not _could_be_role(name) else None
 
 
-def _poses(name: str) -> bool:
+def _could_be_role(name: str) -> bool:
     """Returns whether a name begins with a role, in any letters that look like it, or has a colon, behind which text
     would look said by somebody."""
     folded = fold(visible(name)).casefold()
@@ -220,24 +220,24 @@ def unquote(text: str) -> str:
     return _requoted(text, lambda char, again: char if not again else f"&{again[4:]}{_entity(char)[1:]}")
 
 
-def _requoted(text: str, written: Callable[[str, str | None], str]) -> str:
+def _requoted(text: str, write: Callable[[str, str | None], str]) -> str:
     """Writes each special character of the text anew, and leaves all else.
 
-    `written` gets the character, and how often its entity is quoted: `""` for `&lt;`, `"amp;"` for `&amp;lt;`, None
+    `write` gets the character, and how often its entity is quoted: `""` for `&lt;`, `"amp;"` for `&amp;lt;`, None
     for the character itself. The decoded text is the same before and after, so both find the same ones special.
     """
-    read, at = list[tuple[str, str, str | None]](), 0  # the characters, each with how it is written
+    written_as, at = list[tuple[str, str, str | None]](), 0  # the characters, each with how the text writes it
     for entity in _ENTITY.finditer(text):
         char = _escaped_char(entity["code"])
         if char is not None:
-            read += [(char, char, None) for char in text[at : entity.start()]]
-            read.append((char, entity.group(), entity["again"]))
+            written_as += [(char, char, None) for char in text[at : entity.start()]]
+            written_as.append((char, entity.group(), entity["again"]))
             at = entity.end()
-    read += [(char, char, None) for char in text[at:]]
-    decoded = "".join(char for char, _, _ in read)
+    written_as += [(char, char, None) for char in text[at:]]
+    decoded = "".join(char for char, _, _ in written_as)
     hidden = hidden_at(decoded)
     special = hidden | _structure(decoded, hidden).keys()
-    return "".join(written(char, again) if at in special else raw for at, (char, raw, again) in enumerate(read))
+    return "".join(write(char, again) if at in special else raw for at, (char, raw, again) in enumerate(written_as))
 
 
 def _escaped_char(code: str | None) -> str | None:
@@ -265,12 +265,12 @@ def _is_suspect(text: str) -> bool:
 def _structure(text: str, hidden: Collection[int] = ()) -> dict[int, str]:
     """Returns the places of the characters that act as structure, with their entities. `hidden`: places to ignore."""
     special = {match.start(): _entity(match.group()) for match in _CONTROL.finditer(text)}
-    seen = "".join(char for at, char in enumerate(text) if at not in hidden) if hidden else text
-    if not _OPENER.search(seen) or not _STRUCTURE.search(fold(seen)):
+    shown = "".join(char for at, char in enumerate(text) if at not in hidden) if hidden else text
+    if not _OPENER.search(shown) or not _STRUCTURE.search(fold(shown)):
         return special
-    read = [(look, at) for at, char in enumerate(text) if at not in hidden for look in fold(char)]
-    for match in _STRUCTURE.finditer("".join(look for look, _ in read)):
-        place = read[match.start()][1]
+    folded = [(folded_char, at) for at, char in enumerate(text) if at not in hidden for folded_char in fold(char)]
+    for match in _STRUCTURE.finditer("".join(folded_char for folded_char, _ in folded)):
+        place = folded[match.start()][1]
         special[place] = _ENTITIES[match.group()]
     return special
 

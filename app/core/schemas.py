@@ -209,9 +209,9 @@ class Owned(Schema):
         return result
 
 
-def equal_json(one: Any, other: Any) -> bool:
+def equal_json(value: Any, other: Any) -> bool:
     """Returns whether two JSON values are equal. To Python, 1, 1.0 and true are equal."""
-    return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
 
 
 def differing(stored: M, fields: Mapping[str, Any]) -> M:

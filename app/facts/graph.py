@@ -249,14 +249,14 @@ class GraphService:
 
     async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Json:
         """Returns a page of entities, those with the most facts first."""
-        mark = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
-        after = None if cursor is None else open_cursor(cursor, mark, int)
+        request = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
+        after = None if cursor is None else open_cursor(cursor, request, int)
         entities, truncated = await (await self.graph(sight)).entities(key_of(prefix))
         places = sorted((-entity.degree, key) for key, entity in entities.items())
         if after is not None:
             places = [place for place in places if place > (after.value, after.id)]
         items = [{"name": entities[key].name, "key": key, "degree": -least} for least, key in places[:limit]]
-        following = seal_cursor(After(*places[limit - 1]), mark) if len(places) > limit else None
+        following = seal_cursor(After(*places[limit - 1]), request) if len(places) > limit else None
         return {"items": items, "next_cursor": following, "total": len(entities), "truncated": truncated}
 
     async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Json:

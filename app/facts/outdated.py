@@ -151,8 +151,8 @@ async def present_first(
     """
     if user_id is None or len(hits) < 2:
         return list(hits)
-    there = await store.scope_facts(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
-    if not there.count:
+    facts = await store.scope_overview(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
+    if not facts.count:
         return list(hits)
     utterances = [Utterance.in_memory(hit.doc) for hit in hits]
     values = await values_behind(FactRepository(store, scope), user_id, utterances, at)

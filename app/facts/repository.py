@@ -179,7 +179,7 @@ class FactRepository(Repository[FactRecord]):
 
     async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[FactRecord], str | None]:
         """Returns a page of all facts of a lineage."""
-        return await self.page(Eq("lineage_id", lineage_id), listing, mark=lineage_id)
+        return await self.page(Eq("lineage_id", lineage_id), listing, request=lineage_id)
 
     async def stands_alone(self, fact: FactRecord) -> bool:
         """Returns True if the group contains only this lineage."""

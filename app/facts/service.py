@@ -278,8 +278,8 @@ class FactService:
     async def page(self, filters: FactFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
-        where, mark = self._list_filter(filters, aliases), repr(sorted(filters.items()))
-        facts, cursor = await self._facts.page(where, listing, mark=mark)
+        where, request = self._list_filter(filters, aliases), repr(sorted(filters.items()))
+        facts, cursor = await self._facts.page(where, listing, request=request)
         return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
 
     async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:

@@ -104,7 +104,7 @@ class ChangeFeed:
             return None
         if after == NOW:
             return await self._log.end(self._scope.tenant)
-        place = open_cursor(after, self._mark, int)
+        place = open_cursor(after, self._request, int)
         return Position(place.id, int(place.value))
 
     async def page(self, after: Position | None, wanted: Wanted, limit: int) -> ChangePageAnswer:
@@ -202,11 +202,11 @@ class ChangeFeed:
         }
 
     @property
-    def _mark(self) -> str:
+    def _request(self) -> str:
         return repr((self._scope.tenant, "changes"))
 
     def _cursor(self, position: Position) -> str:
-        return seal_cursor(After(position.seq, position.log), self._mark)
+        return seal_cursor(After(position.seq, position.log), self._request)
 
 
 def _pieces(changes: Sequence[RecordChangeAnswer]) -> Iterator[bytes]:

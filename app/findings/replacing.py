@@ -21,7 +21,7 @@ from app.findings.service import (
     MemoryEvidence,
     TextEvidence,
     as_found,
-    mark_of,
+    fingerprint_of,
     quoted,
 )
 from app.memories.models import MemoryRecord, ReplacementLink
@@ -72,7 +72,7 @@ async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) 
     link: ReplacementLink = {**new, "finding_id": finding["finding_id"], "at": now, "said": old}
     changes: list[Change] = []
     for memory in await memories.saying(old["id"]):
-        if mark_of(memory["content"]) == old["mark"] and same_pair(memory, finding):
+        if fingerprint_of(memory["content"]) == old["mark"] and same_pair(memory, finding):
             changes += memories.revise(memory, {"replaced_by": [*(memory.get("replaced_by") or ()), link]}, now)
     return changes
 
@@ -89,7 +89,7 @@ async def replaced(
         for memory in memories
         for link in memory.get("replaced_by") or ()
         if (viewpoint.known_at is None or link["at"] <= viewpoint.known_at)
-        and mark_of(memory["content"]) == link["said"]["mark"]
+        and fingerprint_of(memory["content"]) == link["said"]["mark"]
     ]
     if not linked:
         return []

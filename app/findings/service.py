@@ -46,7 +46,7 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadEvidence:
+class BaseEvidence:
     """What all records that findings name as evidence have in common."""
 
     kind: EvidenceKind
@@ -56,8 +56,8 @@ class ReadEvidence:
     trust: float
     agent_id: str | None
     user_id: str | None
-    mark: str
-    """A digest of its text. It changes when somebody rewrites the record."""
+    fingerprint: str
+    """A digest of its text, which findings store as `mark`. It changes when somebody rewrites the record."""
 
     @property
     def name(self) -> Name:
@@ -66,11 +66,11 @@ class ReadEvidence:
 
     def named(self) -> EvidenceName:
         """Returns the record as a finding stores it: without its text."""
-        return {"kind": self.kind, "id": self.id, "mark": self.mark}
+        return {"kind": self.kind, "id": self.id, "mark": self.fingerprint}
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEvidence(ReadEvidence):
+class MemoryEvidence(BaseEvidence):
     """A memory as evidence."""
 
     kind: Literal["memory"]
@@ -78,7 +78,7 @@ class MemoryEvidence(ReadEvidence):
 
 
 @dataclass(frozen=True, slots=True)
-class FactEvidence(ReadEvidence):
+class FactEvidence(BaseEvidence):
     """A fact as evidence. It was said when it became true, or else when it became known."""
 
     kind: Literal["fact"]
@@ -86,7 +86,7 @@ class FactEvidence(ReadEvidence):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileEvidence(ReadEvidence):
+class ProfileEvidence(BaseEvidence):
     """A field of a profile that an earlier version stored, and no fact states, as evidence."""
 
     kind: Literal["profile"]
@@ -100,15 +100,15 @@ class ProfileEvidence(ReadEvidence):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcedureEvidence(ReadEvidence):
-    """A procedure as evidence. Its mark covers its steps, so that a revised procedure is another one."""
+class ProcedureEvidence(BaseEvidence):
+    """A procedure as evidence. Its fingerprint covers its steps, so that a revised procedure is another one."""
 
     kind: Literal["procedure"]
     procedure: ProcedureRecord = field(compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ActionEvidence(ReadEvidence):
+class ActionEvidence(BaseEvidence):
     """An action as evidence."""
 
     kind: Literal["action"]
@@ -131,7 +131,7 @@ def facts_of_one_group(record: EvidenceRecord, other: EvidenceRecord) -> bool:
     )
 
 
-def mark_of(text: str) -> str:
+def fingerprint_of(text: str) -> str:
     """Returns a digest of a text."""
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -140,26 +140,30 @@ def of_memory(memory: MemoryRecord) -> MemoryEvidence:
     """Returns a memory as evidence."""
     text, said_at = memory["content"], memory["event_at"] or memory["created_at"]
     owner = memory.get("agent_id"), memory.get("user_id")
-    return MemoryEvidence("memory", memory["memory_id"], text, said_at, memory["trust"], *owner, mark_of(text), memory)
+    return MemoryEvidence(
+        "memory", memory["memory_id"], text, said_at, memory["trust"], *owner, fingerprint_of(text), memory
+    )
 
 
 def of_fact(fact: FactRecord) -> FactEvidence:
     """Returns a fact as evidence."""
     text, said_at = sentence(fact), fact["valid_from"] or fact["known_from"]
     owner = fact.get("agent_id"), fact.get("user_id")
-    return FactEvidence("fact", fact["fact_id"], text, said_at, fact["trust"], *owner, mark_of(text), fact)
+    return FactEvidence("fact", fact["fact_id"], text, said_at, fact["trust"], *owner, fingerprint_of(text), fact)
 
 
 def of_profile(user: UserRecord, name: str) -> ProfileEvidence:
     """Returns a field of a profile as evidence."""
     text, record_id = f"{name}: {user['profile'].get(name)}", f"{user['user_id']}/{name}"
     owner = user.get("agent_id"), user.get("user_id")
-    return ProfileEvidence("profile", record_id, text, user["updated_at"], 1.0, *owner, mark_of(text), user, name)
+    return ProfileEvidence(
+        "profile", record_id, text, user["updated_at"], 1.0, *owner, fingerprint_of(text), user, name
+    )
 
 
 def of_procedure(procedure: ProcedureRecord) -> ProcedureEvidence:
     """Returns a procedure as evidence."""
-    mark = mark_of(orjson.dumps([procedure["name"], *procedure["steps"]]).decode())
+    fingerprint = fingerprint_of(orjson.dumps([procedure["name"], *procedure["steps"]]).decode())
     return ProcedureEvidence(
         "procedure",
         procedure["procedure_id"],
@@ -168,7 +172,7 @@ def of_procedure(procedure: ProcedureRecord) -> ProcedureEvidence:
         procedure["trust"],
         procedure.get("agent_id"),
         procedure.get("user_id"),
-        mark,
+        fingerprint,
         procedure,
     )
 
@@ -176,7 +180,7 @@ def of_procedure(procedure: ProcedureRecord) -> ProcedureEvidence:
 def of_action(action: ActionRecord) -> ActionEvidence:
     """Returns an action as evidence."""
     text, owner = action["content"], (action.get("agent_id"), action.get("user_id"))
-    return ActionEvidence("action", action["action_id"], text, action["timestamp"], 1.0, *owner, mark_of(text))
+    return ActionEvidence("action", action["action_id"], text, action["timestamp"], 1.0, *owner, fingerprint_of(text))
 
 
 class EvidenceReader:
@@ -225,7 +229,7 @@ def whole(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> boo
 def as_found(evidence: EvidenceName, records: Mapping[Name, EvidenceRecord]) -> EvidenceRecord | None:
     """Returns the record that a piece of evidence names, or None if it does not stand as it was found."""
     record = records.get((evidence["kind"], evidence["id"]))
-    return record if record is not None and record.mark == evidence["mark"] else None
+    return record if record is not None and record.fingerprint == evidence["mark"] else None
 
 
 def quoted(named: EvidenceName, text: str) -> str:
@@ -259,8 +263,8 @@ def new_finding(  # noqa: PLR0913 (fields of the record)
     """Returns an open finding, its evidence oldest first. `spans`: where the sentences stand in a record's text that
     the finding is about, if it is not about all of it.
 
-    Its id is derived from the owners, the kind and the evidence with its marks. So the same finding always has the
-    same id.
+    Its id is derived from the owners, the kind and the evidence with its fingerprints. So the same finding always has
+    the same id.
     """
     named: list[EvidenceName] = []
     for record in sorted(evidence, key=lambda record: (record.said_at, record.id)):
@@ -375,7 +379,7 @@ class FindingService:
             having(filters, "agent_id", "user_id", "kind"),
             None if filters["status"] == "any" else Eq("status", filters["status"]),
         )
-        findings, cursor = await self._findings.page(where, listing, mark=repr(sorted(filters.items())))
+        findings, cursor = await self._findings.page(where, listing, request=repr(sorted(filters.items())))
         items = await render_items(FINDINGS, findings, self._render, ReflectionFinding)
         if filters["status"] == "open":
             items = [item for item in items if item["status"] == "open"]

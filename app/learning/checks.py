@@ -63,22 +63,17 @@ LEAST_WORDS = 2
 """A part of a quote from which something was left out has so many words, or characters of a script without spaces."""
 
 
-def find(text: str, lines: Sequence[TranscriptLine], role: str | None = None) -> Quote | None:
+def find_quote(text: str, lines: Sequence[TranscriptLine], role: str | None = None) -> Quote | None:
     """Returns the place of a quote, or None if it stands nowhere. White space, case, accents and punctuation do not
     count. Sentences of one message may be left out between its parts: "I moved to Bergen … on 1 May". If several
     messages have it, one of `role` goes first, then the earliest."""
-    parts = _parts(text)
+    parts = [part for piece in _LEFT_OUT.split(text) for part in sentences(piece)]
     for at in sorted(range(len(lines)), key=lambda at: (lines[at].role != role, at)):
         message = lines[at].text
         if spans := _place(text, message) or (_places(parts, message) if len(parts) > 1 else None):
             quoted = LEFT_OUT.join(message[start:end] for start, end in spans)[:QUOTE_CHARS]
             return Quote(lines[at], quoted, _sentences_at(spans, message), lines[at - 1] if at else None)
     return None
-
-
-def _parts(quote: str) -> list[str]:
-    """Returns the parts of a quote between which something may have been left out."""
-    return [part for piece in _LEFT_OUT.split(quote) for part in sentences(piece)]
 
 
 def _place(part: str, message: str, start: int = 0) -> list[tuple[int, int]] | None:
@@ -116,7 +111,7 @@ def _letters(text: str) -> Letters:
 # --- What each part keeps ---------------------------------------------------------------------------------------------
 
 
-class Kept(NamedTuple):
+class Admitted(NamedTuple):
     """About whom and of what time an item of a part may be."""
 
     about: frozenset[str]
@@ -124,11 +119,11 @@ class Kept(NamedTuple):
 
 
 ANYBODY = frozenset({"user", "other", "nobody"})
-KEPT: Mapping[str, Kept] = {
-    "memory": Kept(ANYBODY, frozenset({"now", "past", "planned"})),  # a plan is worth remembering, as a plan
-    "fact": Kept(ANYBODY, frozenset({"now", "past"})),  # what is over has ended by the time of its message
-    "profile": Kept(frozenset({"user"}), frozenset({"now"})),
-    "lesson": Kept(frozenset({"nobody"}), frozenset({"now"})),
+ADMITTED: Mapping[str, Admitted] = {
+    "memory": Admitted(ANYBODY, frozenset({"now", "past", "planned"})),  # a plan is worth remembering, as a plan
+    "fact": Admitted(ANYBODY, frozenset({"now", "past"})),  # what is over has ended by the time of its message
+    "profile": Admitted(frozenset({"user"}), frozenset({"now"})),
+    "lesson": Admitted(frozenset({"nobody"}), frozenset({"now"})),
 }
 """What is stated and of these is kept. What is guessed, asked or corrected is kept nowhere. A fact or an item of the
 profile that is stated, but of somebody else or still to come, is kept as a memory: its quoted sentence."""
@@ -137,17 +132,17 @@ OF_WORK = frozenset({"issue", "solution", "learned"})
 the trust of its messages."""
 
 
-def lacks(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | None:
+def refusal(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | None:
     """Returns why an item may not be stored, or None: `not_stated`, `not_of_this_part` or `not_quoted`.
 
     The user's words show an item; a lesson may be shown by anybody's, and by what a tool gave back. Of the assistant's
     words a memory keeps promises ("I'll send you the list on Monday.") and what it found out in its work, if these are
     not about the user.
     """
-    keeps = KEPT[part]
+    admitted = ADMITTED[part]
     if item.certainty != "stated" or item.holds == "corrected":
         return "not_stated"
-    quote = find(item.quote, lines, "user")
+    quote = find_quote(item.quote, lines, "user")
     if quote is None:
         return "not_quoted"
     if quote.line.role != "user" and part != "lesson":
@@ -155,7 +150,7 @@ def lacks(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | 
         of_work = item.about == "nobody" and getattr(item, "memory_type", None) in OF_WORK
         if part != "memory" or quote.line.role != "assistant" or not (promise or of_work):
             return "not_quoted"
-    return None if item.about in keeps.about and item.holds in keeps.holds else "not_of_this_part"
+    return None if item.about in admitted.about and item.holds in admitted.holds else "not_of_this_part"
 
 
 # --- Numbers, dates and values stand in the message -------------------------------------------------------------------
@@ -174,7 +169,7 @@ MOST_TIMES = 4
 """So many times of one sentence are read: "from the 3rd to the 9th, or in May"."""
 
 
-class Shown(NamedTuple):
+class Support(NamedTuple):
     """How a text stands to its message: `stands` is False if it says what the message does not. `worded`: in words of
     its own, so that it needs the second look."""
 
@@ -186,22 +181,23 @@ class Shown(NamedTuple):
         return self.stands and (looked or not self.worded)
 
 
-def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | None = None) -> Shown:
+def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | None = None) -> Support:
     """Returns whether the numbers of a text stand in messages, follow from what they say and from their dates, or may
     be said there in words. `sentence`: the one that would have those words; None if any may have them."""
     wanted = numbers(text)
     if not wanted:
-        return Shown(stands=True, worded=False)
+        return Support(stands=True, worded=False)
     spoken = values("\n".join(line.text for line in lines))
-    following = frozenset[str]().union(*(_of_dates(line.text, line.at) for line in lines))
+    following = frozenset[str]().union(*(_numbers_of_dates(line.text, line.at) for line in lines))
     missing = [meant for meant in wanted.values() if not meant & spoken and not meant <= following]
     in_digits = any(numbers(line.text) for line in lines) if sentence is None else bool(numbers(sentence))
     may_be_word = _is_small if in_digits else _is_said_in_words
     years = {int(line.at[:4]) for line in lines if line.at}
     worded = all(
-        any(_otherwise(value, spoken, years) for value in meant) or all(map(may_be_word, meant)) for meant in missing
+        any(_said_otherwise(value, spoken, years) for value in meant) or all(map(may_be_word, meant))
+        for meant in missing
     )
-    return Shown(stands=worded, worded=bool(missing))
+    return Support(stands=worded, worded=bool(missing))
 
 
 def _is_small(value: str) -> bool:
@@ -213,7 +209,7 @@ def _is_said_in_words(value: str) -> bool:
     return value.isdecimal() and int(value.rstrip("0") if int(value) >= ROUND else value) <= MORE_IN_WORDS
 
 
-def _otherwise(value: str, spoken: frozenset[str], years: set[int]) -> bool:
+def _said_otherwise(value: str, spoken: frozenset[str], years: set[int]) -> bool:
     """Returns whether a number is another way to write one that was said: "8 pm" is 20:00, "2.5k" is 2,500, "36" is a
     birth in 1989 or 1990 and "since 1988" is 38 years."""
     if not value.isdecimal() or len(value) > len(str(10**12)):
@@ -224,17 +220,17 @@ def _otherwise(value: str, spoken: frozenset[str], years: set[int]) -> bool:
     spans = {age for age in ages if age <= YEARS or number <= YEARS}
     if any(str(other) in spoken for other in half_day | spans):
         return True
-    return any(_shifted(value, power) in spoken for power in MAGNITUDES)
+    return any(_divided(value, power) in spoken for power in MAGNITUDES)
 
 
-def _shifted(value: str, power: int) -> str:
-    """Returns a whole number divided by a power of ten, as `values` writes it: `_shifted("2500", 3) == "2.5"`."""
+def _divided(value: str, power: int) -> str:
+    """Returns a whole number divided by a power of ten, as `values` writes it: `_divided("2500", 3) == "2.5"`."""
     padded = value.zfill(power + 1)
     return f"{padded[:-power]}.{padded[-power:].rstrip('0')}".rstrip(".")
 
 
 @kept_by_digest(KEPT_BYTES, lambda numbers: 100 * len(numbers))
-def _of_dates(text: str, at: str) -> frozenset[str]:
+def _numbers_of_dates(text: str, at: str) -> frozenset[str]:
     """Returns the numbers of the dates that a message names, such as "next Thursday", and of its own: years, months
     and days. A month or weekday may be of the year or week before or after."""
     sent = parse_rfc3339(at) if at else None
@@ -285,10 +281,10 @@ def stands(value: str, text: str) -> bool:
     wanted = dict.fromkeys([word for word in spelled if word not in STOP_WORDS] or spelled)
     if is_unspaced(value):  # by pairs of characters: those of 青城山 stand in many a text
         return {*terms(value)} <= _words_and_stems(text)[1]
-    return bool(wanted) and all(_stands(word, text) for word in wanted)
+    return bool(wanted) and all(_word_stands(word, text) for word in wanted)
 
 
-def _stands(word: str, text: str) -> bool:
+def _word_stands(word: str, text: str) -> bool:
     spoken, stems = _words_and_stems(text)
     if word in spoken or (word.isdecimal() and values(word) & values(text)):
         return True
@@ -309,12 +305,12 @@ def _alike(word: str, other: str) -> bool:
     return SequenceMatcher(None, word, other, autojunk=False).ratio() >= ALIKE
 
 
-def value_shown(value: str, quote: Quote) -> Shown:
+def value_shown(value: str, quote: Quote) -> Support:
     """Returns whether a fact's object or a profile's value stands in the quote's message or the one before. In other
     words, or in another language, it needs the second look; its numbers stand there or follow, whatever its words."""
     if stands(value, "\n".join(line.text for line in quote.lines)):
-        return Shown(stands=True, worded=False)
-    return Shown(numbers_said(value, quote.lines, quote.sentence).stands, worded=True)
+        return Support(stands=True, worded=False)
+    return Support(numbers_said(value, quote.lines, quote.sentence).stands, worded=True)
 
 
 def verbatim(text: str, quote: Quote) -> bool:

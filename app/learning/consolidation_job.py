@@ -1,4 +1,4 @@
-"""The consolidation job: for each agent and user it merges near-duplicate memories and learns from episodes.
+"""The consolidation job: for each agent and user it merges duplicate memories and learns from episodes.
 
 A scheduled run looks for partitions with new records, in every tenant, and starts an operation for each that needs
 work, so that each can be inspected and undone separately. A run that a caller asks for handles a whole tenant, agent or
@@ -20,7 +20,7 @@ from app.learning.deduplication import Deduplicator, Merged
 from app.learning.dependencies import NO_LLM, Report, Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, undo_of
 from app.learning.episode_extractors import EpisodeLearning, skipped, waiting
-from app.llm.base import LLM, Budget
+from app.llm.base import LLM
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, Update
@@ -83,7 +83,7 @@ class TidyingJobs:
         return Done(result, undo, "succeeded" if whole else "partial")
 
     async def _merge(self, run: Run, scope: Scope, request: Filter, *, dry_run: bool) -> Merged:
-        merged, pairs = await self._merging.before(run), await self._with_memories(run.tenant, request)
+        merged, pairs = await self._merging.merged_before(run), await self._with_memories(run.tenant, request)
         for number, pair in enumerate(pairs, start=1):
             groups = await self._merging.plan(scope, pair.agent, pair.user)
             if dry_run:
@@ -95,7 +95,8 @@ class TidyingJobs:
 
     async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> LearnedEpisodes:
         """Learns from the episodes of one partition after the other, within the run's budget."""
-        episode_learning, budget, done = EpisodeLearning(self._tools, llm), self._budget(llm, run), 0
+        episode_learning, budget = EpisodeLearning(self._tools, llm), llm.budget(self._tools.allowance(run.tenant))
+        done = 0
         for pair in await self._with_episodes(run.tenant, request):
             assert pair.agent is not None
             done += await episode_learning.learn(run, scope, pair.agent, pair.user, budget, report)
@@ -104,16 +105,13 @@ class TidyingJobs:
         left = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
         return {"episodes": done, "waiting": left, "llm": budget.spent}
 
-    def _budget(self, llm: LLM, run: Run) -> Budget:
-        return llm.budget(self._tools.allowance(run.tenant))
-
     # --- Scheduled runs -----------------------------------------------------------------------------------------------
 
     async def has_work(self) -> bool:
         """Returns True if a scheduled run may find work. Only reads."""
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
         wanted: list[tuple[Collection, Filter]] = [
-            (MEMORIES, self._candidates(_news(schedule))),
+            (MEMORIES, self._may_have_duplicates(_news(schedule))),
             (DERIVATIONS, self._past_undo()),
         ]
         if self._llm is not None:
@@ -132,7 +130,10 @@ class TidyingJobs:
         if self._llm is not None:
             pairs |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
         for pair in pairs:
-            await self._start(run, pair)
+            owner = {"agent_id": pair.agent, "user_id": pair.user}
+            payload = {"dry_run": False, "pair": owner}
+            _, changes = queue.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
+            await run.commit(changes)
         seen: ScheduleRecord = {"looked_at": rfc3339(looked_at - OVERLAP)}
         with suppress(CommitConflict):  # a schedule that was deleted starts anew
             await run.commit([Update(SCHEDULES, SYSTEM, CONSOLIDATION, set=seen)])
@@ -154,20 +155,14 @@ class TidyingJobs:
         last = self._tools.clock.now() - timedelta(days=self._undo_days + 1)
         return both(Range("created_at", lt=rfc3339(last)), Not(Absent("operation_id")))
 
-    async def _start(self, run: Run, pair: PartitionOwner) -> None:
-        owner = {"agent_id": pair.agent, "user_id": pair.user}
-        payload = {"dry_run": False, "pair": owner}
-        _, changes = queue.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
-        await run.commit(changes)
-
     # --- Partitions with work -----------------------------------------------------------------------------------------
 
     async def _with_memories(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
         """Returns the partitions with memories that may be duplicates, ordered by their first memory."""
-        return await self._pairs(MEMORIES, tenant, self._candidates(where))
+        return await self._pairs(MEMORIES, tenant, self._may_have_duplicates(where))
 
-    def _candidates(self, where: Filter) -> Filter:
-        return both(where, deduplication.candidates(rfc3339(self._tools.clock.now())))
+    def _may_have_duplicates(self, where: Filter) -> Filter:
+        return both(where, deduplication.may_have_duplicates(rfc3339(self._tools.clock.now())))
 
     async def _with_episodes(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
         return await self._pairs(ACTIONS, tenant, waiting(where))

@@ -11,13 +11,12 @@ from app.core.work import off_loop
 from app.facts.drafts import LearnedValue
 from app.facts.keys import EMPTY_PROFILE, UserProfile
 from app.learning import checks, deduplication, derivations, episodes, prompts
-from app.learning.checks import Quote
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
 from app.learning.extraction import Rules, profile_patch
 from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
-from app.learning.prompts import CitedItem, ProfileItem, TranscriptLine, data
+from app.learning.prompts import CitedItem, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.agents import AGENTS
 from app.memories.create import MemoryPlanner
@@ -134,7 +133,7 @@ class MemoryExtractor:
 
     def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
-        return checks.lacks("memory", item, talk.lines) is None
+        return checks.refusal("memory", item, talk.lines) is None
 
     async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Answer:
         """Asks the model for memories alone, and looks at them for a second time. Raises what the model's client
@@ -173,7 +172,7 @@ class MemoryExtractor:
             others = [
                 item for answer in answers for name in ("facts", "profile") for item in getattr(answer.reply, name, ())
             ]
-            pairs = await _judged(talk, rules.memories, learned, active, others)
+            pairs = await _by_rule(talk, rules.memories, learned, active, others)
             decays = Decays(tools.store, talk.scope.tenant)
             planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources: list[MemorySource] = [{**origin, **more} for _, more in pairs]
@@ -220,7 +219,7 @@ class ProfileExtractor:
 
     def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
-        return checks.lacks("memory", item, talk.lines) is None  # what the profile cannot keep, memory may
+        return checks.refusal("memory", item, talk.lines) is None  # what the profile cannot keep, memory may
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that patches the profile. The result keeps the quote of each field."""
@@ -230,14 +229,17 @@ class ProfileExtractor:
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
-            items = await _judged(talk, rules.profile, answer.reply.profile)
+            items = await _by_rule(talk, rules.profile, answer.reply.profile)
             patch = profile_patch([item for item, _ in items], await _profile(tools, talk))
             dropped = dict(rules.dropped)
             if not patch:
                 return {"changed": [], "dropped": dropped}, []
-            outcome = await users.patch_profile(
-                user_id, ProfilePatch(**patch), ALWAYS, _learned_values(rules, items, origin)
-            )
+            # a field has trust, source and time of the message that shows it; of several items the last one counts
+            values: dict[str, LearnedValue] = {
+                item.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
+                for item, quote in items
+            }
+            outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS, values)
             changes = list(outcome.changes)
             if not changes:
                 return {"changed": [], "dropped": dropped, "quotes": []}, []
@@ -247,16 +249,6 @@ class ProfileExtractor:
             return {"changed": sorted(patch), "dropped": dropped, "quotes": quotes}, changes
 
         return plan
-
-
-def _learned_values(
-    rules: Rules, items: Sequence[tuple[ProfileItem, Quote]], origin: MemorySource
-) -> dict[str, LearnedValue]:
-    """Returns trust, source and time of each field, as the message says that shows it. Of several the last counts."""
-    return {
-        item.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
-        for item, quote in items
-    }
 
 
 class FactExtractor:
@@ -269,11 +261,15 @@ class FactExtractor:
         """Returns the name of the user, and known facts near to what the user said."""
         names = await _names_of_user(tools, talk)
         name = names[0] if names else "user"
-        return PartRequest({"user_name": name, "known_facts": await self._known(tools, talk, name)})
+        query, pairs = _query(talk), _own_pairs(talk)
+        known = list[deduplication.KnownFact]()
+        if query and pairs:
+            known = await deduplication.known_facts(tools, talk.scope, query, pairs, name)
+        return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
-        return checks.lacks("memory", item, talk.lines) is None  # what is no fact may be a memory
+        return checks.refusal("memory", item, talk.lines) is None  # what is no fact may be a memory
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
@@ -282,16 +278,10 @@ class FactExtractor:
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
-            pairs = await _judged(talk, rules.facts, answer.reply.facts, "\n".join(known))
+            pairs = await _by_rule(talk, rules.facts, answer.reply.facts, "\n".join(known))
             return await deduplication.asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan
-
-    async def _known(self, tools: Tools, talk: Conversation, user_name: str) -> list[deduplication.KnownFact]:
-        query, pairs = _query(talk), _own_pairs(talk)
-        if not query or not pairs:
-            return []
-        return await deduplication.known(tools, talk.scope, query, pairs, user_name)
 
 
 class ExperienceExtractor:
@@ -314,7 +304,7 @@ class ExperienceExtractor:
 
     def may_hold(self, talk: Conversation, answer: Answer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
-        return checks.lacks("lesson", item, self._quotable(talk, answer)) is None
+        return checks.refusal("lesson", item, self._quotable(talk, answer)) is None
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""
@@ -324,8 +314,8 @@ class ExperienceExtractor:
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
             heard = replace(rules, lines=self._quotable(talk, answer))
-            learned = await _judged(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
-            names = await self._names(tools, talk)
+            learned = await _by_rule(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
+            names = await self._forbidden_names(tools, talk)
             texts = new_lessons(learned)
             result, changes = await learned_experience(tools, talk.scope, agent["agent_id"], texts, origin, names)
             return {**result, "dropped": dict(rules.dropped)}, changes
@@ -335,7 +325,8 @@ class ExperienceExtractor:
     def _quotable(self, talk: Conversation, answer: Answer) -> list[TranscriptLine]:
         """Returns the messages, and the tool calls as lines that a lesson may quote."""
         _, calls = answer.request.context
-        return [*talk.lines, *(_as_line(call) for call in calls)]
+        texts = (" ".join(str(value) for value in call.values()) for call in calls)
+        return [*talk.lines, *(TranscriptLine(0, "tool", None, "", text) for text in texts)]
 
     async def _calls(self, tools: Tools, talk: Conversation) -> list[episodes.EpisodeCall]:
         """Returns the calls up to the last message of this part that no earlier part had."""
@@ -347,7 +338,7 @@ class ExperienceExtractor:
         messages = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
         return episodes.of_messages([message async for page in messages for message in page])
 
-    async def _names(self, tools: Tools, talk: Conversation) -> list[str]:
+    async def _forbidden_names(self, tools: Tools, talk: Conversation) -> list[str]:
         """Returns the names that no lesson may contain."""
         profile = await _profile(tools, talk)
         spoke = [line.name for line in talk.lines if line.role == "user"]
@@ -355,12 +346,8 @@ class ExperienceExtractor:
         return sorted(name for name in named if name)
 
 
-def _as_line(call: episodes.EpisodeCall) -> TranscriptLine:
-    return TranscriptLine(0, "tool", None, "", " ".join(str(value) for value in call.values()))
-
-
-async def _judged(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:
-    """Runs the rules, in a thread if the conversation is long."""
+async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:
+    """Runs a rule, in a thread if the conversation is long."""
     return await off_loop(sum(len(line.text) for line in talk.lines), rule, *args)
 
 

@@ -35,11 +35,11 @@ AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGroup:
-    """Memories that say the same, one of which is kept."""
+    """Memories that say the same. One of them survives and stands for all."""
 
-    kept: MemoryRecord
+    survivor: MemoryRecord
     gains: MemoryRecord
-    """The fields of the kept memory that change."""
+    """The fields of the survivor that change."""
     retired: Sequence[MemoryRecord]
     left: int = 0
     """The number of duplicates that are left for another run."""
@@ -47,17 +47,17 @@ class DuplicateGroup:
     @property
     def ids(self) -> MergedIds:
         """The group by its ids."""
-        return {"kept": self.kept["memory_id"], "retired": [memory["memory_id"] for memory in self.retired]}
+        return {"kept": self.survivor["memory_id"], "retired": [memory["memory_id"] for memory in self.retired]}
 
 
-def candidates(now: str) -> Filter:
+def may_have_duplicates(now: str) -> Filter:
     """Filters memories that may be duplicates. Messages keep a conversation complete, each summary belongs to its own
     day or session, and an issue that recurs is not the one that was closed."""
     kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary", "issue"))
     return both(Eq("status", "active"), *kinds, unexpired(now))
 
 
-def sameness(memory: MemoryRecord) -> bytes:
+def duplicate_digest(memory: MemoryRecord) -> bytes:
     """Returns a digest that is equal for memories that say the same. It is small, so that all memories of a partition
     can be compared."""
     # the same rule as in `identity_hash`
@@ -70,27 +70,27 @@ def sameness(memory: MemoryRecord) -> bytes:
     return blake2b(orjson.dumps([*owner, *text, *times]), digest_size=16).digest()
 
 
-def groups(memories: Iterable[MemoryRecord], importance: Mapping[str, float]) -> list[DuplicateGroup]:
+def grouped(memories: Iterable[MemoryRecord], importance: Mapping[str, float]) -> list[DuplicateGroup]:
     """Groups memories that say the same. `importance` is the current importance by id.
 
-    The kept memory is one that is pinned, or else has a key, or else has the most trust, or else has metadata, or else
-    the greatest importance, or else is the oldest. A memory is never retired if it is pinned, has a key, has more trust
-    than the kept one, has other metadata, or was restored by an undo.
+    The survivor is one that is pinned, or else has a key, or else has the most trust, or else has metadata, or else the
+    greatest importance, or else is the oldest. A memory is never retired if it is pinned, has a key, has more trust
+    than the survivor, has other metadata, or was restored by an undo.
     """
     duplicates: list[DuplicateGroup] = []
     rest = sorted(memories, key=lambda memory: _rank(memory, importance))
     while rest:
-        kept, *others = rest
-        tags, alike, rest = set(kept["tags"]), list[MemoryRecord](), list[MemoryRecord]()
+        survivor, *others = rest
+        tags, alike, rest = set(survivor["tags"]), list[MemoryRecord](), list[MemoryRecord]()
         for memory in others:
-            if not _gives_way(memory, kept) or len(tags | {*memory["tags"]}) > MAX_TAGS:
+            if not _gives_way(memory, survivor) or len(tags | {*memory["tags"]}) > MAX_TAGS:
                 rest.append(memory)
                 continue
             alike.append(memory)
             tags |= {*memory["tags"]}
         if retired := alike[:AT_ONCE]:
-            gains, left = _gains(kept, retired, importance), len(alike) - len(retired)
-            duplicates.append(DuplicateGroup(kept, gains, retired, left))
+            gains, left = _gains(survivor, retired, importance), len(alike) - len(retired)
+            duplicates.append(DuplicateGroup(survivor, gains, retired, left))
     return duplicates
 
 
@@ -108,19 +108,19 @@ def _rank(memory: MemoryRecord, importance: Mapping[str, float]) -> tuple[bool, 
     )
 
 
-def _gives_way(memory: MemoryRecord, kept: MemoryRecord) -> bool:
+def _gives_way(memory: MemoryRecord, survivor: MemoryRecord) -> bool:
     protected = memory["pinned"] or memory["key"] is not None or memory.get("kept_apart", False)
-    metadata_stays = not memory["metadata"] or equal_json(memory["metadata"], kept["metadata"])
-    return not protected and metadata_stays and memory["trust"] <= kept["trust"]
+    metadata_stays = not memory["metadata"] or equal_json(memory["metadata"], survivor["metadata"])
+    return not protected and metadata_stays and memory["trust"] <= survivor["trust"]
 
 
-def _gains(kept: MemoryRecord, retired: Sequence[MemoryRecord], importance: Mapping[str, float]) -> MemoryRecord:
-    gains: MemoryRecord = {"supersedes": [*kept["supersedes"], *(memory["memory_id"] for memory in retired)]}
-    tags = list(dict.fromkeys(tag for memory in (kept, *retired) for tag in memory["tags"]))
-    if tags != kept["tags"]:
+def _gains(survivor: MemoryRecord, retired: Sequence[MemoryRecord], importance: Mapping[str, float]) -> MemoryRecord:
+    gains: MemoryRecord = {"supersedes": [*survivor["supersedes"], *(memory["memory_id"] for memory in retired)]}
+    tags = list(dict.fromkeys(tag for memory in (survivor, *retired) for tag in memory["tags"]))
+    if tags != survivor["tags"]:
         gains["tags"] = tags
-    strongest = max((kept, *retired), key=lambda memory: importance[memory["memory_id"]])
-    if importance[strongest["memory_id"]] > importance[kept["memory_id"]]:
+    strongest = max((survivor, *retired), key=lambda memory: importance[memory["memory_id"]])
+    if importance[strongest["memory_id"]] > importance[survivor["memory_id"]]:
         gains["importance"] = strongest["importance"]
         gains["base_importance"] = strongest["base_importance"]
         gains["anchored_at"] = strongest["anchored_at"]
@@ -177,17 +177,17 @@ class Deduplicator:
         """Returns the duplicates of a partition, the oldest first. A first pass keeps a digest of each memory; a second
         pass reads only memories that share a digest."""
         memories = MemoryRepository(self._tools.store, scope)
-        where = both(of_pair(agent, user), candidates(rfc3339(self._tools.clock.now())))
+        where = both(of_pair(agent, user), may_have_duplicates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}
         async for page in pages(partial(memories.find, where), MEMORIES, PAGE):
-            for memory, digest in handled(MEMORIES, page, sameness):
+            for memory, digest in handled(MEMORIES, page, duplicate_digest):
                 seen.setdefault(digest, []).append(memory["memory_id"])
         duplicates: list[DuplicateGroup] = []
         for ids in (ids for ids in seen.values() if len(ids) > 1):
-            duplicates += await self._groups(memories, ids)
+            duplicates += await self._read_and_group(memories, ids)
         return duplicates
 
-    async def _groups(self, memories: MemoryRepository, ids: list[str]) -> list[DuplicateGroup]:
+    async def _read_and_group(self, memories: MemoryRepository, ids: list[str]) -> list[DuplicateGroup]:
         """Reads the memories again, since they may have changed since the first pass, and groups them."""
         active: list[MemoryRecord] = []
         for at in range(0, len(ids), PAGE):
@@ -196,7 +196,7 @@ class Deduplicator:
         decays, now = Decays(self._tools.store, memories.scope.tenant), to_ms(self._tools.clock.now())
         by_digest: dict[bytes, list[MemoryRecord]] = {}
         importance: dict[str, float] = {}
-        for memory, digest in handled(MEMORIES, active, sameness):
+        for memory, digest in handled(MEMORIES, active, duplicate_digest):
             memory_id = memory["memory_id"]
             with skipping(MEMORIES, memory_id):  # each by itself, so that one does not end its whole group
                 _rank(memory, {memory_id: 0.0})
@@ -204,9 +204,9 @@ class Deduplicator:
                 _gains(memory, [memory], {memory_id: 0.0})
                 importance[memory_id] = await decays.importance(memory, now)
                 by_digest.setdefault(digest, []).append(memory)
-        return [group for alike in by_digest.values() for group in groups(alike, importance)]
+        return [group for alike in by_digest.values() for group in grouped(alike, importance)]
 
-    async def before(self, run: Run) -> Merged:
+    async def merged_before(self, run: Run) -> Merged:
         """Returns the result of earlier attempts of the run."""
         merged = Merged()
         where = Eq("operation_id", str(run.lease.job.operation_id))
@@ -226,11 +226,11 @@ class Deduplicator:
                 merged.counts["left"] += len(group.retired)
                 continue
             committed = False
-            with skipping(MEMORIES, group.kept["memory_id"]):
+            with skipping(MEMORIES, group.survivor["memory_id"]):
                 committed = await self._commit(run, scope, group)
             if committed:
                 merged.plan([group])
-                merged.counts["unverified"] += await self._missing(scope, group)
+                merged.counts["unverified"] += await self._unverified(scope, group)
             else:
                 merged.counts["left"] += len(group.retired)
 
@@ -238,33 +238,33 @@ class Deduplicator:
         """Merges one group. Returns False if one of its memories has just changed; another run will
         look at it again."""
         memories, now = MemoryRepository(self._tools.store, scope), rfc3339(self._tools.clock.now())
-        kept_id = group.kept["memory_id"]
+        survivor_id = group.survivor["memory_id"]
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
-            changes = memories.revise(group.kept, group.gains, now)
+            changes = memories.revise(group.survivor, group.gains, now)
             for memory in group.retired:
-                changes += memories.retire(memory, kept_id, now, merged=True)
+                changes += memories.retire(memory, survivor_id, now, merged=True)
             return {"merged": group.ids}, changes
 
-        owner: DerivationRecord = {"agent_id": group.kept["agent_id"], "user_id": group.kept["user_id"]}
+        owner: DerivationRecord = {"agent_id": group.survivor["agent_id"], "user_id": group.survivor["user_id"]}
         try:
             await commit_noted(run, plan, new_id("der"), owner, attempts=1)
         except CommitConflict:
             return False
         return True
 
-    async def _missing(self, scope: Scope, group: DuplicateGroup) -> int:
+    async def _unverified(self, scope: Scope, group: DuplicateGroup) -> int:
         """Returns how many retired memories are not as they should be: stored, superseded, and replaced by the active
-        kept memory."""
+        survivor."""
         memories = MemoryRepository(self._tools.store, scope)
-        kept_id, retired_ids = group.ids["kept"], group.ids["retired"]
-        stored = await memories.get_many([kept_id, *retired_ids])
-        kept = stored.get(kept_id)
-        if kept is None or kept["status"] != "active":
+        survivor_id, retired_ids = group.ids["kept"], group.ids["retired"]
+        stored = await memories.get_many([survivor_id, *retired_ids])
+        survivor = stored.get(survivor_id)
+        if survivor is None or survivor["status"] != "active":
             return len(retired_ids)
         retired = [stored.get(memory_id) for memory_id in retired_ids]
         return sum(
-            memory is None or (memory["status"], memory["superseded_by"]) != ("superseded", kept_id)
+            memory is None or (memory["status"], memory["superseded_by"]) != ("superseded", survivor_id)
             for memory in retired
         )
 
@@ -280,7 +280,9 @@ class KnownFact(TypedDict):
     object: str
 
 
-async def known(tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...], user_name: str) -> list[KnownFact]:
+async def known_facts(
+    tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...], user_name: str
+) -> list[KnownFact]:
     """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates. Those
     about the user have `user_name` as subject."""
     now = tools.clock.now()

@@ -162,7 +162,8 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[UndoStep]:
             steps[SESSIONS.name, change.id] = await _summary_step(store, change)
         if not isinstance(change, Insert | Update) or change.collection.name not in UNDOABLE:
             continue
-        collection, doc_id = change.collection, _id(change)
+        collection = change.collection
+        doc_id = change.id if isinstance(change, Update) else str(change.doc[collection.id_field])
         if is_raised_only(change):
             user = None if isinstance(change, Insert) else await store.get(USERS, change.tenant, doc_id)
             was = 0 if user is None else user["version"]
@@ -197,10 +198,6 @@ async def _summary_step(store: Store, change: Update[SessionRecord]) -> UndoStep
         "expect": {name: value_at(change.set, name) for name in SUMMARY},
         "before": {name: value_at(old, name) for name in SUMMARY},
     }
-
-
-def _id(change: Insert | Update) -> str:
-    return change.id if isinstance(change, Update) else str(change.doc[change.collection.id_field])
 
 
 def _seen(change: Insert | Update, doc: Doc) -> Doc:

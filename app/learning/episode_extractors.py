@@ -52,7 +52,7 @@ class EpisodeFacts:
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns the name of the user, and known facts near to the episodes."""
         name = await _user_name(tools, batch)
-        known = await deduplication.known(tools, batch.scope, _told(batch), _pair(batch), name)
+        known = await deduplication.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, batch: Batch, _: Answer, fact: prompts.StatedFact) -> bool:
@@ -112,8 +112,8 @@ class EpisodeProcedures:
         """Returns related procedures of the same partition, and those that the agent has for all users."""
         lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
         now_ms, shared = to_ms(tools.clock.now()), Partition(batch.agent_id, None)
-        pairs = tuple(dict.fromkeys((*_pair(batch), shared)))
-        wanted = RetrievalQuery(_told(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        pairs = tuple(dict.fromkeys((*_partition(batch), shared)))
+        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
         return [hit.doc for hit in (await lookup.find(wanted)).hits]
 
 
@@ -208,7 +208,7 @@ class EpisodeExperience:
 
     def may_hold(self, batch: Batch, _: Answer, lesson: prompts.LearnedLesson) -> bool:
         """Returns whether the checks of code let a lesson pass."""
-        return checks.lacks("lesson", lesson, episodes.lines(batch)) is None
+        return checks.refusal("lesson", lesson, episodes.lines(batch)) is None
 
     def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson has to quote an episode."""
@@ -236,12 +236,12 @@ def _source(prompt: prompts.PromptTemplate, model: str) -> MemorySource:
     return {"origin": "consolidation", "model": model, "prompt_version": prompt.id}
 
 
-def _told(batch: Batch) -> str:
+def _query(batch: Batch) -> str:
     """Returns the end of the episodes' text, as a query for related records."""
     return "\n".join(episode["content"] for episode in batch.shown())[-QUERY_CHARS:]
 
 
-def _pair(batch: Batch) -> tuple[Partition, ...]:
+def _partition(batch: Batch) -> tuple[Partition, ...]:
     return (Partition(batch.agent_id, batch.user_id),)
 
 

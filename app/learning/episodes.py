@@ -273,8 +273,8 @@ def procedures(
         except ValidationError:
             dropped["invalid"] += 1
             continue
-        told = " ".join([body.trigger, *body.preconditions, *body.steps, *body.notes])
-        if numbers_said(told, [lines_of[number] for number in procedure.episode_numbers if number in lines_of]).stands:
+        text = " ".join([body.trigger, *body.preconditions, *body.steps, *body.notes])
+        if numbers_said(text, [lines_of[number] for number in procedure.episode_numbers if number in lines_of]).stands:
             yield procedure, body, cited
         else:
             dropped["not_said"] += 1
@@ -343,7 +343,7 @@ async def proposed(tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: 
     answer = await llm.reply(prompt.text, orjson.dumps(data).decode(), prompts.RevisedSteps, budget)
     steps = _lines(answer.revised_steps)
     known = [procedure["steps"], *(procedure.get("dropped_trials") or [])]
-    if not founded(steps, data) or any(_same(steps, others) for others in known):
+    if not founded(steps, data) or _normalised(steps) in map(_normalised, known):
         return None
     model, now = llm.model_for(prompts.RevisedSteps), rfc3339(tools.clock.now())
     return new_trial(new_id("trial"), steps, sorted(episodes), model, prompt.id, now)
@@ -352,11 +352,11 @@ async def proposed(tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: 
 def _data(procedure: ProcedureRecord, episodes: Mapping[str, ActionRecord], scope: Scope) -> Json:
     """Returns what the model is shown. The latest outcomes come first: what has no room goes from the end."""
     numbers = {action_id: number for number, action_id in enumerate(episodes)}
-    told = Batch(scope, procedure["agent_id"], procedure["user_id"], list(episodes.values())).shown()
+    shown = Batch(scope, procedure["agent_id"], procedure["user_id"], list(episodes.values())).shown()
     outcomes: list[Json] = []
     for outcome in reversed(procedure["recent_outcomes"]):
         number = None if outcome["action_id"] is None else numbers.get(outcome["action_id"])
-        episode = {} if number is None else {"episode": {**told[number], "number": number + 1}}
+        episode = {} if number is None else {"episode": {**shown[number], "number": number + 1}}
         note = {} if outcome["note"] is None else {"note": strip_served(outcome["note"])}
         outcomes.append({"success": outcome["success"], **note, **episode})
     return {
@@ -388,5 +388,5 @@ def _founded(step: str, text: str) -> bool:
     return bool(telling) and stands(" ".join(telling), text)
 
 
-def _same(steps: Sequence[str], others: Sequence[str]) -> bool:
-    return list(map(normalise_content, steps)) == list(map(normalise_content, others))
+def _normalised(steps: Sequence[str]) -> list[str]:
+    return list(map(normalise_content, steps))

@@ -76,7 +76,7 @@ class Rules:
         taken: set[str] = set()
         result: list[tuple[MemoryCreate, MemorySource]] = []
         sentences: set[str] = set()
-        for memory, quote in self._shown("memory", learned):
+        for memory, quote in self._storable("memory", learned):
             content, context = strip_served(memory.content).strip(), memory.context
             if not content:
                 self.dropped["invalid"] += 1
@@ -116,15 +116,15 @@ class Rules:
     def _only_remembered(self, item: LearnedFact | ProfileItem) -> Quote | None:
         """Returns the quote of a fact or an item of the profile that its part cannot keep, and memory can: it is
         planned, or about somebody else. What is over is kept as both, since contexts show what holds."""
-        quote = checks.find(item.quote, self.lines, "user")
-        if quote is None or checks.lacks("memory", item, self.lines) is not None:
+        quote = checks.find_quote(item.quote, self.lines, "user")
+        if quote is None or checks.refusal("memory", item, self.lines) is not None:
             return None
         return quote if item.holds == "past" or self._misplaced(item, quote) is not None else None
 
     def _misplaced(self, item: LearnedFact | ProfileItem, quote: Quote) -> str | None:
         """Returns why a fact or an item of the profile cannot be kept as one, or None."""
         fact = isinstance(item, LearnedFact)
-        if reason := checks.lacks("fact" if fact else "profile", item, self.lines):
+        if reason := checks.refusal("fact" if fact else "profile", item, self.lines):
             return reason
         if isinstance(item, LearnedFact) and item.about != "user" and is_user(item.subject, self.names):
             whom = {*words(item.whom or "")}  # "has_wife Leila", about Leila, is said of the user, too
@@ -165,7 +165,7 @@ class Rules:
         the "Kestrel 518"."""
         named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]
         result: list[tuple[FactCreate, MemorySource]] = []
-        for fact, quote in self._shown("fact", learned):
+        for fact, quote in self._storable("fact", learned):
             if not checks.numbers_said(f"{fact.subject} {fact.predicate}", named).enough(looked=self.looked):
                 self.dropped["not_said"] += 1
                 continue
@@ -207,7 +207,7 @@ class Rules:
     def profile(self, learned: Sequence[ProfileItem | None]) -> list[tuple[ProfileItem, Quote]]:
         """Returns the items that the user said about themselves, each with its quote. A topic that nobody said is left
         out: with a number that stands nowhere, or in words of its own without the second look."""
-        return [(self._without_new_topic(item, quote), quote) for item, quote in self._shown("profile", learned)]
+        return [(self._without_new_topic(item, quote), quote) for item, quote in self._storable("profile", learned)]
 
     def _without_new_topic(self, item: ProfileItem, quote: Quote) -> ProfileItem:
         topic = item.topic or ""
@@ -225,7 +225,7 @@ class Rules:
         what was said or what a tool gave back, anywhere: a lesson draws on more than its quote."""
         texts = {normalise_content(text) for lessons in known.values() for text in lessons}
         result: list[LearnedLesson] = []
-        for lesson, _ in self._shown("lesson", learned):
+        for lesson, _ in self._storable("lesson", learned):
             if normalise_content(lesson.text) in texts:
                 self.dropped["known"] += 1
             elif checks.numbers_said(lesson.text, self.lines).enough(looked=self.looked):
@@ -236,20 +236,20 @@ class Rules:
 
     # --- Parts --------------------------------------------------------------------------------------------------------
 
-    def _shown(self, part: str, learned: Sequence[Any]) -> Iterator[tuple[Any, Quote]]:
+    def _storable(self, part: str, learned: Sequence[Any]) -> Iterator[tuple[Any, Quote]]:
         """Yields the items that may be stored, each with its quote. The others are counted; what of them becomes a
         memory (`_only_remembered`) counts as `reworded`."""
         for item in learned:
             if item is None or item == UNSUPPORTED:
                 self.dropped["invalid" if item is None else "unsupported"] += 1
                 continue
-            quote = checks.find(item.quote, self.lines, "user")
+            quote = checks.find_quote(item.quote, self.lines, "user")
             if part in ("fact", "profile") and quote is not None:
                 reason = self._misplaced(item, quote)
                 if reason and self._only_remembered(item):
                     reason = "reworded"
             else:
-                reason = checks.lacks(part, item, self.lines)
+                reason = checks.refusal(part, item, self.lines)
             if reason is not None:
                 self.dropped[reason] += 1
             elif quote is not None:

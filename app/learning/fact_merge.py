@@ -40,7 +40,7 @@ from app.memories.models import MemorySource
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
-from app.storage.schema import Absent, Filter, In, Not, both
+from app.storage.schema import Absent, In, Not, both
 from app.storage.scope import SYSTEM, Scope
 
 PROMPT = "merge_fact"
@@ -201,33 +201,34 @@ class PredicateJobs:
         merge = BookMerge(facts, Embeddings(self._embedder), self._clock)
         find = partial(self._store.find, FACT_GROUPS, run.tenant, EARLIER)
         async for groups in pages(find, FACT_GROUPS, PAGE):
-            marks: list[Change] = []
+            looked_at: list[Change] = []
             for group in groups:
                 if group["group_id"] in seen:
                     continue
                 first = await facts.first_of(group["group_id"])
                 with skipping(*((FACT_GROUPS, group["group_id"]) if first is None else (FACTS, first["fact_id"]))):
                     if first is None or first["predicate_key"] == predicate_key(first["predicate"]):
-                        marks.append(_mark(facts, group, first))
+                        looked_at.append(_looked_at(facts, group, first))
                         continue
                     book = await merge.book_of(first)
                     seen |= {*book.left}
                     if dry_run or await self._commit(run, merge, book, first):
                         merged.add(book)
             if not dry_run:
-                await self._commit_marks(run, marks)
+                await self._commit_looked_at(run, looked_at)
             await run.progress(merged.facts, None)
         undo = None if dry_run else await undo_of(run, self._undo_days)
         return Done({"dry_run": dry_run, **merged.report()}, undo)
 
-    async def _commit_marks(self, run: Run, marks: list[Change]) -> None:
-        """Marks groups that stay as they are. One that has changed meanwhile is looked at again by another run."""
+    async def _commit_looked_at(self, run: Run, changes: list[Change]) -> None:
+        """Notes that groups were looked at that stay as they are. One that has changed meanwhile is looked at again by
+        another run."""
         try:
-            await run.commit(marks)
+            await run.commit(changes)
         except CommitConflict:
-            for mark in marks:
+            for change in changes:
                 with suppress(CommitConflict):
-                    await run.commit([mark])
+                    await run.commit([change])
 
     async def _commit(self, run: Run, merge: BookMerge, book: Book, first: FactRecord) -> bool:
         """Commits the merge of a book. Returns False if there was nothing left to merge, or it was undone before."""
@@ -244,7 +245,9 @@ class PredicateJobs:
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each tenant that has groups to look at."""
         tenants: list[str] = []
-        while groups := await self._store.find(FACT_GROUPS, None, _outside(tenants), limit=1):
+        while groups := await self._store.find(
+            FACT_GROUPS, None, both(EARLIER, Not(In("tenant_id", tuple(tenants))) if tenants else None), limit=1
+        ):
             tenants.append(groups[0]["tenant_id"])
         for tenant in tenants:
             _, changes = queue.start(Scope(tenant), MERGE_PREDICATES, {"dry_run": False}, self._clock.now())
@@ -252,12 +255,8 @@ class PredicateJobs:
         return Done({"operations": len(tenants)})
 
 
-def _outside(tenants: list[str]) -> Filter:
-    return both(EARLIER, Not(In("tenant_id", tuple(tenants))) if tenants else None)
-
-
-def _mark(facts: FactRepository, group: FactGroupRecord, first: FactRecord | None) -> Change:
-    """Returns the change that marks a group as looked at. `first` is its first fact, if it has one."""
+def _looked_at(facts: FactRepository, group: FactGroupRecord, first: FactRecord | None) -> Change:
+    """Returns the change that notes that a group was looked at. `first` is its first fact, if it has one."""
     if first is None:
         return facts.mark(group)
     return facts.mark(group, predicate=first["predicate"], predicate_key=first["predicate_key"])

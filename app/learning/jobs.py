@@ -43,7 +43,7 @@ EXTRACTORS: tuple[Extractor[Conversation], ...] = (
 """The extractors in the order in which they run."""
 PAGE = 500
 """The number of records that one query reads."""
-SAID_CHARS = 200
+SUMMARY_CHARS = 200
 """The length of an interaction's summary in characters."""
 INTERACTION = "interaction"
 BEGINNING = 20
@@ -70,14 +70,19 @@ class ConversationJobs:
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
         report = Report()
         if self._llm is None:
-            result: Json | None = self._wait_for_model(lines, report)
+            result: Json | None = {"messages": len(lines), "llm": None}  # they wait for a model: `learned_seq` stays
+            if lines:
+                _skip_all_but("", report, NO_LLM)
         else:
             result = await self._learn_with(self._llm, run, scope, lines, report)
         if result is None:
             return Done({"skipped": "the session is gone"})
         if run.payload.get("ended"):
             await self._note_interaction(run, scope, report)
-        return await self._over(run, report, result)
+        if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
+            raise report.unfinished()
+        undo = await undo_of(run, self._undo_days)
+        return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
     async def _learn_with(
         self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
@@ -108,18 +113,6 @@ class ConversationJobs:
             if session is None:
                 raise _SessionGone
             yield await self._talk(scope, session, chunk)
-
-    def _wait_for_model(self, lines: Sequence[prompts.TranscriptLine], report: Report) -> Json:
-        """Says what was not done. The messages wait for a model: `learned_seq` stays."""
-        if lines:
-            _skip_all_but("", report, NO_LLM)
-        return {"messages": len(lines), "llm": None}
-
-    async def _over(self, run: Run, report: Report, result: Json) -> Done:
-        if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
-            raise report.unfinished()
-        undo = await undo_of(run, self._undo_days)
-        return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
     async def summarize(self, run: Run) -> Done:
         """Writes a new summary of the whole session. Raises what the model's client raises."""
@@ -177,13 +170,18 @@ class ConversationJobs:
         by_seq: dict[int, MemoryRecord] = {}
         memories = MemoryRepository(self._tools.store, scope)
         async for page in pages(partial(memories.find, of_session), MEMORIES, PAGE, "desc"):
-            numbered = handled(MEMORIES, page, lambda memory: _seq_in(session, memory))
+            # the number of the message that a memory was made of; None if it was said in another session of this name
+            numbered = handled(
+                MEMORIES,
+                page,
+                lambda memory: memory["source"]["message_seq"] if was_said_in(session, memory) else None,
+            )
             by_seq |= {seq: memory for memory, seq in numbered if seq is not None}
             if by_seq and min(by_seq) <= lines[0].seq:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, by_seq, session)
 
-    async def _around(self, scope: Scope, session: SessionRecord, last: int) -> list[prompts.TranscriptLine]:
+    async def _first_and_last(self, scope: Scope, session: SessionRecord, last: int) -> list[prompts.TranscriptLine]:
         """Returns the first and the last messages of a session; there may be a gap between them."""
         sessions = SessionRepository(self._tools.store, scope)
         where = sessions.within(session)
@@ -211,14 +209,14 @@ class ConversationJobs:
         """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
         written summary, the user's first words describe the conversation."""
         session = await self._session(run, scope)
-        lines = [] if session is None else await self._around(scope, session, BEGINNING)
+        lines = [] if session is None else await self._first_and_last(scope, session, BEGINNING)
         if session is None or session["memorize"] == "none" or not lines:
             return
         user_id, users = session["user_id"], self._tools.users(scope)
         first = next((line.text for line in lines if line.role == "user"), lines[0].text)
         summary = first if is_extract(session) else session["summary"] or first
-        told = " ".join(summary.split())[:SAID_CHARS]
-        entry = InteractionIn(summary=told, agent_id=session["agent_id"], timestamp=lines[-1].at)
+        text = " ".join(summary.split())[:SUMMARY_CHARS]
+        entry = InteractionIn(summary=text, agent_id=session["agent_id"], timestamp=lines[-1].at)
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
             outcome = await users.interact(user_id, entry, ALWAYS)
@@ -227,12 +225,6 @@ class ConversationJobs:
         once = Conversation(scope, session["agent_id"], user_id, (), session=session).derivation_id(INTERACTION, "")
         talk = Conversation(scope, session["agent_id"], user_id, lines, session=session)
         await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, plan)
-
-
-def _seq_in(session: SessionRecord, memory: MemoryRecord) -> int | None:
-    """Returns the number of the message that the memory was made of in this session, or None if it is of another."""
-    seq = memory["source"]["message_seq"]
-    return seq if was_said_in(session, memory) else None
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:

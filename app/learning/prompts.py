@@ -188,7 +188,7 @@ class Shape(ReplyShape):
 
 class CitedItem(Shape):
     """What an item of a conversation says of itself. Code filters by these fields and by no other rule of meaning
-    (`checks.KEPT`). Every one must be given: a model that leaves one out has not thought of it."""
+    (`checks.ADMITTED`). Every one must be given: a model that leaves one out has not thought of it."""
 
     quote: QuoteText
     about: Literal["user", "other", "nobody"]

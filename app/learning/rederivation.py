@@ -48,29 +48,29 @@ class Rederivation:
         find = partial(self._store.find, DERIVATIONS, run.tenant, Eq("session_id", session["session_id"]))
         notes, covering = list[DerivationRecord](), list[DerivationRecord]()
         async for page in pages(find, DERIVATIONS, PAGE):
-            covers = handled(DERIVATIONS, page, lambda note: _learned(note) and _covers(note, payload["seq"]))
+            covers = handled(DERIVATIONS, page, lambda note: _covers(note, payload["seq"]))
             notes += [note for note, _ in covers if _learned(note)]
             covering += [note for note, covers_it in covers if covers_it]
         judge = _Judge(run, scope, learns=self._learns)
         for note in covering:
             with skipping(DERIVATIONS, note["derivation_id"]):
                 await judge.judge(note)
-        told = [note for note in notes if "summary" in note["result"]]
+        summaries = [note for note in notes if "summary" in note["result"]]
         quoted = [note for note in covering if "quotes" in note["result"]]
-        gone: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"]) for note in told]
-        rekeyed = [change for note in covering if note not in told for change in _rekeyed(note)]
-        unsaid = await self._unsaid(run, told, quoted)
+        gone: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"]) for note in summaries]
+        rekeyed = [change for note in covering if note not in summaries for change in _rekeyed(note)]
+        unsaid = await self._unsaid(run, summaries, quoted)
         await run.commit([*gone, *unsaid, *rekeyed, *self._learn_again(run, session, judge)])
         return Done({"judged": judge.count})
 
     async def _unsaid(
-        self, run: Run, told: Sequence[DerivationRecord], quoted: Sequence[DerivationRecord]
+        self, run: Run, summaries: Sequence[DerivationRecord], quoted: Sequence[DerivationRecord]
     ) -> list[Change]:
         """Returns the changes that remove texts of summaries and quotes of the profile from the operations of their
         derivations, one for each operation."""
         results: dict[str, OperationResult] = {}
         cleared: tuple[tuple[str, str, object, Sequence[DerivationRecord]], ...] = (
-            ("summary", "summary", None, told),
+            ("summary", "summary", None, summaries),
             ("profile", "quotes", [], quoted),
         )
         for part, field, value, notes in cleared:
@@ -136,7 +136,9 @@ class _Judge:
     async def _judge_memory(self, memory: MemoryRecord, note: DerivationRecord) -> None:
         changes: list[Change]
         if (source := self._source_left(memory["source"])) is None:
-            changes = await self._without_memory(memory)
+            succession = Succession(self._memories, rfc3339(self._run.clock.now()))
+            # what the memory had superseded comes back
+            changes = [*self._memories.remove([memory]), *await succession.restore(memory)]
         else:
             fields, same = MemoryRecord(source=source), {"version": memory["version"]}
             changes = [Update(MEMORIES, self._run.tenant, memory["memory_id"], set=fields, expect=same)]
@@ -164,11 +166,6 @@ class _Judge:
         self.count += 1
         self.first_seq = min([self.first_seq, *await self._seqs(self._others(source), note)])
 
-    async def _without_memory(self, memory: MemoryRecord) -> list[Change]:
-        """Returns the changes that delete a memory. What it had superseded comes back."""
-        succession = Succession(self._memories, rfc3339(self._run.clock.now()))
-        return [*self._memories.remove([memory]), *await succession.restore(memory)]
-
     async def _without_fact(self, fact: FactRecord) -> list[Change]:
         group = await self._facts.group(fact["group_id"])
         last = await self._facts.stands_alone(fact)
@@ -194,7 +191,7 @@ def _learned(note: DerivationRecord) -> bool:
 
 def _covers(note: DerivationRecord, seq: int) -> bool:
     """Returns whether a derivation learned from the message with that number."""
-    return note["from_seq"] <= seq <= note["to_seq"]
+    return _learned(note) and note["from_seq"] <= seq <= note["to_seq"]
 
 
 def _rekeyed(note: DerivationRecord) -> list[Change]:

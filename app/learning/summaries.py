@@ -56,8 +56,8 @@ def day_teller(llm: LLM, tools: Tools) -> DescribeDay:
             for chunk in islice(chunks(batch, limit, len(actions)), MOST_CHUNKS):
                 request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
-                told, logged = sentences(strip_served(reply.text)), lines_of(chunk)
-                text = " ".join(part for part in told if _numbers_said(part, logged, text, looked=False)) or text
+                written, logged = sentences(strip_served(reply.text)), lines_of(chunk)
+                text = " ".join(part for part in written if _numbers_said(part, logged, text, looked=False)) or text
         except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
             log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:
@@ -113,7 +113,7 @@ class Faithful:
 
 
 def faithful(
-    told: Sequence[str], lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool = False
+    written: Sequence[str], lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool = False
 ) -> Faithful:
     """Returns the sentences of a model's summary that the second look left and whose numbers were said: at most
     `MAX_WORDS` words of them, and no more words than were said."""
@@ -121,8 +121,8 @@ def faithful(
     left = min(MAX_WORDS, word_count(spoken))
     taken: list[str] = []
     dropped: Counter[str] = Counter()
-    dropped["unsupported"] = sum(sentence == UNSUPPORTED for sentence in told)
-    for sentence in sentences(strip_served("\n".join(part for part in told if part != UNSUPPORTED))):
+    dropped["unsupported"] = sum(sentence == UNSUPPORTED for sentence in written)
+    for sentence in sentences(strip_served("\n".join(part for part in written if part != UNSUPPORTED))):
         if sentence in taken:
             dropped["known"] += 1
         elif not _numbers_said(sentence, lines, earlier, looked=looked):
@@ -146,13 +146,9 @@ def _numbers_said(sentence: str, lines: Sequence[TranscriptLine], earlier: str |
 def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
     """Returns the model's text as a summary of the lines of `talk`."""
     origin, last = source(talk, prompts.load(SummaryExtractor.prompt), model), talk.lines[-1]
-    return SummaryText(text, least_trust(talk), origin, last.seq, last.at)
-
-
-def least_trust(talk: Conversation) -> float:
-    """Returns the lowest trust of the messages: of the memory made of a message, or else by its role."""
-    memories = talk.message_memories
-    return min(memories[line.seq]["trust"] if line.seq in memories else line.trust for line in talk.lines)
+    memories = talk.message_memories  # a message has the trust of the memory made of it, or else of its role
+    trust = min(memories[line.seq]["trust"] if line.seq in memories else line.trust for line in talk.lines)
+    return SummaryText(text, trust, origin, last.seq, last.at)
 
 
 def stored(

@@ -149,37 +149,32 @@ class AccessRecorder:
         noted = {access.memory_id: access for access in accesses}
         memories = await self._store.find(MEMORIES, tenant, In("memory_id", tuple(noted)), limit=len(noted))
         decays = Decays(self._store, tenant)
-        changes = [
-            _change(memory, noted[memory["memory_id"]], await decays.of(memory["agent_id"]))
-            for memory in memories
-            if _counts(memory, noted[memory["memory_id"]])
-        ]
+        changes = list[Update[MemoryRecord]]()
+        for memory in memories:
+            access, last = noted[memory["memory_id"]], memory["last_accessed"]
+            if access.since is not None and last is not None and last >= access.since:
+                continue  # such an access counts once, and one was counted since
+            changes.append(
+                Update(
+                    MEMORIES,
+                    tenant,
+                    access.memory_id,
+                    set=_touched(memory, access.at, await decays.of(memory["agent_id"])),
+                    inc={"access_count": access.count},
+                    expect={
+                        "anchored_at": memory["anchored_at"],
+                        "base_importance": memory["base_importance"],
+                        "last_accessed": last,
+                        "version": memory["version"],
+                    },
+                )
+            )
         try:
             if changes:
                 await self._store.commit(changes)
         except CommitConflict:
             return False
         return True
-
-
-def _counts(memory: MemoryRecord, access: Access) -> bool:
-    return access.since is None or memory["last_accessed"] is None or memory["last_accessed"] < access.since
-
-
-def _change(memory: MemoryRecord, access: Access, decay: DecayCurve) -> Update[MemoryRecord]:
-    return Update(
-        MEMORIES,
-        access.tenant,
-        access.memory_id,
-        set=_touched(memory, access.at, decay),
-        inc={"access_count": access.count},
-        expect={
-            "anchored_at": memory["anchored_at"],
-            "base_importance": memory["base_importance"],
-            "last_accessed": memory["last_accessed"],
-            "version": memory["version"],
-        },
-    )
 
 
 def _touched(memory: MemoryRecord, at: datetime, decay: DecayCurve) -> MemoryRecord:

@@ -64,8 +64,8 @@ class Embeddable(Generic[R]):
 
 
 def _missing_of_memory(memory: MemoryRecord) -> MemoryRecord:
-    mark = standing(memory)
-    return {} if memory.get("standing") == mark else {"standing": mark}
+    value = standing(memory)
+    return {} if memory.get("standing") == value else {"standing": value}
 
 
 MEMORY: Embeddable[MemoryRecord] = Embeddable(

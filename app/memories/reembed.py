@@ -123,7 +123,9 @@ class Reembed:
         place = begun = done = 0
         writing: asyncio.Task[int] | None = None
         try:
-            while (limit is None or begun < limit) and (page := await self._page(kind, pairs, place)):
+            while (limit is None or begun < limit) and (
+                page := await self._vectors.missing_vectors(kind.collection, pairs, self._model, place, AT_ONCE)
+            ):
                 place, begun = page[-1].row, begun + len(page)
                 updates = await self._updates(kind, page)
                 if writing is not None:
@@ -134,9 +136,6 @@ class Reembed:
                 done += await writing
         await self._vectors.mark_migrated(kind.collection, pairs, self._model)
         return done
-
-    async def _page(self, kind: Embeddable, pairs: Sequence[int], after: int) -> list[MissingVector]:
-        return await self._vectors.missing_vectors(kind.collection, pairs, self._model, after, AT_ONCE)
 
     async def behind(self) -> bool:
         """Returns whether `catch_up` would visit any partition. It only reads."""

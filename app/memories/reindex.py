@@ -117,10 +117,14 @@ class Reindex:
         readable = [(doc, text) for doc, text in read if text is not None]
         chosen = [(doc, text) for doc, text in readable if _is_behind(kind, doc, text, walk.revision)]
         docs, passages = [doc for doc, _ in chosen], [text for _, text in chosen]
-        long = await self._long(passages) if walk.revision < 1 else []
+        long = list[int]()
+        if walk.revision < 1:
+            windows = await self._embedder.windows([passage.content for passage in passages])
+            long = [at for at, parts in enumerate(windows) if len(parts) > 1]
         embeddings = Embeddings(self._embedder)
         entries = dict(zip(long, await embeddings.entries_each([passages[at] for at in long]), strict=True))
-        texts = await off_loop(sum(len(passage.content) for passage in passages), _indexed, passages)
+        size = sum(len(passage.content) for passage in passages)
+        texts = await off_loop(size, lambda: [passage.indexed() for passage in passages])
         updates = [
             update
             for at, (doc, text) in enumerate(zip(docs, texts, strict=True))
@@ -129,11 +133,6 @@ class Reindex:
         for start in range(0, len(updates), COMMITTED_AT_ONCE):
             await self._commit(updates[start : start + COMMITTED_AT_ONCE])
         walk.did(page[-1].row, len(updates), len(page) + LONG_COST * len(long))
-
-    async def _long(self, passages: Sequence[Passage]) -> list[int]:
-        """Returns the indices of the texts that have more than one window."""
-        windows = await self._embedder.windows([passage.content for passage in passages])
-        return [at for at, parts in enumerate(windows) if len(parts) > 1]
 
     async def _commit(self, updates: Sequence[Update]) -> None:
         """Commits the updates.
@@ -233,17 +232,13 @@ def _missing(kind: Embeddable[R], record: R) -> R:
 
 def _is_behind(kind: Embeddable[R], record: R, passage: Passage, revision: int) -> bool:
     """Returns whether an entry of this revision lacks something that the rules of this version add."""
-    if revision < 1 or initials(passage.content) or _any(wholes, passage):
+    if revision < 1 or initials(passage.content) or _any_text(wholes, passage):
         return True
-    return revision < 2 and (_any(has_emoji, passage) or bool(_missing(kind, record)))
+    return revision < 2 and (_any_text(has_emoji, passage) or bool(_missing(kind, record)))
 
 
-def _any(has: Callable[[str], object], passage: Passage) -> bool:
+def _any_text(has: Callable[[str], object], passage: Passage) -> bool:
     return any(map(has, (passage.content, passage.context or "", *passage.tags)))
-
-
-def _indexed(passages: Sequence[Passage]) -> list[IndexedText]:
-    return [passage.indexed() for passage in passages]
 
 
 def _update(
@@ -271,7 +266,11 @@ def _update(
         fields = kind.collection.as_record({**missing, **kind.fields(embeddings.info(entry))})
         return replace(update, set=fields, text=None, entry=entry, keep=True)
     plain = not (
-        passage.tags or missing or _any(has_emoji, passage) or _any(wholes, passage) or initials(passage.content)
+        passage.tags
+        or missing
+        or _any_text(has_emoji, passage)
+        or _any_text(wholes, passage)
+        or initials(passage.content)
     )
     differs = not plain or kind.collection.spec.flags is not None
     return update if differs else None

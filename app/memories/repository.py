@@ -41,9 +41,9 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
     )
 
 
-def same_pair(one: OwnedRecord, other: OwnedRecord) -> bool:
+def same_pair(record: OwnedRecord, other: OwnedRecord) -> bool:
     """Returns whether both records belong to the same partition: the same agent and the same user."""
-    return one["agent_id"] == other["agent_id"] and one["user_id"] == other["user_id"]
+    return record["agent_id"] == other["agent_id"] and record["user_id"] == other["user_id"]
 
 
 class VersionedRepository(Repository[R]):
@@ -55,7 +55,7 @@ class VersionedRepository(Repository[R]):
 
     async def history_page(self, record_id: str, listing: Listing) -> tuple[list[HistoryRecord[R]], str | None]:
         """Returns one page of the earlier versions of a record, and the cursor of the next page."""
-        return await self._history.page(Eq("record_id", record_id), listing, mark=record_id)
+        return await self._history.page(Eq("record_id", record_id), listing, request=record_id)
 
     def add(self, record: R, entry: IndexEntry) -> list[Change]:
         """Returns the changes that store a new record with its index entry."""

@@ -54,7 +54,7 @@ class MemoryService:
         now = self._clock.now()
         where, keep = listed(filters)
         where = both(where, unexpired(rfc3339(now)))
-        memories, cursor = await self._memories.page(where, listing, mark=repr(sorted(filters.items())), keep=keep)
+        memories, cursor = await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
         shown = partial(self._decays.render_at, now_ms=to_ms(now))
         return {"items": await render_items(MEMORIES, memories, shown, Memory), "next_cursor": cursor}
 
@@ -117,8 +117,8 @@ class MemoryService:
         disputed = await self._memories.get_unexpired(memory_id, rfc3339(now))
         self._memories.require_write(disputed)
         precondition.check(disputed)
-        kept, changes = await Disputes(self._memories, rfc3339(now)).resolve(disputed, keep)
-        return WriteResult(await self._decays.render_at(kept, to_ms(now)), changes, headers={"ETag": etag(kept)})
+        memory, changes = await Disputes(self._memories, rfc3339(now)).resolve(disputed, keep)
+        return WriteResult(await self._decays.render_at(memory, to_ms(now)), changes, headers={"ETag": etag(memory)})
 
     async def delete_some(self, filters: MemoryListFilters, actor: Actor) -> int:
         """Deletes all memories that match, in steps, and returns how many. The audit trail names `actor`.

@@ -84,7 +84,7 @@ class NearDuplicates:
         nearest += [
             near
             for near in self._of_this_request(entry.vector)
-            if _in(pairs, near.memory) and matches(near.memory, where)
+            if _is_in(pairs, near.memory) and matches(near.memory, where)
         ]
         return sorted(
             (near for near in nearest if near.memory["memory_id"] not in without), key=lambda near: -near.cosine
@@ -116,7 +116,7 @@ class NearDuplicates:
         ]
 
 
-def _in(pairs: tuple[Partition, ...], memory: MemoryRecord) -> bool:
+def _is_in(pairs: tuple[Partition, ...], memory: MemoryRecord) -> bool:
     agent, user = memory["agent_id"], memory["user_id"]
     return any(pair.user == user and pair.agent in (ANY_AGENT, agent) for pair in pairs)
 
@@ -229,11 +229,11 @@ class Disputes:
             return self._settled(disputed, {"status": "active"})
         if keep == disputed["memory_id"]:
             return await self._prefer(disputed, against)
-        kept = next((other for other in against if other["memory_id"] == keep), None)
-        if kept is None:
+        preferred = next((other for other in against if other["memory_id"] == keep), None)
+        if preferred is None:
             raise invalid("/keep", "must be this memory, an active one that it contradicts, or both")
         _, changes = self._settled(disputed, {"status": "superseded", "superseded_by": keep})
-        return kept, changes
+        return preferred, changes
 
     async def _prefer(self, disputed: MemoryRecord, against: list[MemoryRecord]) -> tuple[MemoryRecord, list[Change]]:
         """Keeps `disputed` and retires the memories that it contradicts.
@@ -252,7 +252,7 @@ class Disputes:
         freed = [
             change for other in against for change in self._memories.retire(other, disputed["memory_id"], self._now)
         ]
-        kept, changes = self._settled(
+        settled, changes = self._settled(
             disputed,
             {
                 "status": "active",
@@ -261,7 +261,7 @@ class Disputes:
                 "supersedes": [*disputed["supersedes"], *retired],
             },
         )
-        return kept, [*room, *freed, *changes]
+        return settled, [*room, *freed, *changes]
 
     def _settled(self, disputed: MemoryRecord, fields: MemoryRecord) -> tuple[MemoryRecord, list[Change]]:
         fields = fields | {"contradicts": [], "claimed_key": None}

@@ -98,7 +98,7 @@ class OperationService:
     async def page(self, filters: Mapping[str, str | None], listing: Listing) -> RenderedPage[Json]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         where = having(filters, *filters)
-        operations, cursor = await self._operations.page(where, listing, mark=repr(sorted(filters.items())))
+        operations, cursor = await self._operations.page(where, listing, request=repr(sorted(filters.items())))
         render = partial(queue.render, now=self._clock.now())
         return {"items": await render_items(OPERATIONS, operations, render, Operation), "next_cursor": cursor}
 

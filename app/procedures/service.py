@@ -248,8 +248,8 @@ class ProcedureService:
 
     async def page(self, filters: ProcedureFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of procedures that match the filters."""
-        mark = repr(sorted(filters.items()))
-        procedures, cursor = await self._procedures.page(listed(filters), listing, mark=mark)
+        request = repr(sorted(filters.items()))
+        procedures, cursor = await self._procedures.page(listed(filters), listing, request=request)
         return {"items": await render_items(PROCEDURES, procedures, render, Procedure), "next_cursor": cursor}
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:

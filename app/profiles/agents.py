@@ -93,7 +93,7 @@ class AgentService:
 
     async def page(self, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of agents."""
-        agents, cursor = await self._agents.page(EVERYTHING, listing, mark=AGENTS.name)
+        agents, cursor = await self._agents.page(EVERYTHING, listing, request=AGENTS.name)
         return {"items": await render_items(AGENTS, agents, self._shown, Agent), "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:

@@ -272,8 +272,8 @@ class UserDirectory:
     async def page(self, listing: Listing) -> RenderedPage[ProfileAnswer]:
         """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
         scope, limit = self._users.scope, listing.limit
-        mark = repr((scope.tenant, USERS.name, listing.order))
-        after = None if listing.cursor is None else open_cursor(listing.cursor, mark, str).id
+        request = repr((scope.tenant, USERS.name, listing.order))
+        after = None if listing.cursor is None else open_cursor(listing.cursor, request, str).id
         bound = EVERYTHING if scope.users is None else In("user_id", tuple(sorted(scope.users)))
         queries = (
             records.values("user_id", bound, order=listing.order, after=after, limit=limit + 1)
@@ -297,7 +297,7 @@ class UserDirectory:
             }
 
         listed_users: list[UserRecord] = [{"user_id": user_id} for user_id in named]
-        following = seal_cursor(After(named[-1], named[-1]), mark) if len(ordered) > limit else None
+        following = seal_cursor(After(named[-1], named[-1]), request) if len(ordered) > limit else None
         return {"items": await render_items(USERS, listed_users, listed, ListedUser), "next_cursor": following}
 
 

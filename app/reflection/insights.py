@@ -21,7 +21,7 @@ from app.findings.service import FindingRepository, MemoryEvidence, new_finding,
 from app.jobs.runner import Run
 from app.jobs.skipping import handled, skipping
 from app.learning import prompts
-from app.learning.checks import Quote, find, numbers_said
+from app.learning.checks import Quote, find_quote, numbers_said
 from app.learning.dependencies import NO_LLM, Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, id_of
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
@@ -69,7 +69,7 @@ class Cluster(NamedTuple):
     @property
     def derivation_id(self) -> str:
         """An id that is the same for the same memories with the same texts, and the same prompt."""
-        return id_of(sorted([record.id, record.mark] for record in self.records), KIND, prompts.load(PROMPT).id)
+        return id_of(sorted([record.id, record.fingerprint] for record in self.records), KIND, prompts.load(PROMPT).id)
 
     def lines(self) -> list[TranscriptLine]:
         """Returns the memories as the model is shown them, numbered from 1."""
@@ -261,7 +261,7 @@ def cited_of(cluster: Cluster, answer: FoundInsight) -> list[Cited]:
     for source in sources:
         if source is None or not 1 <= source.number <= len(lines) or source.number in cited:
             continue
-        quote = find(source.quote, [lines[source.number - 1]])
+        quote = find_quote(source.quote, [lines[source.number - 1]])
         if quote is not None:
             cited[source.number] = Cited(cluster.records[source.number - 1], quote)
     return [cited[number] for number in sorted(cited)]

@@ -194,19 +194,19 @@ def nth_unit(span: Span, unit: str, nth: int) -> Span | None:
         start = span.start if nth > 0 else span.end
         return start + count * _DAYS[unit] * DAY if unit in _DAYS else add_months(start, count * _MONTHS[unit])
 
-    found = Span(edge(nth - 1), edge(nth)) if nth > 0 else Span(edge(nth), edge(nth + 1))
-    return found if span.start <= found.start and found.end <= span.end else None
+    nth_span = Span(edge(nth - 1), edge(nth)) if nth > 0 else Span(edge(nth), edge(nth + 1))
+    return nth_span if span.start <= nth_span.start and nth_span.end <= span.end else None
 
 
 def nth_weekday(span: Span, weekday: int, nth: int) -> Span | None:
     """Returns the nth such weekday of a span, counted from 1, or from -1 at its end; None if the span has fewer."""
     if nth > 0:
         first = span.start + (weekday - span.start.weekday()) % 7 * DAY
-        found = day_span(first, 7 * (nth - 1))
+        day = day_span(first, 7 * (nth - 1))
     else:
         last = span.end - DAY
-        found = day_span(last, 7 * (nth + 1) - (last.weekday() - weekday) % 7)
-    return found if span.start <= found.start and found.end <= span.end else None
+        day = day_span(last, 7 * (nth + 1) - (last.weekday() - weekday) % 7)
+    return day if span.start <= day.start and day.end <= span.end else None
 
 
 def half(span: Span, nth: int) -> Span:
@@ -286,5 +286,5 @@ def easter(year: int) -> datetime:
 def _nth_weekday(year: int, month: int, weekday: int, nth: int) -> datetime:
     """Returns the nth weekday of a month, counted from 1; 5 is the last one of the month."""
     first = datetime(year, month, 1)  # noqa: DTZ001 (local time)
-    found = first + ((weekday - first.weekday()) % 7 + 7 * (nth - 1)) * DAY
-    return found if found.month == month else found - 7 * DAY
+    day = first + ((weekday - first.weekday()) % 7 + 7 * (nth - 1)) * DAY
+    return day if day.month == month else day - 7 * DAY

@@ -78,13 +78,13 @@ def importance(
     """
     if not isinstance(base, np.ndarray):
         return float(base) if pinned else fading_one_by_one(now_ms, decay)(float(base), int(anchor_ms))
-    kept = np.asarray(base, np.float64)
-    if kept.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
-        return kept  # decay has not begun, as is usual in a scope in use
+    bases = np.asarray(base, np.float64)
+    if bases.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
+        return bases  # decay has not begun, as is usual in a scope in use
     fading_ms = now_ms - np.asarray(anchor_ms, np.int64) - decay.grace_days * DAY_MS
     fading_months = np.maximum(0.0, fading_ms / MONTH_MS)
-    faded = np.maximum(np.minimum(kept, decay.floor), kept * np.power(decay.factor, fading_months))
-    value: Numbers = np.where(pinned, kept, faded)
+    faded = np.maximum(np.minimum(bases, decay.floor), bases * np.power(decay.factor, fading_months))
+    value: Numbers = np.where(pinned, bases, faded)
     return value
 
 

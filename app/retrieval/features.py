@@ -198,8 +198,8 @@ class EqualContents:
 
     def most(self, values: NDArray[Number]) -> NDArray[Number]:
         """Returns the largest value of each content, shape (…, contents), of values of shape (…, n)."""
-        found: NDArray[Number] = np.maximum.reduceat(values[..., self.order], self.starts, axis=-1)
-        return found
+        largest_of_each: NDArray[Number] = np.maximum.reduceat(values[..., self.order], self.starts, axis=-1)
+        return largest_of_each
 
 
 def equal_contents(columns: Columns) -> EqualContents | None:
@@ -211,8 +211,8 @@ def equal_contents(columns: Columns) -> EqualContents | None:
         starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
         return None if len(starts) >= len(order) else EqualContents(order, starts)
 
-    found: EqualContents | None = columns.derived.get("contents", (columns.content,), group)
-    return found
+    groups: EqualContents | None = columns.derived.get("contents", (columns.content,), group)
+    return groups
 
 
 def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
@@ -258,9 +258,9 @@ class NeighbourArrays:
 
     def neighbours(self, values: Floats, weights: Floats) -> Floats:
         """Returns the weighted values of both neighbours, shape (…, 2, n), for values of shape (…, n)."""
-        found: Floats = values.take(self._beside, axis=-1, mode="wrap")
-        found *= weights
-        return found
+        beside: Floats = values.take(self._beside, axis=-1, mode="wrap")
+        beside *= weights
+        return beside
 
     def with_neighbours(self, values: Floats) -> Floats:
         """Returns the values plus `NEIGHBOUR_TERMS` times the values of both neighbours."""

@@ -98,7 +98,8 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
     `gap`: log-odds behind the best one, 0 to −`FAR`. `statement`: 1 for what a person states, 0 for a question and for
     what an assistant says. `length`: 1 for a text of 147 terms. `newness`: of a statement 0 if it is the oldest of the
     hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
-    `replaced`: see `_renewed`; `renewed` counts less in a long text, too.
+    `replaced`: how surely a later one of the hits says something else about the same, 0 to 1. For `renewed` the later
+    one counts by its share of the hit's words, and less in a long text; for `replaced` only if it has all of them.
     """
     time, same = columns.time[group], _same_texts(columns, group)
     newest_time = np.where(same, time, time.min()).max(axis=1)  # a text that is said again is as new
@@ -109,20 +110,13 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
     gap = np.maximum(odds[group] - odds[group].max(), -FAR)
     length = np.log1p(columns.length[group]) / LONG_TEXT
     brief = np.maximum(1 - length, 0)
-    renewed, replaced = (0 * gap, 0 * gap) if past else _renewed(columns, gap, group, asks, same)
+    renewed = replaced = np.zeros(len(group), np.float32)
+    if not past:
+        share, has_all = _common_words(columns, group)
+        later = _later(columns, gap, group, asks, same)
+        renewed, replaced = (share * later).max(axis=1, initial=0), (has_all * later).max(axis=1, initial=0)
     rows = gap, columns.cosine[group], newness * statement * brief, statement, length, renewed * brief, replaced
     return np.array(rows, np.float32)
-
-
-def _renewed(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> tuple[Floats, Floats]:
-    """Returns the properties `renewed` and `replaced`: how surely a later one of the hits says something else about the
-    same, 0 to 1, shapes (len(group),).
-
-    For `renewed` the later one counts by its share of the hit's words, for `replaced` only if it has all of them.
-    """
-    share, has_all = _common_words(columns, group)
-    later = _later(columns, gap, group, asks, same)
-    return (share * later).max(axis=1, initial=0), (has_all * later).max(axis=1, initial=0)
 
 
 def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:

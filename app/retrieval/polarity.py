@@ -32,8 +32,8 @@ def towards_what_is_denied(vector: Floats, model: str) -> Floats:
     if negated <= 0:
         return vector
     moved = vector + np.float32(FORCE * min(negated, 1.0)) * direction
-    found: Floats = (moved / np.linalg.norm(moved)).astype(np.float32)
-    return found
+    nearer: Floats = (moved / np.linalg.norm(moved)).astype(np.float32)
+    return nearer
 
 
 @lru_cache(maxsize=16)
@@ -41,5 +41,5 @@ def _direction(model: str) -> Floats | None:
     path = FOLDER / f"negation_{model}.npy"
     if "/" in model or not path.is_file():
         return None
-    found: Floats = np.load(path)
-    return found
+    direction: Floats = np.load(path)
+    return direction

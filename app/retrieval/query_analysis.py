@@ -148,7 +148,7 @@ def adapted_to_model(model: str, query: AnalysedQuery) -> AnalysedQuery:
 
 
 def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
-    pattern, owners = _matcher(speakers)
+    pattern, owners = _MATCHERS.get(speakers) or _MATCHERS.keep(speakers, _matcher(speakers))
     stripped, named = query, set[int]()
     if pattern is not None:
         stripped = " ".join(pattern.sub(" ", query).split())
@@ -160,9 +160,9 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     identifiers: dict[int, tuple[int, ...]] = {}
     if len(ids) > MAX_TERMS:
         ids = ids[np.sort(np.argsort(first)[:MAX_TERMS])]
-    elif len(query) <= LONG_QUERY and (found := wholes(query)[:MAX_IDENTIFIERS]):
-        identifiers = _parts_by_id(found)
-        ids = np.union1d(ids, term_ids([term for identifier in found for term in identifier.added]))
+    elif len(query) <= LONG_QUERY and (compounds := wholes(query)[:MAX_IDENTIFIERS]):
+        identifiers = _parts_by_id(compounds)
+        ids = np.union1d(ids, term_ids([term for identifier in compounds for term in identifier.added]))
     spaced = _parts_by_id(written_apart(query)) if len(ids) < MAX_TERMS else {}
     if spaced := {term: parts for term, parts in spaced.items() if term not in identifiers and term not in ids}:
         ids = np.union1d(ids, np.array([*spaced], np.uint32))
@@ -211,7 +211,11 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
     folded = normalise_content(text[:LONG_QUERY])
     entities, stripped, terms = list[NamedEntity](), query.stripped, query.terms
     for group in names:
-        named = [name for name in group if _names(normalise_content(name), folded)]
+        named = [
+            name
+            for name in group
+            if (form := normalise_content(name)) and form in folded and re.search(pattern_of_word(form), folded)
+        ]
         if not named:
             continue
         others = tuple(text_ids(name) for name in group if name not in named)[:MAX_NAMES]
@@ -239,10 +243,6 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
     )
 
 
-def _names(name: str, folded: str) -> bool:
-    return bool(name) and name in folded and re.search(pattern_of_word(name), folded) is not None
-
-
 def _foreign(query: str) -> float:
     query = query[:SCRIPT_SAMPLE]
     if query.isascii():
@@ -259,10 +259,6 @@ Matcher: TypeAlias = tuple[re.Pattern[str] | None, dict[str, set[int]]]
 
 
 def _matcher(speakers: tuple[str, ...]) -> Matcher:
-    return _MATCHERS.get(speakers) or _MATCHERS.keep(speakers, _new_matcher(speakers))
-
-
-def _new_matcher(speakers: tuple[str, ...]) -> Matcher:
     """Returns a pattern for the full and first names of the speakers, with possessives, and the name ids of each
     form."""
     owners: dict[str, set[int]] = {}

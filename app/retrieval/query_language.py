@@ -66,10 +66,10 @@ def read_date(text: str, language: str, now: datetime) -> Span | None:
         year, month, day = han.groups("")
         text, language = f"{day} {_MONTHS[int(month) - 1]} {year}", "en"
     with _LOCK:
-        found = _parser(language, calendar_spans.midnight(now)).get_date_data(text)
-    if found.date_obj is None:
+        date = _parser(language, calendar_spans.midnight(now)).get_date_data(text)
+    if date.date_obj is None:
         return None
-    return calendar_spans.unit_span(_UNITS.get(found.period, "day"), found.date_obj.replace(tzinfo=None))
+    return calendar_spans.unit_span(_UNITS.get(date.period, "day"), date.date_obj.replace(tzinfo=None))
 
 
 @lru_cache(maxsize=64)
@@ -109,8 +109,8 @@ def library_pattern(language: str) -> re.Pattern[str]:
 
 def library_words(language: str) -> set[str]:
     """Returns words in lower case; every text that the language's pattern matches contains one of them."""
-    words = (re.findall(r"[^\W\d_]+", re.sub(r"\\.", " ", phrase)) for phrase in _phrases(language))
-    return {max(found, key=len) for found in words} | _month_names(language)
+    words_of_phrases = (re.findall(r"[^\W\d_]+", re.sub(r"\\.", " ", phrase)) for phrase in _phrases(language))
+    return {max(words, key=len) for words in words_of_phrases} | _month_names(language)
 
 
 @cache
@@ -153,6 +153,7 @@ _SHORT_DATE = re.compile(r"(?<![\w./-])\d{1,2}(?:/\d{1,2}|(?:st|nd|rd|th)|\.(?:\
 _SCRIPTS = {
     "ru": "Ѐ-ӿ", "uk": "Ѐ-ӿ", "el": "Ͱ-Ͽ", "ar": "؀-ۿ", "he": "֐-׿", "hi": "ऀ-ॿ", "ko": "가-힣", "th": "฀-๿",
 }  # fmt: skip
+_OTHER_SCRIPTS = re.compile(f"[{''.join(_SCRIPTS.values())}]")
 _HAN, _KANA = re.compile("[㐀-鿿]"), re.compile("[ぁ-ヿ]")
 _TRADITIONAL = "個週後間時這兩號禮現來從過開終變點鐘節聖誕"
 _PLAIN = "个周后间时这两号礼现来从过开终变点钟节圣诞"
@@ -205,16 +206,11 @@ def _unspaced_anchors() -> re.Pattern[str]:
     return re.compile("|".join(longest) + r"|[\d一二三四五六七八九十两几数今][日天]|先日|半年")
 
 
-@cache
-def _other_scripts() -> re.Pattern[str]:
-    return re.compile("[" + "".join(set(_SCRIPTS.values())) + "]")
-
-
 def may_hold_time(text: str) -> bool:
     """Returns False for most folded texts that name no time. It is fast."""
     if not anchors().isdisjoint(WORD.findall(text)):
         return True
-    if not text.isascii() and (_unspaced_anchors().search(text) or _other_scripts().search(text)):
+    if not text.isascii() and (_unspaced_anchors().search(text) or _OTHER_SCRIPTS.search(text)):
         return True
     return bool(
         _SHORT_DATE.search(text)
@@ -240,13 +236,15 @@ def languages(text: str) -> Iterator[tuple[Grammar, bool]]:
     if _HAN.search(text) or _KANA.search(text):
         japanese = _KANA.search(text) is not None
         unspaced = [grammar for grammar in known_grammars() if not grammar.spaced]
-        yield from ((grammar, True) for grammar in sorted(unspaced, key=lambda one: (one.code == "ja") != japanese))
+        yield from (
+            (grammar, True) for grammar in sorted(unspaced, key=lambda grammar: (grammar.code == "ja") != japanese)
+        )
     words = frozenset(WORD.findall(text))
     evidence = _evidence(words)
     best = max(evidence.values())
     digits = re.search(r"\d", text) is not None
     hits = {grammar: len(words & grammar.anchors) for grammar in evidence}
-    for grammar in sorted(evidence, key=lambda one: (-evidence[one], -hits[one])):
+    for grammar in sorted(evidence, key=lambda grammar: (-evidence[grammar], -hits[grammar])):
         if digits or hits[grammar]:
             yield grammar, evidence[grammar] == best
 

@@ -310,7 +310,10 @@ def contributions(
     """
     if ranked.query_features is None or ranked.document_features is None:
         return {}
-    query_weights, document_weights, base = (_of(kind, index) for kind in weight_columns(columns, weights))
+    query_weights, document_weights, base = (
+        rows[..., index if rows.shape[-1] > 1 else 0]  # one column for each document, or one for all
+        for rows in weight_columns(columns, weights)
+    )
     if query.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
         query_weights = query_weights + query.foreign * change
@@ -326,12 +329,6 @@ def contributions(
     return {name: value for name, value in added.items() if value}
 
 
-def _of(weights: Floats, index: int) -> Floats:
-    """Returns the weights of one document. `weights` has one column for each document or one for all."""
-    found: Floats = weights[..., index if weights.shape[-1] > 1 else 0]
-    return found
-
-
 def _short(values: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(values, as_short(np.array(list(values.values()), np.float32)), strict=True))
 
@@ -341,5 +338,5 @@ def as_short(values: Floats) -> list[float]:
 
     orjson writes and reads them in this form faster than Python formats one number.
     """
-    found: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
-    return found
+    shortened: list[float] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+    return shortened

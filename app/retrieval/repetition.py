@@ -1,4 +1,4 @@
-"""Texts that say what another one says. A search shows one of them, the newest, and counts them once.
+"""Repetitions: texts that say what another one says. A search shows one of them, the newest, and counts them once.
 
 `Likes oat milk in coffee` and `likes oat milk in her coffee.` are the same statement. `Room 12 has the projector` and
 `Room 14 has the projector` are two, and so are `He likes tea` and `He does not like tea`.
@@ -41,7 +41,7 @@ class ShownRepetition(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class HitRepetition:
     """The documents that say what a hit says, itself included."""
 
     count: int
@@ -58,15 +58,15 @@ class Repeated:
         return shown
 
 
-def says_the_same(one: str, other: str) -> bool:
+def says_the_same(text: str, other: str) -> bool:
     """Returns whether two texts have the same words in the same order, but for stop words that one has more.
 
     Numbers, names and negations are no stop words. A stop word that stands for another one makes a difference: "from
     Oslo to Rome" is not "to Oslo from Rome".
     """
-    if max(len(one), len(other)) > LONGEST:
+    if max(len(text), len(other)) > LONGEST:
         return False
-    shorter, longer = sorted((_words(one), _words(other)), key=len)
+    shorter, longer = sorted((_words(text), _words(other)), key=len)
     at = 0
     for word in longer:
         if at < len(shorter) and word == shorter[at]:
@@ -76,12 +76,12 @@ def says_the_same(one: str, other: str) -> bool:
     return at == len(shorter)
 
 
-@kept_by_digest(4 << 20, lambda found: 100 * (1 + len(found)))
+@kept_by_digest(4 << 20, lambda words: 100 * (1 + len(words)))
 def _words(text: str) -> list[str]:
     return [word for word in wording(text) if word not in _PUNCTUATION]
 
 
-@kept_by_digest(4 << 20, lambda found: 100 * (1 + len(found)))
+@kept_by_digest(4 << 20, lambda words: 100 * (1 + len(words)))
 def _content_words(text: str) -> tuple[str, ...]:
     """Returns the words that are no stop words. Texts that say the same have the same ones in the same order."""
     return tuple(word for word in _words(text) if word not in STOP_WORDS) if len(text) <= LONGEST else ()
@@ -111,67 +111,67 @@ def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[l
     return [group for group in by_words.values() if len(group) > 1]
 
 
-def same_statements(
+def repetitions_among(
     columns: Columns, groups: Sequence[Sequence[int]], texts: Mapping[int, tuple[str, object]]
 ) -> list[list[int]]:
-    """Returns the documents of each group that say the same, the newest first, two at least. `texts`: the text of each
-    document, and what else must be equal."""
-    repeated: list[list[int]] = []
+    """Returns the repetitions in each of the groups: documents that say the same, the newest first, two at least.
+    `texts`: the text of each document, and what else must be equal."""
+    repetitions: list[list[int]] = []
     for group in groups:
         by_words: dict[tuple[str, ...], list[list[int]]] = {}
         for index in sorted((index for index in group if index in texts), key=lambda index: -columns.time[index]):
             text, rest = texts[index]
-            statements = by_words.setdefault(_content_words(text), [])
-            for statement in statements:
-                newest_text, newest_rest = texts[statement[0]]
+            with_these_words = by_words.setdefault(_content_words(text), [])
+            for repetition in with_these_words:
+                newest_text, newest_rest = texts[repetition[0]]
                 if newest_rest == rest and says_the_same(newest_text, text):
-                    statement.append(index)
+                    repetition.append(index)
                     break
             else:
-                statements.append([index])
-        repeated += [statement for statements in by_words.values() for statement in statements if len(statement) > 1]
-    return repeated
+                with_these_words.append([index])
+        repetitions += [indices for lists in by_words.values() for indices in lists if len(indices) > 1]
+    return repetitions
 
 
-def merged(columns: Columns, statements: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Returns both lists of statements, those with a document in common as one, the newest document of each first."""
-    result = [list(statement) for statement in statements]
+def merged(columns: Columns, repetitions: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Returns both lists, repetitions with a document in common as one, the newest document of each first."""
+    result = [list(repetition) for repetition in repetitions]
     for added in new:
-        apart = [statement for statement in result if set(statement).isdisjoint(added)]
-        in_common = [statement for statement in result if statement not in apart]
+        apart = [repetition for repetition in result if set(repetition).isdisjoint(added)]
+        in_common = [repetition for repetition in result if repetition not in apart]
         result = [*apart, [*{*added}.union(*in_common)]]
-    return [sorted(statement, key=lambda index: -columns.time[index]) for statement in result]
+    return [sorted(repetition, key=lambda index: -columns.time[index]) for repetition in result]
 
 
-def said_once(columns: Columns, statements: Sequence[Sequence[int]]) -> Columns:
-    """Returns the columns in which the first document of each statement stands for all: the others do not match, and do
-    not count in the frequencies of the query's words."""
-    others = [index for statement in statements for index in statement[1:] if columns.matched[index]]
+def said_once(columns: Columns, repetitions: Sequence[Sequence[int]]) -> Columns:
+    """Returns the columns in which the first document of each repetition stands for all: the others do not match, and
+    do not count in the frequencies of the query's words."""
+    others = [index for repetition in repetitions for index in repetition[1:] if columns.matched[index]]
     with_term = np.count_nonzero(columns.term_counts[:, others], axis=1)
     return replace(
         columns,
         matched=columns.matched & ~np.isin(columns.content, columns.content[others]),
         df=np.maximum(columns.df - with_term, 0).astype(np.float32),
         count=columns.count - len(others),
-        repeated=[kept for kept, *_ in statements],
+        repeated=[newest for newest, *_ in repetitions],
     )
 
 
 def repetitions_of_hits(
-    columns: Columns, findable: Bools, best: Sequence[int], statements: Sequence[Sequence[int]]
-) -> dict[int, Repeated]:
+    columns: Columns, findable: Bools, best: Sequence[int], said_again: Sequence[Sequence[int]]
+) -> dict[int, HitRepetition]:
     """Returns what says the same as each hit, by the hit's index, for hits that are not alone. `findable`: what matched
-    before `said_once`."""
-    if not best or (not statements and equal_contents(columns) is None):
+    before `said_once`. `said_again`: the repetitions that it was given."""
+    if not best or (not said_again and equal_contents(columns) is None):
         return {}
-    contents_of = {statement[0]: columns.content[list(statement)] for statement in statements}
+    contents_of = {indices[0]: columns.content[list(indices)] for indices in said_again}
     contents = {index: contents_of.get(index, columns.content[[index]]) for index in best}
     candidates = np.flatnonzero(findable & np.isin(columns.content, np.concatenate([*contents.values()])))
-    repeated: dict[int, Repeated] = {}
+    repetitions: dict[int, HitRepetition] = {}
     for index, own in contents.items():
         same = candidates[np.isin(columns.content[candidates], own)]
         if len(same) > 1:
             others = same[same != index]
             newest = others[np.argsort(-columns.time[others], kind="stable")]
-            repeated[index] = Repeated(len(same), int(columns.time[same].min()), newest[:MOST_NAMED].tolist())
-    return repeated
+            repetitions[index] = HitRepetition(len(same), int(columns.time[same].min()), newest[:MOST_NAMED].tolist())
+    return repetitions

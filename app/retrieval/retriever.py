@@ -45,16 +45,16 @@ from app.retrieval.repetition import (
     ROUNDS,
     ShownRepetition,
     merged,
+    repetitions_among,
     repetitions_of_hits,
     said_once,
-    same_statements,
     suspects,
 )
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
-from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeFacts, SearchQuery
+from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
 from app.storage.text import IS_QUESTION
 
 
@@ -166,7 +166,7 @@ class Hit(NamedTuple, Generic[R]):
     repeated: ShownRepetition | None = None
     """How often it was said; None: once."""
     others: Sequence[R] = ()
-    """The near-equal records that it stands for."""
+    """The repetitions that it stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class _RankedScope(Generic[R]):
     """Indices of the hits, best first."""
     findable: Bools
     """Mask of what matched, those included for which another one stands."""
-    statements: list[list[int]]
+    repetitions: list[list[int]]
     """Indices of documents that say the same; the first one stands for all."""
     documents: Mapping[int, Fetched[R]]
     """What was read of them, by index."""
@@ -272,17 +272,17 @@ class Retriever(Generic[R]):
     async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
         # one after the other: to wait for both at once costs more than either in a store that answers from memory
-        scope_info = await self._store.scope_facts(self._collection, self._scope.tenant, wanted.pairs)
+        overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.pairs)
         names: Sequence[Sequence[str]] = ()
-        if self._names is not None and scope_info.count:
+        if self._names is not None and overview.count:
             names = await self._names.groups(self._scope, wanted.pairs, wanted.known_at)
-        charge(SEARCH_UNITS + scope_info.count / SEARCHED_PER_UNIT)
-        if not scope_info.count:
-            nothing_then = None if wanted.interval is None else replace(wanted.interval, empty=True)
-            return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=nothing_then)
+        charge(SEARCH_UNITS + overview.count / SEARCHED_PER_UNIT)
+        if not overview.count:
+            interval = None if wanted.interval is None else replace(wanted.interval, empty=True)
+            return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=interval)
 
         with span("search analysis"):
-            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, scope_info.speakers))
+            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, overview.speakers))
             if names:
                 query = with_names(query, wanted.query, names)
         embedding = time.perf_counter()
@@ -298,7 +298,7 @@ class Retriever(Generic[R]):
         fitted = weights_for(self._embedder.name)
         if not self._collection.spec.later_replaces:
             fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
-        ranked = await self._search_and_rank(wanted, mode, query, vector, scope_info, ranked_k, fitted)
+        ranked = await self._search_and_rank(wanted, mode, query, vector, overview, ranked_k, fitted)
         columns = ranked.columns
         if second_stage is None:
             final: _FinalOrder[R] = _FinalOrder(ranked.best, ranked.best, ranked.documents)
@@ -315,7 +315,7 @@ class Retriever(Generic[R]):
             took,
             mode,
             warnings,
-            _weights(columns, ranked.query) if wanted.evidence else {},
+            _word_weights(columns, ranked.query) if wanted.evidence else {},
             ranked.interval,
             evidence_of(columns, has_vector=vector is not None) if wanted.evidence else None,
         )
@@ -345,7 +345,7 @@ class Retriever(Generic[R]):
         mode: Mode,
         query: AnalysedQuery,
         vector: Vectors | None,
-        scope_info: ScopeFacts,
+        overview: ScopeOverview,
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
@@ -353,7 +353,7 @@ class Retriever(Generic[R]):
         these say the same."""
         spare = 0
         while True:
-            columns, corrections, decay = await self._search(wanted, mode, query, vector, scope_info, spare)
+            columns, corrections, decay = await self._search(wanted, mode, query, vector, overview, spare)
             interval = None if wanted.interval is None else wanted.interval.settled(columns.time, columns.matched)
             subject = True
             if interval is None or not interval.empty:
@@ -361,10 +361,10 @@ class Retriever(Generic[R]):
             columns, settled = settle(columns, query, corrections, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
                 ranked = await self._rank_scope(wanted, mode, columns, settled, decay, interval, k, fitted)
-            repetitions = sum(len(statement) - 1 for statement in ranked.statements)
-            if columns.complete or repetitions <= spare or different_matches(ranked.columns, mode) >= wanted.k:
+            surplus = sum(len(repetition) - 1 for repetition in ranked.repetitions)
+            if columns.complete or surplus <= spare or different_matches(ranked.columns, mode) >= wanted.k:
                 return ranked
-            spare = repetitions
+            spare = surplus
 
     async def _rank_scope(
         self,
@@ -385,7 +385,7 @@ class Retriever(Generic[R]):
         """
         # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
-        findable, statements, rounds = columns.matched, list[list[int]](), 0
+        findable, repetitions, rounds = columns.matched, list[list[int]](), 0
         documents: Mapping[int, Fetched[R]] = {}
         while True:
             ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
@@ -399,10 +399,10 @@ class Retriever(Generic[R]):
             if rounds < ROUNDS and wanted.merge_repetitions is not None and wanted.interval is None:
                 new, documents = await self._repetitions(wanted, columns, first, best, documents)
             if not new:
-                return _RankedScope(columns, query, interval, ranked, best, findable, statements, documents)
+                return _RankedScope(columns, query, interval, ranked, best, findable, repetitions, documents)
             # "Likes oat milk in coffee" and "likes oat milk in her coffee.": the newest one counts, alone
-            statements = merged(columns, statements, new)
-            columns = said_once(columns, statements)
+            repetitions = merged(columns, repetitions, new)
+            columns = said_once(columns, repetitions)
             rounds += 1
 
     async def _search(
@@ -411,7 +411,7 @@ class Retriever(Generic[R]):
         mode: Mode,
         query: AnalysedQuery,
         vector: Vectors | None,
-        scope_info: ScopeFacts,
+        overview: ScopeOverview,
         spare: int,
     ) -> tuple[Columns, Mapping[int, int], DecayCurve]:
         """Returns the columns of a search that was deep enough for `k` hits and `spare` ones, and the words that were
@@ -425,10 +425,10 @@ class Retriever(Generic[R]):
             query.terms,
             spelled=query.spelled,
             least_importance=wanted.least_importance,
-            facts=scope_info,
+            overview=overview,
         )
         corrections: Mapping[int, int] = {}
-        kept: Mapping[int, bool] = {}
+        passing: dict[int, bool] = {}
         while True:
             columns = await self._store.search(self._collection, search_query)
             if columns.close and not corrections and (corrections := find_corrections(columns, query)):
@@ -436,29 +436,29 @@ class Retriever(Generic[R]):
                 continue
             decay = DEFAULT_DECAY
             if wanted.decays is not None:
-                decay = await wanted.decays.of_all(scope_info.agents, columns)
+                decay = await wanted.decays.of_all(overview.agents, columns)
             if wanted.mask is not None:
                 mask = wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
                 columns = replace(columns, matched=columns.matched & mask)
             if wanted.keep is not None:
-                kept = await self._kept(columns.rows[columns.matched], wanted.keep, kept)
+                rows = columns.rows[columns.matched]
+                passing |= await self._passing(rows[~np.isin(rows, [*passing])], wanted.keep)
                 matched = columns.matched.copy()
-                matched[columns.matched] = [kept[row] for row in columns.rows[columns.matched].tolist()]
+                matched[columns.matched] = [passing[row] for row in rows.tolist()]
                 columns = replace(columns, matched=matched)
             if columns.complete or different_matches(columns, mode) >= wanted.k + spare:
                 return columns, corrections, decay
             search_query.depth += 1
 
-    async def _kept(self, rows: Ints, keep: Callable[[R], bool], kept: Mapping[int, bool]) -> Mapping[int, bool]:
-        """Returns whether `keep` takes the document of each row. `kept` says it of those that were read before."""
-        missing = np.array([row for row in rows.tolist() if row not in kept], np.int64)
-        result = dict(kept)
-        for start in range(0, len(missing), READ_AT_ONCE):
-            part = missing[start : start + READ_AT_ONCE]
+    async def _passing(self, rows: Ints, keep: Callable[[R], bool]) -> dict[int, bool]:
+        """Returns whether the document of each row passes the filter `keep`."""
+        passing: dict[int, bool] = {}
+        for start in range(0, len(rows), READ_AT_ONCE):
+            part = rows[start : start + READ_AT_ONCE]
             fetched = await self._store.fetch(self._collection, self._scope.tenant, part)
             taken = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
-            result |= zip(part.tolist(), taken, strict=True)
-        return result
+            passing |= zip(part.tolist(), taken, strict=True)
+        return passing
 
     async def _unsearchable(
         self, columns: Columns, first: Sequence[int], documents: Mapping[int, Fetched[R]]
@@ -494,7 +494,7 @@ class Retriever(Generic[R]):
             for index in suspected
             if index in documents
         }
-        return same_statements(columns, groups, texts), documents
+        return repetitions_among(columns, groups, texts), documents
 
     async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery[R], ranked: _RankedScope[R]) -> _FinalOrder[R]:
         """Reorders the first hits by the reranker.
@@ -533,12 +533,12 @@ class Retriever(Generic[R]):
             scores = [score for score in scores if score >= wanted.min_score]  # they fall
         best = final.order[: len(scores)]
         partners = _partners(columns, scope.findable, best) if wanted.partners else {}
-        repeated = {}
+        repetitions = {}
         if wanted.merge_repetitions is not None:
-            repeated = repetitions_of_hits(columns, scope.findable, best, scope.statements)
-        named = [index for repetition in repeated.values() for index in repetition.others] if wanted.explain else []
+            repetitions = repetitions_of_hits(columns, scope.findable, best, scope.repetitions)
+        named = [index for repetition in repetitions.values() for index in repetition.others] if wanted.explain else []
         documents = await self._documents(columns, [*best, *partners.values(), *named], final.documents)
-        others = {index: [documents[other].doc for other in rest] for index, *rest in scope.statements}
+        others = {index: [documents[other].doc for other in rest] for index, *rest in scope.repetitions}
         hits = list[Hit[R]]()
         for index, score in zip(best, scores, strict=True):
             document = documents.get(index)
@@ -548,9 +548,9 @@ class Retriever(Generic[R]):
             why = None
             if wanted.explain:
                 why = explained(ranked, columns, scope.query, fitted.weights, index, final.reranked.get(index))
-            repetition = None
-            if index in repeated:
-                repetition = repeated[index].shown(documents, id_field if wanted.explain else None)
+            repeated = None
+            if index in repetitions:
+                repeated = repetitions[index].shown(documents, id_field if wanted.explain else None)
             hits.append(
                 Hit(
                     document.doc,
@@ -558,7 +558,7 @@ class Retriever(Generic[R]):
                     score,
                     None if partner is None else partner.doc,
                     why,
-                    repeated=repetition,
+                    repeated=repeated,
                     others=others.get(index, ()),
                 )
             )
@@ -641,7 +641,7 @@ def _partners(columns: Columns, findable: Bools, best: Sequence[int]) -> dict[in
     return partners
 
 
-def _weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
+def _word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
     """Returns the weight of each word of the query, of itself: an identifier's parts, without the identifier."""
     weights, _ = term_weights(columns)
     of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis

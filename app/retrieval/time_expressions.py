@@ -125,8 +125,10 @@ def asked_order(query: str) -> TimeOrder | None:
     """
     text = fold(query[:MAX_CHARS])
     questions = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
-    pairs = [(one, grammar) for one in questions for grammar in likeliest(one)]
-    asked = [order for order in TIME_ORDERS if any(grammar.orders[order].search(one) for one, grammar in pairs)]
+    pairs = [(question, grammar) for question in questions for grammar in likeliest(question)]
+    asked = [
+        order for order in TIME_ORDERS if any(grammar.orders[order].search(question) for question, grammar in pairs)
+    ]
     return None if not asked or ("earliest" in asked and len(asked) > 1) else asked[0]
 
 
@@ -168,13 +170,14 @@ def _best(query: str, now: datetime) -> Reading | None:
     for grammar, likely in languages(text):
         tried.append(grammar)
         readings = [
-            one
-            for one in (*grammar.read(query, text, now), *_numeric(text, grammar.code, now))
-            if (likely or not _doubtful(text, one, grammar)) and not any(each.rejects(text, one) for each in tried)
+            reading
+            for reading in (*grammar.read(query, text, now), *_numeric(text, grammar.code, now))
+            if (likely or grammar.doubtful.isdisjoint(WORD.findall(text[reading.start : reading.end])))
+            and not any(other.rejects(text, reading) for other in tried)
         ]
-        found = _one_of(_apart(readings), text, grammar, now)
-        if found is not None:
-            return _meant(found, grammar.tense(_sentence(text, found)))
+        chosen = _chosen(_apart(readings), text, grammar, now)
+        if chosen is not None:
+            return _meant(chosen, grammar.tense(_sentence(text, chosen)))
     return next(iter(_numeric(text, "en", now)), None) or _by_library(query, now)
 
 
@@ -194,53 +197,54 @@ def _meant(reading: Reading, tense: Literal["gone", "coming"] | None) -> Reading
     return reading
 
 
-def _doubtful(text: str, reading: Reading, grammar: Grammar) -> bool:
-    return not grammar.doubtful.isdisjoint(WORD.findall(text[reading.start : reading.end]))
-
-
 def _apart(readings: Sequence[Reading]) -> list[Reading]:
     """Returns the longest of overlapping readings, in the order of the text."""
-    chosen: list[Reading] = []
-    for one in sorted(readings, key=lambda each: (each.start - each.end, not each.certain)):
-        if all(one.end <= other.start or other.end <= one.start for other in chosen):
-            chosen.append(one)
-    return sorted(chosen, key=lambda each: each.start)
+    longest: list[Reading] = []
+    for reading in sorted(readings, key=lambda reading: (reading.start - reading.end, not reading.certain)):
+        if all(reading.end <= longer.start or longer.end <= reading.start for longer in longest):
+            longest.append(reading)
+    return sorted(longest, key=lambda reading: reading.start)
 
 
-def _one_of(readings: Sequence[Reading], text: str, grammar: Grammar, now: datetime) -> Reading | None:
+def _chosen(readings: Sequence[Reading], text: str, grammar: Grammar, now: datetime) -> Reading | None:
     """Returns a range if two readings form one; else the first reading whose time has begun, or the first one."""
-    for one, other in pairwise(readings):
-        found = _range(one, other, text, grammar)
-        if found is not None:
-            return found
-    for one in readings:
-        found = _days_of_month(one, text, grammar) or _until_day(one, text, grammar)
-        if found is not None:
-            return found
-    clear = any(one.certain and not one.vague for one in readings)
-    certain = [_in_context(one, text, grammar, now) for one in readings if one.certain and not (clear and one.vague)]
-    return next((one for one in certain if one.span.start <= now), certain[0] if certain else None)
+    for earlier, later in pairwise(readings):
+        joined = _range(earlier, later, text, grammar)
+        if joined is not None:
+            return joined
+    for reading in readings:
+        days = _days_of_month(reading, text, grammar) or _until_day(reading, text, grammar)
+        if days is not None:
+            return days
+    clear = any(reading.certain and not reading.vague for reading in readings)
+    certain = [
+        _in_context(reading, text, grammar, now)
+        for reading in readings
+        if reading.certain and not (clear and reading.vague)
+    ]
+    return next((reading for reading in certain if reading.span.start <= now), certain[0] if certain else None)
 
 
-def _range(one: Reading, other: Reading, text: str, grammar: Grammar) -> Reading | None:
-    """Returns the range from the start of one reading to the end of the other: "between May and July", 五月到七月."""
-    gap = text[one.end : other.start]
-    opened = grammar.between.search(text, 0, one.start)
+def _range(earlier: Reading, later: Reading, text: str, grammar: Grammar) -> Reading | None:
+    """Returns the range from the start of one reading to the end of the next: "between May and July", 五月到七月."""
+    gap = text[earlier.end : later.start]
+    opened = grammar.between.search(text, 0, earlier.start)
     if not grammar.joins.fullmatch(gap) or (opened is None and _PLAIN_AND.match(gap)):
         return None
-    span, coming = _joined(one, one.span, other.span), None
-    if one.coming is not None and other.coming is not None:
-        coming = _joined(one, one.coming, other.coming)
+    span, coming = _joined(earlier.span, later.span, earlier.every), None
+    if earlier.coming is not None and later.coming is not None:
+        coming = _joined(earlier.coming, later.coming, earlier.every)
     if span is None:
         return None
-    return Reading(opened.start() if opened else one.start, other.end, span, coming=coming)
+    return Reading(opened.start() if opened else earlier.start, later.end, span, coming=coming)
 
 
-def _joined(one: Reading, first: Span, last: Span) -> Span | None:
-    """Returns the span from `first`, or from an earlier occurrence of `one`, to the end of `last`."""
-    while one.every is not None and first.start > last.start:
+def _joined(first: Span, last: Span, every: Literal["year", "week"] | None) -> Span | None:
+    """Returns the span from `first`, or from an earlier occurrence of it, to the end of `last`. `every`: how often
+    `first` occurs."""
+    while every is not None and first.start > last.start:
         week = 7 * calendar_spans.DAY
-        first = first.moved(-1) if one.every == "year" else Span(first.start - week, first.end - week)
+        first = first.moved(-1) if every == "year" else Span(first.start - week, first.end - week)
     return Span(first.start, last.end) if first.start < last.end else None
 
 

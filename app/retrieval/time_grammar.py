@@ -198,13 +198,13 @@ class Grammar:
 
     def read(self, query: str, text: str, now: datetime) -> list[Reading]:
         """Returns all expressions in `text`, which is `query` folded, in no order; some may overlap."""
-        found = []
+        readings = []
         for kind, pattern in self._patterns:
             for match in pattern.finditer(text):
                 reading = self._tried(query, kind, match, now)
                 if reading is not None:
-                    found.append(reading)
-        return found
+                    readings.append(reading)
+        return readings
 
     def _tried(self, query: str, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
         """Returns None for an invalid date, such as 31 February, or one outside of the years 1 to 9999."""
@@ -356,7 +356,7 @@ class Grammar:
         if year is not None:
             span = self._feasts.span(holiday, year)
         else:
-            span = calendar_spans.yearly(lambda each: self._feasts.span(holiday, each), now, _shift(match, shift))
+            span = calendar_spans.yearly(lambda of_year: self._feasts.span(holiday, of_year), now, _shift(match, shift))
         return long_weekend(span) if span is not None and match.groupdict().get("long") else span
 
     def _named_year(self, match: re.Match[str], now: datetime) -> int | None:
@@ -388,9 +388,9 @@ def _day_of_month(match: re.Match[str], now: datetime, shift: int | None) -> Spa
         return calendar_spans.day_span(calendar_spans.unit_span("month", now, months).start.replace(day=day))
     for offset in (0, 1, 2) if shift == 1 else (0, -1, -2):
         month = calendar_spans.unit_span("month", now, offset)
-        found = calendar_spans.day_span(month.start + (day - 1) * calendar_spans.DAY)
-        if found.end <= month.end and (found.start > now if shift == 1 else found.start <= now):
-            return found
+        date = calendar_spans.day_span(month.start + (day - 1) * calendar_spans.DAY)
+        if date.end <= month.end and (date.start > now if shift == 1 else date.start <= now):
+            return date
     return None
 
 

@@ -209,19 +209,19 @@ class SessionRepository(Repository[SessionRecord]):
         return await self.messages.count(both(self.said_in(session), Eq("role", role)))
 
     async def page_with(
-        self, where: Filter, entries: Json, listing: Listing, mark: str
+        self, where: Filter, entries: Json, listing: Listing, request: str
     ) -> tuple[list[SessionRecord], str | None]:
         """Returns a page of the sessions whose metadata matches, and the cursor of the next page.
 
         Sessions of earlier versions store no terms of their metadata, so they are compared one by one.
         """
         if not entries:
-            return await self.page(where, listing, mark=mark)
+            return await self.page(where, listing, request=request)
         condition = condition_of(entries)
         return await self.page(
             both(where, Or((by_metadata(entries).where, Absent("metadata_terms")))),
             listing,
-            mark=mark,
+            request=request,
             keep=lambda session: matches(condition, session["metadata"]),
         )
 

@@ -113,8 +113,8 @@ class SessionService:
         entries = filters.metadata or {}
         fields = {"agent_id": filters.agent_id, "status": filters.status, "user_id": filters.user_id}
         named = [Eq(name, value) for name, value in fields.items() if value is not None]
-        where, mark = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
-        sessions, cursor = await self._sessions.page_with(where, entries, listing, mark)
+        where, request = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
+        sessions, cursor = await self._sessions.page_with(where, entries, listing, request)
         return {"items": await render_items(SESSIONS, sessions, render, Session), "next_cursor": cursor}
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:

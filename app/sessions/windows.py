@@ -76,7 +76,7 @@ class Windows:
             items = await render_items(MESSAGES, reversed(newest_first), render_message, Message)
             return {"items": items, "next_cursor": None}
         listing = Listing("asc", limit, cursor)
-        messages, following = await self._sessions.messages.page(where, listing, mark=repr((session_id, window)))
+        messages, following = await self._sessions.messages.page(where, listing, request=repr((session_id, window)))
         return {"items": await render_items(MESSAGES, messages, render_message, Message), "next_cursor": following}
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContextAnswer:

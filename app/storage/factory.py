@@ -17,7 +17,7 @@ from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.protocol import Fetched, Finding, Store
 from app.storage.schema import Collection
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery
+from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery
 from app.storage.sqlite import check
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.backup import chosen as chosen  # for commands, which may not import an engine
@@ -249,11 +249,14 @@ class _Traced:
         with self._span("commit", alone, {"db.operation.batch.size": len(changes), "recalld.collections": names}):
             return await self._store.commit(changes)
 
-    async def scope_facts(self, collection: Collection, tenant: str, partitions: Sequence[Partition]) -> ScopeFacts:
+    async def scope_overview(
+        self, collection: Collection, tenant: str, partitions: Sequence[Partition]
+    ) -> ScopeOverview:
+        # whoever reads traces knows the span by this name
         with self._span("scope_facts", collection.name, {"recalld.partitions": len(partitions)}) as open_span:
-            facts = await self._store.scope_facts(collection, tenant, partitions)
-            open_span.set({"recalld.scope.records": facts.count})
-            return facts
+            overview = await self._store.scope_overview(collection, tenant, partitions)
+            open_span.set({"recalld.scope.records": overview.count})
+            return overview
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         with self._span("search", collection.name, {"recalld.partitions": len(query.partitions)}):

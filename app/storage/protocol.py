@@ -16,7 +16,7 @@ from app.storage.change_log import ChangeLog
 from app.storage.changes import Change, Committed, Delete, DeleteWhere
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, R, both
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, Memo, ScopeFacts, SearchQuery
+from app.storage.search import Columns, Ints, Memo, ScopeOverview, SearchQuery
 from app.storage.usage import Accounting
 
 Tallied: TypeAlias = dict[tuple[Any, ...], int]
@@ -300,13 +300,15 @@ class Store(Protocol):
         """
         ...
 
-    async def scope_facts(self, collection: Collection, tenant: str, partitions: Sequence[Partition]) -> ScopeFacts:
+    async def scope_overview(
+        self, collection: Collection, tenant: str, partitions: Sequence[Partition]
+    ) -> ScopeOverview:
         """Returns the number of documents, the speakers and the agents of the partitions."""
         ...
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         """Returns columns of the query's partitions, for ranking. Sees every commit acknowledged before the call, or
-        before `query.facts` were read."""
+        before `query.overview` was read."""
         ...
 
     async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:

@@ -214,20 +214,20 @@ class Repository(Generic[R]):
         return await self.store.tally(self.collection, self.scope.tenant, fields, seen, first=first)
 
     async def page(
-        self, where: Filter, listing: Listing, *, mark: str, keep: Callable[[R], bool] | None = None
+        self, where: Filter, listing: Listing, *, request: str, keep: Callable[[R], bool] | None = None
     ) -> tuple[list[R], str | None]:
         """Returns one page and the cursor of the next, or None on the last page.
 
-        A cursor is valid only for the same `mark`, which describes the request. `keep` says what belongs to the list
-        where the filter cannot. Raises InvalidCursor.
+        A cursor is valid only for the same `request`, which says what was asked for. `keep` says what belongs to the
+        list where the filter cannot. Raises InvalidCursor.
         """
-        mark = repr((self.scope.tenant, self.collection.name, listing.order, mark))
-        after = open_cursor(listing.cursor, mark, self.collection.place) if listing.cursor is not None else None
+        request = repr((self.scope.tenant, self.collection.name, listing.order, request))
+        after = open_cursor(listing.cursor, request, self.collection.place) if listing.cursor is not None else None
         docs = await self._next(where, listing, after, keep)
         if len(docs) <= listing.limit:
             return docs, None
         docs.pop()
-        return docs, seal_cursor(self.collection.after(docs[-1]), mark)
+        return docs, seal_cursor(self.collection.after(docs[-1]), request)
 
     async def _next(
         self, where: Filter, listing: Listing, after: After | None, keep: Callable[[R], bool] | None
@@ -302,21 +302,22 @@ class Repository(Generic[R]):
         return Delete(self.collection, self.scope.tenant, doc[self.collection.id_field], expect, doc.get("user_id"))
 
 
-def seal_cursor(after: After, mark: str) -> str:
-    """Encodes a position in a list as a cursor, which is bound to `mark`."""
+def seal_cursor(after: After, request: str) -> str:
+    """Encodes a position in a list as a cursor, which is bound to `request`."""
     place = orjson.dumps([after.value, after.id])
-    return _spelled(_seal(place, mark) + place)
+    return _spelled(_seal(place, request) + place)
 
 
-def open_cursor(cursor: str, mark: str, place: type[str] | type[int]) -> After:
+def open_cursor(cursor: str, request: str, place: type[str] | type[int]) -> After:
     """Decodes a cursor whose position is of the type `place`. Raises InvalidCursor if it is malformed or was made for
-    another `mark`. The seal is no secret: whoever knows the mark can seal anything, so what it holds is checked."""
+    another `request`. The seal is no secret: whoever knows the request can seal anything, so the content is checked.
+    """
     try:
         raw = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
         content: Any = orjson.loads(raw[8:])
     except (Base64Error, UnicodeEncodeError, ValueError) as error:
         raise InvalidCursor() from error
-    if raw[:8] != _seal(raw[8:], mark) or cursor != _spelled(raw):  # base64 has several spellings of the same bytes
+    if raw[:8] != _seal(raw[8:], request) or cursor != _spelled(raw):  # base64 has several spellings of the same bytes
         raise InvalidCursor()
     if not (isinstance(content, list) and len(content) == 2 and type(content[0]) is place and type(content[1]) is str):
         raise InvalidCursor()
@@ -329,5 +330,5 @@ def _spelled(raw: bytes) -> str:
     return urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def _seal(place: bytes, mark: str) -> bytes:
-    return blake2b(place, digest_size=8, key=blake2b(mark.encode(), digest_size=32).digest()).digest()
+def _seal(place: bytes, request: str) -> bytes:
+    return blake2b(place, digest_size=8, key=blake2b(request.encode(), digest_size=32).digest()).digest()

@@ -209,7 +209,7 @@ class SearchSchema(Generic[R]):
     """Fields with a content hash: of documents with equal hashes a search returns only one. The first field present is
     used."""
     said_with: tuple[str, ...] = ()
-    """Fields that two documents must have alike to say the same where their texts are nearly equal. Without any
+    """Fields that two documents must have alike to say the same where one text repeats the other. Without any
     they are not compared."""
     later_replaces: bool = False
     """Whether a later document that says something else with the same words of a query goes before an earlier one."""

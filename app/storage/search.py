@@ -62,8 +62,8 @@ Ints: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeFacts:
-    """Facts about a scope that are read before the query is embedded."""
+class ScopeOverview:
+    """How many documents a scope has, and whose: what is read of it before the query is embedded."""
 
     count: int
     """Number of documents in the scope."""
@@ -72,8 +72,8 @@ class ScopeFacts:
     agents: tuple[str | None, ...]
     """Agents that own the documents; None for documents without an agent."""
     states: Sequence[Any] = field(default=(), compare=False, repr=False)
-    """What the engine read of the partitions, for a search of them (`SearchQuery.facts`). MongoDB alone fills it, since
-    it pays for each reading."""
+    """What the engine read of the partitions, for a search of them (`SearchQuery.overview`). MongoDB alone fills it,
+    since it pays for each reading."""
 
 
 class NameSource(Protocol):
@@ -108,8 +108,8 @@ class SearchQuery:
     depth: int = 0
     """How often this search was made before and gave too few matches. An engine that returns candidates returns more
     each time, and says when there are no more (`Columns.complete`)."""
-    facts: ScopeFacts | None = None
-    """The facts of the same partitions, read for the same request: an engine may take the partitions as they were
+    overview: ScopeOverview | None = None
+    """The overview of the same partitions, read for the same request: an engine may take the partitions as they were
     then."""
 
 

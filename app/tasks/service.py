@@ -174,7 +174,7 @@ class TaskService:
     async def page(self, filters: Mapping[str, Any], listing: Listing) -> RenderedPage[Json]:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
-        tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, mark=repr(named))
+        tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, request=repr(named))
         return {"items": await render_items(TASKS, tasks, render, Task), "next_cursor": cursor}
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
@@ -302,7 +302,7 @@ class TaskService:
     async def checkpoints(self, task_id: str, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
-        checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, mark=task_id)
+        checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, request=task_id)
         items = await render_items(CHECKPOINTS, checkpoints, render_checkpoint, Checkpoint)
         return {"items": items, "next_cursor": cursor}
 

@@ -97,7 +97,7 @@ def differences(answer: Any, model: type[BaseModel]) -> list[str]:
     """Returns the fields that one of them has alone: `items.cursor`."""
     alone = []
     for place, inner_answer, inner_model in compared(answer, model):
-        answered = typing.get_type_hints(inner_answer).keys()
+        answered = set(typing.get_type_hints(inner_answer))
         documented = {field.alias or name for name, field in inner_model.model_fields.items()}
         if inner_model.model_config.get("extra") == "allow":
             answered &= documented

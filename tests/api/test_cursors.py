@@ -51,13 +51,13 @@ async def test_every_list_refuses_forged_cursors(service: Service) -> None:
 @pytest.mark.parametrize("collection", COLLECTIONS, ids=lambda one: one.name)
 async def test_a_well_sealed_cursor_of_a_wrong_type_is_refused(service: Service, collection: Collection) -> None:
     records = Repository(service.resources.store, Scope(TENANT), collection)
-    mark = repr((TENANT, collection.name, "desc", "m"))
+    request = repr((TENANT, collection.name, "desc", "m"))
     right: str | int = 1 if collection.place is int else "2030-01-01T00:00:00.000000Z"
-    await records.page(EVERYTHING, Listing("desc", 2, seal_cursor(After(right, "x"), mark)), mark="m")
+    await records.page(EVERYTHING, Listing("desc", 2, seal_cursor(After(right, "x"), request)), request="m")
     other: str | int = "1" if collection.place is int else 1
     for value in (other, 2**63, 2**64 - 1):
         with pytest.raises(InvalidCursor):
-            await records.page(EVERYTHING, Listing("desc", 2, seal_cursor(After(value, "x"), mark)), mark="m")
+            await records.page(EVERYTHING, Listing("desc", 2, seal_cursor(After(value, "x"), request)), request="m")
 
 
 def test_a_text_where_a_number_belongs_is_no_cursor() -> None:
@@ -69,16 +69,16 @@ PLACES: dict[str, tuple[str, str, type]] = {
     "changes": ("/v1/changes?after=", repr((TENANT, "changes")), int),
     "users": ("/v1/users?cursor=", repr((TENANT, "users", "desc")), str),
 }
-"""Lists that seal their cursors themselves: path, mark, and the type of the position."""
+"""Lists that seal their cursors themselves: path, request, and the type of the position."""
 
 
 @pytest.mark.parametrize("name", PLACES)
 async def test_well_sealed_forgeries_of_other_lists_are_refused(service: Service, name: str) -> None:
-    path, mark, kind = PLACES[name]
+    path, request, kind = PLACES[name]
     right: str | int = 1 if kind is int else "u"
-    accepted = await service.client.get(path + seal_cursor(After(right, "u"), mark))
-    assert accepted.status_code in (200, 410), "the mark is the right one"
+    accepted = await service.client.get(path + seal_cursor(After(right, "u"), request))
+    assert accepted.status_code in (200, 410), "the request is the right one"
     wrong: list[Any] = ["1" if kind is int else 1, 2**63, 2**64 - 1]
     for value in wrong:
-        refused = await service.client.get(path + seal_cursor(After(value, "u"), mark))
+        refused = await service.client.get(path + seal_cursor(After(value, "u"), request))
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_cursor"), value

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.candidates import Candidate, Heading
+from app.context.candidates import Candidate, Comparison, Heading
 from app.context.packing import PackedPrompt, Packer, Section
 from app.context.stop_rule import StopRule
 
@@ -45,7 +45,7 @@ class Case:
 
 def item(name: str, size: int, *same: str, score: float | None = None, heading: str | None = None) -> Candidate:
     under = None if heading is None else Heading(heading, "2026-05-08")
-    return Candidate(name, "fact", "x" * size, score, same=frozenset(same), heading=under)
+    return Candidate(name, "fact", "x" * size, score, comparison=Comparison(frozenset(same)), heading=under)
 
 
 def section(name: str, *items: Candidate, **fields: object) -> Section:
@@ -179,7 +179,7 @@ def _always(case: Case, packed: PackedPrompt) -> Iterator[str]:
 
 
 def _no_repeats(case: Case, packed: PackedPrompt) -> Iterator[str]:
-    keys = Counter(key for items in packed.chosen.values() for one in items for key in one.same)
+    keys = Counter(key for items in packed.chosen.values() for one in items for key in one.comparison.keys)
     if any(times > 1 for times in keys.values()):
         yield "nothing is said twice"
 
@@ -209,7 +209,7 @@ def _worth(case: Case, packed: PackedPrompt) -> Iterator[str]:
 
 def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
     """A reason is true at the end."""
-    said = {key for items in packed.chosen.values() for one in items for key in one.same}
+    said = {key for items in packed.chosen.values() for one in items for key in one.comparison.keys}
     reasons = {one.id: reason for one, reason in packed.dropped}
     for section in case.sections:
         items = packed.chosen.get(section.name, ())
@@ -218,7 +218,7 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
                 continue
             size = size_of(section, [*items, one])
             true = {
-                "duplicate": bool(said & one.same),
+                "duplicate": bool(said & one.comparison.keys),
                 "limit": len(items) >= section.limit,
                 "score": not section.always and (one.score is None or one.score < case.floor),
                 "section_budget": _beyond(case, section, size),

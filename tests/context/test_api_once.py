@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.packing import Packer, Section
 from app.context.repetition import same_text, sentences_said
 from app.context.sources.searched import fact_item, newest_of_equal
@@ -91,7 +91,8 @@ def test_sentences_are_compared_without_case_space_and_closing_marks() -> None:
 
 def a_memory(name: str, day: int, text: str, score: float) -> Candidate:
     said_at = Utterance(f"2026-05-{day:02}T08:00:00Z", None)
-    return Candidate(name, "message", text, score, utterance=said_at, content=(content_hash(text), None))
+    comparison = Comparison(content=(content_hash(text), None))
+    return Candidate(name, "message", text, score, utterance=said_at, comparison=comparison)
 
 
 def test_of_equal_texts_the_newest_has_the_best_score_and_place() -> None:
@@ -141,7 +142,9 @@ def test_of_a_chain_and_a_memory_that_says_a_link_the_later_one_adds_what_is_new
 
 
 def test_of_a_chain_no_fact_stands_that_the_profile_has() -> None:
-    name = Candidate("profile:school", "profile", "school: Fernhill", same=frozenset({same_text(FIRST)}))
+    name = Candidate(
+        "profile:school", "profile", "school: Fernhill", comparison=Comparison(frozenset({same_text(FIRST)}))
+    )
     profile = Section("profile", [name], lambda item: 10, lambda item: 0, 0, 10, always=True, compared=True)
     facts = Section("facts", [fact_item(CHAIN, 0.5)], lambda item: 10, lambda item: 0, 0, 10, compared=True)
     packed = Packer([profile, facts], 1000, 0, 0.0).pack(lambda item: 10)

@@ -162,7 +162,9 @@ async def test_a_scope_kept_up_to_date_equals_one_read_anew(
             assert set((await seen(store, tenant)).rows) == set(plan.live)
     cold = await open_store()
     await see_the_same(store, cold, tenant)
-    assert await store.scope_facts(ENTRIES, tenant, EVERY_PAIR) == await cold.scope_facts(ENTRIES, tenant, EVERY_PAIR)
+    assert await store.scope_overview(ENTRIES, tenant, EVERY_PAIR) == await cold.scope_overview(
+        ENTRIES, tenant, EVERY_PAIR
+    )
     await cold.close()
 
 

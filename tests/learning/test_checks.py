@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.learning.checks import Quote, find, lacks, numbers_said, stands, value_shown
+from app.learning.checks import Quote, find_quote, numbers_said, refusal, stands, value_shown
 from app.learning.extraction import REASONS, Rules, is_user
 from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
 
@@ -67,27 +67,27 @@ def rules(*texts: str, looked: bool = True) -> Rules:
     ],
 )
 def test_a_quote_stands_word_for_word_whatever_its_case_spaces_and_quotation_marks(quote: str, text: str) -> None:
-    assert find(quote, talk(text)) is not None
+    assert find_quote(quote, talk(text)) is not None
 
 
 @pytest.mark.parametrize("quote", ["I live Oslo", "I live ... Oslo", "", "…", "Oslo in"])
 def test_words_left_out_or_turned_round_are_no_quote(quote: str) -> None:
-    assert find(quote, talk("I live in Oslo.")) is None
+    assert find_quote(quote, talk("I live in Oslo.")) is None
 
 
 def test_what_was_left_out_of_a_quote_is_left_out_of_its_sentences() -> None:
-    quote = find(
+    quote = find_quote(
         "We moved to Bergen ... our flat is small", talk("Hi. We moved to Bergen. Rain! So our flat is small, ok.")
     )
     assert quote is not None
     assert quote.text == "We moved to Bergen … our flat is small"
     assert quote.sentence == "We moved to Bergen. … So our flat is small, ok."
-    assert find(quote.text, [quote.line]) == quote
-    assert find("our flat is small ... we moved to Bergen", [quote.line]) is None, "in another order"
+    assert find_quote(quote.text, [quote.line]) == quote
+    assert find_quote("our flat is small ... we moved to Bergen", [quote.line]) is None, "in another order"
 
 
 def test_the_users_words_go_before_the_assistants() -> None:
-    quote = find("tea", talk("Hello.", "Some tea?", "I prefer tea. Always."), "user")
+    quote = find_quote("tea", talk("Hello.", "Some tea?", "I prefer tea. Always."), "user")
     assert quote is not None
     assert (quote.line.role, quote.sentence) == ("user", "I prefer tea.")
     assert [one.text for one in quote.lines] == ["Some tea?", "I prefer tea. Always."]
@@ -118,7 +118,7 @@ def test_the_users_words_go_before_the_assistants() -> None:
 def test_the_fields_of_an_item_say_where_it_is_kept(
     kind: type, part: str, fields: dict[str, str], reason: str | None
 ) -> None:
-    assert lacks(part, item(kind, "I live in Oslo", **fields), talk("I live in Oslo.")) == reason
+    assert refusal(part, item(kind, "I live in Oslo", **fields), talk("I live in Oslo.")) == reason
 
 
 def test_of_the_assistants_words_promises_and_findings_are_kept_and_nothing_about_the_user() -> None:
@@ -127,10 +127,10 @@ def test_of_the_assistants_words_promises_and_findings_are_kept_and_nothing_abou
     finding = item(LearnedMemory, "The cache key holds only the branch", about="nobody", memory_type="issue")
     lecture = item(LearnedMemory, "The cache key holds only the branch", about="nobody")
     claim = item(LearnedMemory, "You live in Oslo")
-    assert [lacks("memory", one, said) for one in (promise, finding)] == [None, None]
-    assert [lacks("memory", one, said) for one in (lecture, claim)] == ["not_quoted", "not_quoted"]
-    assert lacks("fact", item(LearnedFact, "You live in Oslo"), said) == "not_quoted"
-    assert lacks("lesson", item(LearnedLesson, "The cache key holds"), said) is None
+    assert [refusal("memory", one, said) for one in (promise, finding)] == [None, None]
+    assert [refusal("memory", one, said) for one in (lecture, claim)] == ["not_quoted", "not_quoted"]
+    assert refusal("fact", item(LearnedFact, "You live in Oslo"), said) == "not_quoted"
+    assert refusal("lesson", item(LearnedLesson, "The cache key holds"), said) is None
 
 
 # --- Numbers and values -----------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_a_value_stands_in_a_text_in_one_of_its_forms(value: str, text: str, the
 
 
 def test_a_value_may_be_a_number_word_or_stand_in_the_question() -> None:
-    quote = find("Yes", talk("Hm.", "Do you live in Oslo?", "Yes, with two cats."))
+    quote = find_quote("Yes", talk("Hm.", "Do you live in Oslo?", "Yes, with two cats."))
     assert isinstance(quote, Quote)
     assert value_shown("Oslo", quote) == (True, False)
     assert value_shown("2 cats", quote) == (True, True)

@@ -1,4 +1,4 @@
-"""Near-duplicate memories become one, without a language model: planned, applied, looked at again, undone."""
+"""Duplicate memories become one, without a language model: planned, applied, looked at again, undone."""
 
 import json
 from pathlib import Path
@@ -103,14 +103,14 @@ def test_a_plan_loses_nothing_and_has_nothing_to_add(fields: list[Json]) -> None
     while groups := plan(docs):
         for group in groups:
             for gone in group.retired:
-                kept: MemoryRecord = {**group.kept, **group.gains}
+                kept: MemoryRecord = {**group.survivor, **group.gains}
                 assert not gone["pinned"]
                 assert gone["key"] is None
                 assert gone["trust"] <= kept["trust"]
                 assert {*gone["tags"]} <= {*kept["tags"]}
                 assert gone["metadata"] in ({}, kept["metadata"])
                 assert gone["importance"] <= kept["importance"]
-                assert deduplication.sameness(gone) == deduplication.sameness(group.kept)
+                assert deduplication.duplicate_digest(gone) == deduplication.duplicate_digest(group.survivor)
         before, docs = docs, applied(docs, groups)
         assert len(docs) == len(before) - sum(len(group.retired) for group in groups)
         assert plan(docs) == [], "one run is enough"
@@ -120,13 +120,13 @@ def plan(docs: list[MemoryRecord]) -> list[deduplication.DuplicateGroup]:
     importance = {doc["memory_id"]: doc["importance"] for doc in docs}
     alike: dict[bytes, list[MemoryRecord]] = {}
     for doc in docs:
-        alike.setdefault(deduplication.sameness(doc), []).append(doc)
-    return [group for each in alike.values() for group in deduplication.groups(each, importance)]
+        alike.setdefault(deduplication.duplicate_digest(doc), []).append(doc)
+    return [group for each in alike.values() for group in deduplication.grouped(each, importance)]
 
 
 def applied(docs: list[MemoryRecord], groups: list[deduplication.DuplicateGroup]) -> list[MemoryRecord]:
     gone = {doc["memory_id"] for group in groups for doc in group.retired}
-    gains = {group.kept["memory_id"]: group.gains for group in groups}
+    gains = {group.survivor["memory_id"]: group.gains for group in groups}
     return [{**doc, **gains.get(doc["memory_id"], {})} for doc in docs if doc["memory_id"] not in gone]
 
 
@@ -165,7 +165,7 @@ async def test_a_dry_run_shows_the_plan_and_changes_nothing(service: Service, ap
     assert done["result"]["memories"] == {**counts, "items": plan}
 
 
-async def test_near_duplicates_are_merged_once_and_undone_exactly(service: Service, api: httpx.AsyncClient) -> None:
+async def test_duplicates_are_merged_once_and_undone_exactly(service: Service, api: httpx.AsyncClient) -> None:
     first, second, third = await told_thrice(api)
     await remember(api, "The user prefers horror films.")
     before = {memory["memory_id"]: memory for memory in await kept(service, status="any")}

@@ -1,4 +1,4 @@
-"""Near-equal texts count once and appear once."""
+"""Repetitions count once and appear once."""
 
 import httpx
 import pytest

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.findings.service import MemoryEvidence, mark_of
+from app.findings.service import MemoryEvidence, fingerprint_of
 from app.learning.prompts import FoundInsight
 from app.reflection.insights import Cluster, cited_of, refused
 from app.setting_groups import LLMSettings
@@ -267,7 +267,7 @@ def cluster(*texts: str) -> Cluster:
     at = "2026-03-01T00:00:00.000Z"
     return Cluster(
         tuple(
-            MemoryEvidence("memory", f"mem_{n}", text, at, 1.0, "a", "u", mark_of(text), {"content": text})
+            MemoryEvidence("memory", f"mem_{n}", text, at, 1.0, "a", "u", fingerprint_of(text), {"content": text})
             for n, text in enumerate(texts)
         )
     )

@@ -36,9 +36,9 @@ def bound(store: Store) -> Repository:
 
 
 async def page(
-    things: Repository, cursor: str | None, *, mark: str = "m", order: Order = "desc"
+    things: Repository, cursor: str | None, *, request: str = "m", order: Order = "desc"
 ) -> tuple[list[str], str | None]:
-    docs, following = await things.page(Eq("group", "g"), Listing(order, 2, cursor), mark=mark)
+    docs, following = await things.page(Eq("group", "g"), Listing(order, 2, cursor), request=request)
     return [doc["thing_id"] for doc in docs], following
 
 
@@ -51,14 +51,14 @@ async def test_pages_follow_their_cursors_to_the_end(things: Repository) -> None
 
 
 async def test_a_full_last_page_has_no_cursor(things: Repository) -> None:
-    docs, cursor = await things.page(EVERYTHING, Listing("asc", 5, None), mark="m")
+    docs, cursor = await things.page(EVERYTHING, Listing("asc", 5, None), request="m")
     assert (len(docs), cursor) == (5, None)
 
 
 async def test_a_cursor_is_good_for_its_own_list_only(things: Repository, store: Store) -> None:
     _, cursor = await page(things, None)
     with pytest.raises(InvalidCursor):
-        await page(things, cursor, mark="other filter")
+        await page(things, cursor, request="other filter")
     with pytest.raises(InvalidCursor):
         await page(things, cursor, order="asc")
     with pytest.raises(InvalidCursor):

@@ -92,7 +92,7 @@ async def chains_from(
 
     chains: list[FactChain] = []
     heads = [fact for fact in facts[:HEADS] if score(fact) >= worth]
-    begun = [FactChain((fact,), (score(fact),), _unnamed(fact, named)) for fact in heads]
+    begun = [FactChain((fact,), (score(fact),), tuple(end for end in _ends(fact) if not named(end))) for fact in heads]
     deadline = asyncio.get_running_loop().time() + seconds
     for _ in range(STEPS):
         keys = list(dict.fromkeys(key for chain in begun for key in chain.open))
@@ -107,10 +107,6 @@ async def chains_from(
         begun = sorted((step for step in steps if step.score >= worth), key=lambda chain: -chain.score)[:MOST_CHAINS]
         chains += begun
     return sorted(chains, key=lambda chain: -chain.score)[:MOST_CHAINS]
-
-
-def _unnamed(fact: FactRecord, named: IsNamed) -> tuple[str, ...]:
-    return tuple(end for end in _ends(fact) if not named(end))
 
 
 def _ends(fact: FactRecord) -> tuple[str, ...]:

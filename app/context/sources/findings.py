@@ -6,7 +6,7 @@ Findings that the query does not touch are read, too: texts of other sections th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.repetition import same_memory, same_text
 from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.searched import search, visible
@@ -21,7 +21,7 @@ from app.findings.service import (
     FindingRepository,
     MemoryEvidence,
     Name,
-    mark_of,
+    fingerprint_of,
     quoted,
     whole,
 )
@@ -151,7 +151,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
     def as_judged(named: EvidenceName) -> MemoryRecord | None:
         """Returns the memory that a finding names, if its text is still the one that was judged."""
         memory = memories.get(named["id"])
-        return memory if memory is not None and mark_of(memory["content"]) == named["mark"] else None
+        return memory if memory is not None and fingerprint_of(memory["content"]) == named["mark"] else None
 
     statements = list[JudgedStatement]()
     for finding in replacements:
@@ -178,8 +178,8 @@ def _item(finding: FindingRecord, records: Sequence[EvidenceRecord]) -> Candidat
     quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
     statements = list(zip(quotes, records, strict=True))
     text = " or, later: ".join(f"{_short(quote)} ({record.said_at[:10]})" for quote, record in statements)
-    same = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
-    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", same=same)
+    keys = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
+    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", comparison=Comparison(keys))
 
 
 def _keys(record: EvidenceRecord) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ caller recorded for all agents: what a user said to another agent is not told.""
 
 from dataclasses import replace
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.source import SourceRequest
 from app.core.work import off_loop
 from app.facts.keys import USER, USERS, UserInteraction
@@ -53,7 +53,7 @@ def _item(interaction: UserInteraction) -> Candidate:
         INTERACTION,
         text,
         prefix=f"{at[:10]} interaction: ",
-        compared=True,
+        comparison=Comparison(by_sentence=True),
         utterance=Utterance(at, USER),
         place=(at, 0),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import orjson
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.repetition import same_memory, same_profile_entry, same_rule, same_text
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources.searched import visible
@@ -64,7 +64,7 @@ def instruction_item(memory: MemoryRecord) -> Candidate:
         memory_id,
         memory["memory_type"],
         text,
-        same=frozenset({same_memory(memory_id), same_rule(text)}),
+        comparison=Comparison(frozenset({same_memory(memory_id), same_rule(text)})),
         memory_id=memory_id,
         utterance=Utterance.in_memory(memory),
     )
@@ -103,10 +103,10 @@ def profile_items(profile: UserProfile, facts: Mapping[str, FactRecord]) -> list
     not shown again."""
     items = list[Candidate]()
     for name, text in _entries(profile):
-        same = {same_profile_entry(text)}
+        keys = {same_profile_entry(text)}
         if (fact := facts.get(name)) is not None:
-            same.add(same_text(sentence(fact)))
-        items.append(Candidate(f"profile:{name}", "profile", text, same=frozenset(same)))
+            keys.add(same_text(sentence(fact)))
+        items.append(Candidate(f"profile:{name}", "profile", text, comparison=Comparison(frozenset(keys))))
     return items
 
 
@@ -174,11 +174,11 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
 
 
 def _lesson_item(lesson: RankedLesson) -> Candidate:
-    same = frozenset({same_text(lesson.text)})
+    comparison = Comparison(frozenset({same_text(lesson.text)}))
     item_id = f"experience:{lesson.name}/{lesson.index}"
     day, label = (lesson.learned_at or "")[:10], f"{LABELS[lesson.name]}: "
     prefix = f"{day} {label}" if day else label
-    return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, same, place=(day, 0))
+    return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, comparison, place=(day, 0))
 
 
 EXPERIENCE = ContextSource(

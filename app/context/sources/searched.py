@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionFeedback, ActionRecord
 from app.api.retrievers import retriever_of
-from app.context.candidates import Candidate, Heading
+from app.context.candidates import Candidate, Comparison, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
 from app.context.repetition import (
     same_content,
@@ -144,8 +144,9 @@ def newest_of_equal(items: Sequence[Candidate]) -> list[Candidate]:
     place, so that the others repeat it."""
     ordered, equal = list(items), dict[tuple[object, str | None], list[int]]()
     for at, item in enumerate(items):
-        if item.content is not None and item.utterance is not None and not item.dated:
-            equal.setdefault((item.content, item.utterance.by), []).append(at)
+        content, of_its_day = item.comparison.content, item.comparison.of_its_day
+        if content is not None and item.utterance is not None and not of_its_day:
+            equal.setdefault((content, item.utterance.by), []).append(at)
     for best, *others in equal.values():
         newest = max((best, *others), key=lambda at: items[at].day)
         if newest != best:
@@ -219,7 +220,13 @@ def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str]) -> list[C
     if not hit.others:
         return [item]
     equal = [item, *(item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others)]
-    return [replace(candidate, same=candidate.same | {same_words_as(item.id)}) for candidate in equal]
+    return [
+        replace(
+            candidate,
+            comparison=candidate.comparison._replace(keys=candidate.comparison.keys | {same_words_as(item.id)}),
+        )
+        for candidate in equal
+    ]
 
 
 def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
@@ -242,14 +249,16 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: C
         f"{text}{context}",
         score,
         prefix=f"{issue}{speaker}",
-        same=frozenset((same_memory(memory["memory_id"]), origin)),
+        comparison=Comparison(
+            keys=frozenset((same_memory(memory["memory_id"]), origin)),
+            of_its_day=bool(day) and not spoken,
+            content=(memory["content_hash"], memory["context"]),
+        ),
         memory_id=memory["memory_id"],
         heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
         place=(happened, seq or 0),
         utterance=Utterance.in_memory(memory),
         partner=partner,
-        content=(memory["content_hash"], memory["context"]),
-        dated=bool(day) and not spoken,
     )
 
 
@@ -299,13 +308,12 @@ def _named_in(request: SourceRequest, aliases: AliasMap) -> IsNamed:
     @cache
     def named(key: str) -> bool:
         names = aliases.keys(key)
-        return not user.isdisjoint(names) or any(_half(query_terms, set(terms(name))) for name in names)
+        if not user.isdisjoint(names):
+            return True
+        terms_of_names = (set(terms(name)) for name in names)
+        return any(2 * len(query_terms & of_name) >= len(of_name) > 0 for of_name in terms_of_names)
 
     return named
-
-
-def _half(query_terms: set[str], name: set[str]) -> bool:
-    return 2 * len(query_terms & name) >= len(name) > 0
 
 
 def fact_item(facts: Sequence[FactRecord], score: float | None) -> Candidate:
@@ -314,21 +322,19 @@ def fact_item(facts: Sequence[FactRecord], score: float | None) -> Candidate:
     shown = as_line(facts, spans)
     text = as_line(facts, [""] * len(facts)) if any(spans) else shown
     links = tuple(fact["fact_id"] for fact in facts)
+
+    def part(first: int, end: int) -> Candidate:
+        return fact_item(facts[first:end], score)
+
     return Candidate(
         links[-1],
         "fact",
         shown,
         score,
-        same=frozenset({same_text(text)}),
-        compared_text=text,
-        statements=tuple(map(sentence, facts)),
+        comparison=Comparison(frozenset({same_text(text)}), text, tuple(map(sentence, facts))),
         links=links,
-        part=partial(_part, tuple(facts), score) if len(facts) > 1 else None,
+        part=part if len(facts) > 1 else None,
     )
-
-
-def _part(facts: Sequence[FactRecord], score: float | None, first: int, end: int) -> Candidate:
-    return fact_item(facts[first:end], score)
 
 
 def _span(fact: FactRecord) -> str:
@@ -368,9 +374,9 @@ async def gather_procedures(request: SourceRequest) -> SourceResult:
 
 def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
     procedure = as_served(procedure_hit.hit.doc)
-    same = frozenset({same_procedure(procedure["name"], procedure["steps"])})
+    comparison = Comparison(frozenset({same_procedure(procedure["name"], procedure["steps"])}))
     text = _procedure_text(procedure, procedure_hit.track_record)
-    return Candidate(procedure["procedure_id"], "procedure", text, procedure_hit.score, same=same)
+    return Candidate(procedure["procedure_id"], "procedure", text, procedure_hit.score, comparison=comparison)
 
 
 def _procedure_text(procedure: ProcedureRecord, record: TrackRecord) -> str:
@@ -414,13 +420,13 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
 
 def _episode_item(hit: Hit[ActionRecord]) -> Candidate:
     action, feedback = hit.doc, hit.doc["feedback"]
-    same = frozenset({same_text(action["content"])})
-    known = ", ".join([*([action["outcome"]] if action["outcome"] else []), *_judged(feedback)])
+    comparison = Comparison(frozenset({same_text(action["content"])}))
+    known = ", ".join([*([action["outcome"]] if action["outcome"] else []), *_in_words(feedback)])
     named = "" if _begins_with(action["content"], action["action_type"]) else f" {action['action_type']}"
     prefix = f"{action['timestamp'][:10]}{named}{f' ({known})' if known else ''}: "
     content, correction = _one_line(action["content"]), _one_line(feedback.get("correction") or "")
     text = f"{content}\ncorrection: {correction}" if correction else content
-    return Candidate(action["action_id"], "action", text, hit.score, prefix, same)
+    return Candidate(action["action_id"], "action", text, hit.score, prefix, comparison)
 
 
 def _begins_with(content: str, action_type: str) -> bool:
@@ -430,7 +436,7 @@ def _begins_with(content: str, action_type: str) -> bool:
     return bool(start) and words(content[: 2 * len(action_type)])[: len(start)] == start
 
 
-def _judged(feedback: ActionFeedback) -> list[str]:
+def _in_words(feedback: ActionFeedback) -> list[str]:
     """Returns the user's feedback in words: `rated 2 of 5`, `not helpful`."""
     rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
     judgement = [] if helpful is None else ["helpful" if helpful else "not helpful"]

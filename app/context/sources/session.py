@@ -6,7 +6,7 @@ from functools import partial
 
 import orjson
 
-from app.context.candidates import Candidate, PromptMessage
+from app.context.candidates import Candidate, Comparison, PromptMessage
 from app.context.rendering import MESSAGE_TOKENS
 from app.context.repetition import same_memory, same_message, same_text
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult, part_of
@@ -251,14 +251,14 @@ def said_last(memory: MemoryRecord) -> str:
 def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candidate:
     """Returns a summary. `memory`: the one that has it; None: it stands in the session alone."""
     if memory is None:
-        return Candidate("summary", "summary", text, prefix=prefix, same=frozenset({same_text(text)}))
+        return Candidate("summary", "summary", text, prefix=prefix, comparison=Comparison(frozenset({same_text(text)})))
     memory_id = memory["memory_id"]
     return Candidate(
         memory_id,
         "summary",
         text,
         prefix=prefix,
-        same=frozenset({same_text(text), same_memory(memory_id)}),
+        comparison=Comparison(frozenset({same_text(text), same_memory(memory_id)})),
         memory_id=memory_id,
         utterance=Utterance.in_memory(memory),
     )
@@ -415,9 +415,9 @@ def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Can
         role = CALLS if first["tool_calls"] and not first["text"] else role
     if not text:
         return None
-    same = frozenset(same_message(session["session_id"], message["seq"]) for message in messages)
+    keys = frozenset(same_message(session["session_id"], message["seq"]) for message in messages)
     turns = _as_chat(first, results) if results else ()
-    return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", same, role, turns=turns)
+    return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", Comparison(keys), role, turns=turns)
 
 
 def _with_tools(first: MessageRecord, results: Sequence[MessageRecord]) -> str:

@@ -9,7 +9,7 @@ while one talks, such as importance, scores or counts. Rules are read as they ar
 from collections.abc import Sequence
 from dataclasses import replace
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.repetition import same_text
 from app.context.source import ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources.last_lines import LINES
@@ -106,9 +106,10 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
 
 def _lesson_item(name: str, text: str, learned_at: str) -> Candidate:
     """Returns a lesson with the day when it was learned first, which no further time moves."""
-    same, prefix = same_text(text), f"{learned_at[:10]} {LABELS[name]}: ".lstrip()
+    key, prefix = same_text(text), f"{learned_at[:10]} {LABELS[name]}: ".lstrip()
+    comparison = Comparison(frozenset({key}))
     return Candidate(
-        f"experience:{same}", "experience", text, prefix=prefix, same=frozenset({same}), place=(learned_at, 0)
+        f"experience:{key}", "experience", text, prefix=prefix, comparison=comparison, place=(learned_at, 0)
     )
 
 

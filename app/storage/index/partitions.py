@@ -19,7 +19,7 @@ import numpy as np
 from app.storage.index.record_codec import PackedRecord, Row, head_dtype, norms_of
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc, SearchSchema, value_at
-from app.storage.search import ScopeFacts
+from app.storage.search import ScopeOverview
 from app.storage.text import LONG
 
 MAX_SPEAKERS = 64
@@ -70,11 +70,11 @@ class PartitionState:
         self.floor, self.tombstones = self.version, 0
 
 
-def facts_of(states: Sequence[PartitionState]) -> ScopeFacts:
-    """Returns the facts about a scope of these partitions."""
+def overview_of(states: Sequence[PartitionState]) -> ScopeOverview:
+    """Returns the overview of a scope of these partitions."""
     speakers = dict.fromkeys(name for state in states for name in state.speakers)
     agents = dict.fromkeys(state.agent for state in states)
-    return ScopeFacts(sum(state.count for state in states), tuple(speakers), tuple(agents))
+    return ScopeOverview(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
 
 NONE = bytes(4)

@@ -20,7 +20,7 @@ from app.errors import SearchIndexUnavailable
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Change, Committed, InsertListeners
-from app.storage.index.partitions import SegmentCache, facts_of
+from app.storage.index.partitions import SegmentCache, overview_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import codec, partitions, statements
 from app.storage.mongo.ann_search import EXACT_AT_MOST, OVERLAY_MS, Candidates, SearchIndexFailed, SegmentLoader
@@ -39,7 +39,7 @@ from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")
@@ -262,15 +262,15 @@ class MongoStore(Shielded):
     # --- Search -------------------------------------------------------------------------------------------------------
 
     @shielded
-    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
+    async def scope_overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeOverview:
         with self._within():
             states = await partitions.read(self._database, collection, tenant, wanted)
-        return replace(facts_of(states), states=states)
+        return replace(overview_of(states), states=states)
 
     @shielded
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        if query.facts is not None:
-            known: Sequence[MongoPartition] = query.facts.states
+        if query.overview is not None:
+            known: Sequence[MongoPartition] = query.overview.states
         else:
             with self._within():
                 known = await partitions.read(self._database, collection, query.tenant, query.partitions)

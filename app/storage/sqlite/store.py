@@ -15,14 +15,14 @@ import orjson
 
 from app.core.caches import kept
 from app.storage.changes import Change, Committed, InsertListeners
-from app.storage.index.partitions import PartitionState, SegmentCache, VersionedSegment, facts_of
+from app.storage.index.partitions import PartitionState, SegmentCache, VersionedSegment, overview_of
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
 from app.storage.records import Read, first_whole, is_readable, left_out, parsed, parsed_one
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeFacts, SearchQuery, concatenate
+from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
 from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.change_log import EmbeddedChangeLog
@@ -210,14 +210,14 @@ class EmbeddedStore:
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
-    async def scope_facts(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeFacts:
+    async def scope_overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeOverview:
         states = self._states(collection, tenant, wanted)
         for state in states:
             # a search follows: large partitions are loaded while its query is embedded
             is_large = state.count > INLINE_ROWS and state.model
             if is_large and self._cache.get((state.number, state.model), state.floor) is None:
                 self._loading(collection, state, state.model)
-        return facts_of(states)
+        return overview_of(states)
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.partitions)
