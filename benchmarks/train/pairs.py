@@ -7,6 +7,11 @@ both texts at once. Each is taught on a growing number of pairs of `lives/train`
 - `auc`: the probability that a pair that changes something scores above one that does not;
 - `recall`: the share of changes found at the lowest threshold with precision ≥ .95;
 - `wrong`: of 1,000 pairs that change nothing, how many are above the threshold that finds half of the changes.
+
+`--statements` adds the pairs of `benchmarks/data/statements`. `--near FOLDER` adds neighbours of real turns, as the
+judge would meet them behind a write, from the files that `benchmarks.train.neighbours` wrote, and measures on those of
+`lives/choose`, too: at each of some thresholds recall and precision on the written pairs, how many of 1,000 neighbours
+are above it that no question calls a change, and which share of those that one does.
 """
 
 import argparse
@@ -15,6 +20,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,13 +28,19 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.train.cross import Cross, teach
-from benchmarks.train.worlds import LIVES, Pair, pairs
+from benchmarks.train.worlds import LIVES, STATEMENTS, Pair, neighbours, pairs, statements
 
 Scores: TypeAlias = NDArray[np.float64]
 Judge: TypeAlias = Callable[[Sequence[Pair]], Scores]
 CHANGES = ("replaces", "corrects")
 PRECISION, RECALL = 0.95, 0.5
 EPOCHS = 3
+BATCH = 32
+SORTED = 16
+"""So many batches are sorted by length together: a batch is as long as its longest pair."""
+NEAR = 5_000
+"""So many neighbours are taught besides those that are a change."""
+THRESHOLDS = (0, 1, 2, 3, 3.5, 4, 4.5, 5, 5.5, 6)
 
 
 def changes(of: Sequence[Pair]) -> NDArray[np.bool_]:
@@ -88,8 +100,7 @@ def cross(base: str, taught: Sequence[Pair], seed: int, layers: int = 6) -> Judg
     torch.manual_seed(seed)
     chance = random.Random(seed)
     model = Cross(base, layers)
-    shuffled = [pair for _ in range(EPOCHS) for pair in chance.sample(list(taught), len(taught))]
-    batches = [shuffled[begin : begin + 32] for begin in range(0, len(shuffled), 32)]
+    batches = [batch for _ in range(EPOCHS) for batch in by_length(chance.sample(list(taught), len(taught)), chance)]
 
     def loss(batch: Sequence[Pair]) -> Any:
         truth = torch.tensor(changes(batch)).float()
@@ -97,6 +108,31 @@ def cross(base: str, taught: Sequence[Pair], seed: int, layers: int = 6) -> Judg
 
     teach(model, batches, loss, rate=5e-5)
     return lambda of: model.judge(both(of))
+
+
+def by_length(pairs: Sequence[Pair], chance: random.Random) -> list[list[Pair]]:
+    batches: list[list[Pair]] = []
+    for begin in range(0, len(pairs), BATCH * SORTED):
+        part = sorted(pairs[begin : begin + BATCH * SORTED], key=lambda pair: len(pair.earlier) + len(pair.later))
+        split = [part[at : at + BATCH] for at in range(0, len(part), BATCH)]
+        chance.shuffle(split)
+        batches += split
+    return batches
+
+
+def near_changes(scores: Scores, truth: NDArray[np.bool_], near: Scores, known: NDArray[np.bool_]) -> list[str]:
+    """Returns a line for each threshold: see the module's docstring."""
+    lines = []
+    for threshold in THRESHOLDS:
+        over = scores >= threshold
+        figures = {
+            "recall": over[truth].mean(),
+            "precision": truth[over].mean() if over.any() else 1.0,
+            "near": 1000 * (near[~known] >= threshold).mean(),
+            "known": (near[known] >= threshold).mean(),
+        }
+        lines.append(f"{threshold:4}  " + "  ".join(f"{name} {number:.3f}" for name, number in figures.items()))
+    return lines
 
 
 def shared(pair: Pair) -> tuple[float, ...]:
@@ -129,8 +165,18 @@ def main() -> None:
     parser.add_argument("--languages", nargs="*", default=["en", "all"])
     parser.add_argument("--layers", type=int, default=6, help="of `cross`")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--statements", action="store_true", help="teach benchmarks/data/statements, too")
+    parser.add_argument("--near", type=Path, help="folder with train.json and choose.json of neighbours")
     given = parser.parse_args()
     train, choose = pairs(LIVES / "train"), pairs(LIVES / "choose")
+    if given.statements:
+        train += statements(STATEMENTS)
+    near: list[Pair] = []
+    if given.near:
+        taught, near = (neighbours(given.near / f"{part}.json") for part in ("train", "choose"))
+        rest = [pair for pair in taught if pair.does not in CHANGES]
+        train += [pair for pair in taught if pair.does in CHANGES]
+        train += random.Random(given.seed).sample(rest, min(len(rest), NEAR))
     random.Random(given.seed).shuffle(train)
     vectors = encoded(given.base, [*train, *choose]) if "head" in given.kinds else {}
     for language in given.languages:
@@ -144,6 +190,9 @@ def main() -> None:
                     judge = cross(given.base, of[:size], given.seed, given.layers)
                 told = figures(judge(measured), changes(measured))
                 shown = "  ".join(f"{name} {number:.3f}" for name, number in told.items())
+                if near:
+                    met = [pair for pair in near if language in ("all", pair.language)]
+                    print(*near_changes(judge(measured), changes(measured), judge(met), changes(met)), sep="\n")
                 minutes = (time.monotonic() - started) / 60
                 where = f"{language:4} {kind:6} {size:5d} of {len(measured)}"
                 print(f"{where}  {shown}  {minutes:.1f} min", flush=True)

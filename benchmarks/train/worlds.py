@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.evaluation.sets import load
 
 LIVES = Path(__file__).resolve().parents[1] / "data" / "lives"
+STATEMENTS = LIVES.parent / "statements"
 TAUGHT = ("realmem_dev.json", "lifebench_dev.json", "memoryagentbench_dev.json", "precisionmembench_dev.json")
 """Sets whose licence lets a model be taught on them (Apache-2.0, MIT). What is taught on is no measure afterwards."""
 MEASURED = ("locomo_dev.json", "realtalk_dev.json", "beam_dev.json", "knowmebench_dev.json", "memdaily_dev.json")
@@ -68,12 +69,34 @@ def pairs(folder: Path) -> list[Pair]:
     found = []
     for raw in _read(folder):
         for pair in raw["pairs"]:
-            dates = [_days(pair[side]["date"]) for side in ("earlier", "later")]
+            dates = [days_of(pair[side]["date"]) for side in ("earlier", "later")]
             found.append(
                 Pair(pair["earlier"]["text"], pair["later"]["text"], pair["does"], raw["language"],
                      pair["hard"] is not None, dates[1] - dates[0])
             )  # fmt: skip
     return found
+
+
+def statements(folder: Path) -> list[Pair]:
+    """The pairs of `benchmarks/data/statements`: an earlier statement with each of its later ones."""
+    found = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            item = json.loads(line)
+            date, earlier = item["earlier"]
+            found += [
+                Pair(earlier, later, does, "en", True, days_of(day) - days_of(date))
+                for does, day, later in item["later"]
+            ]
+    return found
+
+
+def neighbours(file: Path) -> list[Pair]:
+    """The pairs of turns that `benchmarks.train.neighbours` wrote. One that no question calls a change `adds`."""
+    return [
+        Pair(raw["earlier"], raw["later"], "replaces" if raw["change"] else "adds", raw["language"], True, raw["days"])
+        for raw in json.loads(file.read_text(encoding="utf-8"))
+    ]
 
 
 def sets(folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, World]]:
@@ -173,6 +196,6 @@ def _by_text(world: Any) -> World:
     return World(world.name, "en", speakers, texts, questions, labels)
 
 
-def _days(date: str) -> int:
+def days_of(date: str) -> int:
     year, month, day = map(int, date.split("-"))
     return year * 365 + month * 30 + day
