@@ -79,6 +79,10 @@ PICTURES = {
     "prompt": Picture(
         f"prompt?query={QUESTION}&agent_id=front-desk&user_id=mira&token_budget=400", "Prompt, why it said that"
     ),
+    "prompt-of-answer": Picture(
+        "prompt?session_id=mira-has-moved&turn=2&agent_id=front-desk&user_id=mira",
+        "Prompt, built again for an answer of a session",
+    ),
     "people": Picture("owners", "People and agents"),
     "person": Picture("owners/users/mira", "A person, what is known"),
     "person-uncertain": Picture("owners/users/jonas", "A person of whom something is uncertain"),
