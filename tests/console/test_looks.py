@@ -21,7 +21,7 @@ VIEWS = {
     "facts": ("owners/users/mira/facts?status=any", "Mira rides"),
     "graph": ("owners/users/jonas/graph", "Choose an entity to see up to"),
     "data": ("owners/users/mira/data", "Download the export"),
-    "agent": ("owners/agents/front-desk", "System prompt"),
+    "agent": ("owners/agents/front-desk", "Tokens of a context"),
     "experience": ("owners/agents/front-desk/experience", "Pitfalls"),
     "procedures": ("owners/agents/workshop/procedures", "True a wheel"),
     "actions": ("owners/agents/workshop/actions", "By type"),
@@ -30,7 +30,7 @@ VIEWS = {
     "operations": ("operations", "Run"),
     "forget": ("operations/forget", "Show what would go"),
     "keys": ("operations/keys", "There are no keys."),
-    "audit": ("operations/audit", "by the demo"),
+    "audit": ("operations/audit", "create memory"),
     "settings": ("operations/settings", "RECALLD_DATA_DIR"),
 }
 OPEN = "document.querySelectorAll('main details').forEach(part => { part.open = true; })"

@@ -68,7 +68,7 @@ def test_the_overview_stands_there_before_it_is_counted(visit: Visit) -> None:
 
 def test_what_it_costs_is_said(visit: Visit) -> None:
     page = visit.open("overview", "nothing is paid for")
-    expect(page.get_by_role("region", name="Storage")).to_contain_text(re.compile(r"\d kB in \d+ records"))
+    expect(page.get_by_role("region", name="Storage")).to_contain_text(re.compile(r"\d [kM]B in [\d,]+ records"))
     visit.check()
 
     def with_a_model(route: Route) -> None:
