@@ -383,7 +383,7 @@ CROSSED = """box => {
 
 def test_a_link_between_neighbours_passes_behind_no_label(visit: Visit) -> None:
     page = visit.open("owners/users/mira/graph", "of at most 80 entities drawn")
-    page.wait_for_function("document.querySelector('.graph')?._cyreg?.cy.edges().length > 0")
+    page.locator(".graph canvas").first.wait_for(state="attached")  # later looks of wait_for_function evaluate text
     assert page.locator(".graph").evaluate(CROSSED) == [0]  # Elbe Riders meets in Bergedorf
 
 
