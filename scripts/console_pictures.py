@@ -79,6 +79,10 @@ PICTURES = {
     "prompt": Picture(
         f"prompt?query={QUESTION}&agent_id=front-desk&user_id=mira&token_budget=400", "Prompt, why it said that"
     ),
+    "prompt-of-answer": Picture(
+        "prompt?session_id=mira-has-moved&turn=2&agent_id=front-desk&user_id=mira",
+        "Prompt, built again for an answer of a session",
+    ),
     "people": Picture("owners", "People and agents"),
     "person": Picture("owners/users/mira", "A person, what is known"),
     "person-uncertain": Picture("owners/users/jonas", "A person of whom something is uncertain"),
@@ -241,7 +245,7 @@ def _take(context: BrowserContext, services: Services, picture: Picture, path: P
     else:
         page.wait_for_load_state("networkidle")
         if picture.address != "components":  # which shows how a page looks while it loads
-            page.wait_for_function(LOADED)
+            _wait(page)
     if picture.pressed:
         page.get_by_role("button", name=picture.pressed).first.click()
     if whole:
@@ -254,6 +258,14 @@ def _take(context: BrowserContext, services: Services, picture: Picture, path: P
     for route in held:
         route.abort()
     page.close()
+
+
+def _wait(page: Page) -> None:
+    """Until all is there. `wait_for_function` would evaluate text in the page, which its policy forbids."""
+    for _ in range(round(SECONDS / STEP)):
+        if page.evaluate(LOADED):
+            return
+        page.wait_for_timeout(STEP * 1000)
 
 
 def _note(name: str, kind: str, text: str, expected: tuple[str, ...]) -> None:
@@ -294,7 +306,7 @@ def take_documented(browser: Browser, base: str) -> None:
         page.goto("about:blank")
         page.goto(f"{base}/console/#/{PICTURES[of].address}")
         page.wait_for_load_state("networkidle")
-        page.wait_for_function(LOADED)
+        _wait(page)
         page.wait_for_timeout(SETTLE_MS)
         path = DOCS / f"{name}-light.png"
         page.screenshot(path=path)

@@ -29,6 +29,8 @@ FIRST_DAY = 57.0
 ACTION_DAYS = 28
 """Shorter than what actions are kept for: none of them is rolled up, a noise that hides the story."""
 OUTCOMES = {"+": "success", "-": "failure", "p": "partial"}
+PAUSE_SECONDS = 40
+"""Between two lines of a talk. Lines of the same time could not be told apart by a prompt for one of them."""
 ADDED_MS = 1
 """The clock moves on by this at each look, so that creation orders lists."""
 
@@ -183,7 +185,15 @@ class StoryWriter:
     async def write_talk(self, talk: Json) -> None:
         """Holds a conversation and, if it ends, learns from it."""
         roles = ({"role": "user", "name": talk["name"]}, {"role": "assistant"})
-        messages = [{**roles[number % 2], "content": line} for number, line in enumerate(talk["lines"])]
+        ended_at, last = self._clock.now(), len(talk["lines"]) - 1
+        messages = [
+            {
+                **roles[number % 2],
+                "content": line,
+                "timestamp": rfc3339(ended_at - timedelta(seconds=PAUSE_SECONDS * (last - number))),
+            }
+            for number, line in enumerate(talk["lines"])
+        ]
         body = {"agent_id": talk["agent_id"], "user_id": talk["user_id"], "messages": messages}
         path = f"/v1/sessions/{segment(talk['session_id'])}"
         await self._call("POST", f"{path}/messages", body)

@@ -107,7 +107,7 @@ def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Serv
     page.get_by_role("link", name=re.compile("^found ")).click()
     expect(page.get_by_role("heading", name="Finding", exact=True)).to_be_visible()
     visit.check()
-    page.get_by_role("link", name="Open the fact").first.click()
+    page.get_by_role("main").get_by_role("link", name="pia drinks coffee").click()
     expect(page.get_by_text("coffee").first).to_be_visible()
 
 

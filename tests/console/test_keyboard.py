@@ -58,7 +58,7 @@ def test_why_it_said_that(visit: Visit) -> None:
     expect(kept.get_by_role("link", name="mira-first-visit")).to_be_visible()
 
 
-def test_what_a_conversation_left_behind(visit: Visit) -> None:
+def test_what_a_session_left_behind(visit: Visit) -> None:
     page = visit.open("overview", "Growth")
     find(page, "mira-has-moved", "mira-has-moved")
     came = page.locator("#turn-1").get_by_role("link", name="Mira commutes 23 km")

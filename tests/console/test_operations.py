@@ -65,7 +65,7 @@ def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
     page = visit.open("operations", "Dry run")
     row = page.locator("main .list > li", has=page.get_by_role("button", name="Undo")).first
     assert undoable["kind"] == "post_conversation"
-    expect(row).to_contain_text("learned from a conversation")
+    expect(row).to_contain_text("learned from a session")
     row.get_by_text("Result").click()
     row.get_by_role("button", name="Undo").click()
     dialog = page.get_by_role("dialog")
@@ -162,7 +162,7 @@ def test_keys_are_made_shown_once_rotated_and_revoked(visitor: Visitor, administ
     visit.faults.clear()
     dialog = page.get_by_role("dialog", name="New key")
     dialog.get_by_label("Name").fill("<b>reader</b>")
-    dialog.get_by_label("Only these persons").fill("mira, jonas")
+    dialog.get_by_label("Only these people").fill("mira, jonas")
     visit.check()
     dialog.get_by_role("button", name="Make key").click()
     page.get_by_text("It is shown this once").wait_for()

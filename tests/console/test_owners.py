@@ -383,8 +383,59 @@ CROSSED = """box => {
 
 def test_a_link_between_neighbours_passes_behind_no_label(visit: Visit) -> None:
     page = visit.open("owners/users/mira/graph", "of at most 80 entities drawn")
-    page.wait_for_function("document.querySelector('.graph')?._cyreg?.cy.edges().length > 0")
+    page.locator(".graph canvas").first.wait_for(state="attached")  # later looks of wait_for_function evaluate text
     assert page.locator(".graph").evaluate(CROSSED) == [0]  # Elbe Riders meets in Bergedorf
+
+
+LAID = """box => {
+  const own = { includeNodes: false, includeEdges: false, includeOverlays: false };
+  const label = element => ({ name: element.data("label"), ...element.boundingBox(own) });
+  const nodes = box._cyreg.cy.nodes().map(label), edges = box._cyreg.cy.edges();
+  const over = (one, other) => one.x1 + 2 < other.x2 - 2 && other.x1 + 2 < one.x2 - 2
+    && one.y1 + 2 < other.y2 - 2 && other.y1 + 2 < one.y2 - 2;
+  const all = [...nodes, ...edges.map(label)];
+  const pairs = all.flatMap((one, at) => all.slice(at + 1).filter(other => over(one, other))
+    .map(other => [one.name, other.name]));
+  const crossed = edges.filter(".lane, .bracket").map(edge => {
+    const points = [edge.sourceEndpoint(), ...edge.segmentPoints(), edge.targetEndpoint()];
+    const between = (from, until, share) =>
+      ({ x: from.x + (until.x - from.x) * share, y: from.y + (until.y - from.y) * share });
+    const steps = points.slice(1).flatMap((until, at) =>
+      [...Array(51).keys()].map(step => between(points[at], until, step / 50)));
+    const inside = ({ x, y }) => nodes
+      .filter(({ x1, x2, y1, y2 }) => x1 + 2 < x && x < x2 - 2 && y1 + 2 < y && y < y2 - 2);
+    return [edge.data("label"), steps.flatMap(inside).map(({ name }) => name)];
+  });
+  return { pairs, crossed: Object.fromEntries(crossed) };
+}"""
+
+
+@pytest.mark.parametrize("width", [900, 1440])
+def test_links_between_columns_go_below_and_those_of_an_inner_one_behind_its_labels(
+    visitor: Visitor, server: Server, width: int
+) -> None:
+    user = f"lanes-{width}"
+    told = [
+        *(("Ada", "knows", name) for name in ("Bo", "Cy", "Di the bookseller", "Ed")),
+        ("Bo", "visits", "Ely"),  # from one side to the other
+        ("Cy", "was born in", "Ely"),
+        ("Ed", "has written about", "Ely"),  # a link of the tree
+        ("Ed", "works together with", "Cy"),  # of one column, which another follows
+        ("Bo", "looks up to", "Ada"),  # back to the root
+    ]
+    facts = [
+        {"user_id": user, "subject": subject, "predicate": predicate, "object": name, "cardinality": "many"}
+        for subject, predicate, name in told
+    ]
+    assert server.client.post("/v1/facts/batch", json={"items": facts}).status_code == 201
+    visit = visitor(viewport={"width": width, "height": 900})
+    page = visit.open(f"owners/users/{user}/graph?prefix=Ada", "5 of at most 80 entities drawn")
+    links = page.get_by_role("region", name="Links", exact=True)
+    links.get_by_role("button", name="Bo", exact=True).first.click()
+    page.get_by_text("6 of at most 80 entities drawn").wait_for()
+    laid = page.locator(".graph").evaluate(LAID)
+    cross = ("visits", "was born in", "works together with", "looks up to")
+    assert laid == {"pairs": [], "crossed": {predicate: [] for predicate in cross}}
 
 
 def test_a_phone_shows_the_links_of_a_graph_as_a_list_alone(visitor: Visitor) -> None:

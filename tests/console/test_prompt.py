@@ -101,6 +101,52 @@ def test_the_request_works_as_written(visit: Visit, server: Server) -> None:
     expect(code).to_contain_text('"token_budget": 300')
 
 
+def test_an_answer_leads_to_the_prompt_behind_it_built_again(visit: Visit, server: Server) -> None:
+    page = visit.open("sessions/mira-has-moved", "What was learned")
+    page.locator("#turn-2").get_by_role("link", name="Why did it say that?").click()
+    answer = page.get_by_role("region", name="The answer")
+    expect(answer).to_contain_text("I moved to Bergedorf, so I commute 23 km a day now.")
+    expect(answer).to_contain_text("Does the Kestrel still do")
+    expect(answer).to_contain_text("what was sent is not kept")
+    messages = server.client.get("/v1/sessions/mira-has-moved/messages").json()["items"]
+    prompt = page.locator(".wrapped pre").first
+    expect(prompt).to_contain_text("rides Kestrel 28")
+    expect(prompt).to_contain_text("home: Altona")  # as it was known then
+    for later in ("Bergedorf", "Halcyon", "Congratulations"):
+        expect(prompt).not_to_contain_text(later)
+    replaced = page.get_by_role("region", name="Replaced since")
+    expect(replaced.get_by_role("link", name="Mira commutes 14 km a day.")).to_be_visible()
+    code = page.locator("section", has=page.get_by_role("heading", name="The request")).locator("pre")
+    arguments = shlex.split(code.inner_text().replace("\\\n", " "))
+    body = json.loads(arguments[arguments.index("-d") + 1])
+    assert body["now"] == body["as_of"] == body["known_at"] < messages[0]["timestamp"]
+    assert server.client.post("/v1/context", json=body).json()["text"] == prompt.inner_text()
+    kept = page.get_by_role("region", name="Kept")
+    expect(kept.get_by_role("link", name="open the record").first).to_be_visible()
+    visit.check()
+    visit.open("prompt?session_id=mira-has-moved&turn=4&agent_id=front-desk&user_id=mira", "The request")
+    expect(prompt).to_contain_text("Congratulations")  # the turns before it are part of it
+    page.get_by_text("What the prompt is built with").click()
+    page.get_by_label("Budget in tokens").fill("200")
+    page.wait_for_url(re.compile("turn=4.*token_budget=200"))
+    page.get_by_text(re.compile(r"of 200 tokens")).wait_for()
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Prompt").click()
+    expect(page.get_by_role("searchbox")).to_have_value("")
+    visit.check()
+
+
+def test_turns_of_one_time_and_an_answer_to_nobody_are_told(visit: Visit, server: Server) -> None:
+    said = [{"role": ("assistant", "user")[at % 2], "content": f"line {at + 1}"} for at in range(5)]
+    of = {"agent_id": "front-desk", "user_id": "sam"}
+    server.client.post("/v1/sessions/at-once/messages", json={**of, "messages": said}).raise_for_status()
+    page = visit.open("prompt?session_id=at-once&turn=5&agent_id=front-desk&user_id=sam", "The request")
+    expect(page.get_by_text("Earlier turns of the session were stored with the same time")).to_be_visible()
+    page = visit.open("prompt?session_id=at-once&turn=1&agent_id=front-desk&user_id=sam", "line 1")
+    expect(page.get_by_text("No turn of a person that could be asked again stands before it.")).to_be_visible()
+    page = visit.open("prompt?session_id=at-once&turn=9&agent_id=front-desk&user_id=sam", "no such turn")
+    visit.check()
+
+
 def test_messages_are_drawn_as_messages(visit: Visit) -> None:
     page = visit.open(f"{QUERY}&format=messages&session_id=jonas-before-the-tour", "The request")
     expect(page.get_by_role("heading", name="user", exact=True).first).to_be_visible()

@@ -11,7 +11,7 @@ from tests.support.server import Server
 pytestmark = pytest.mark.before_store
 
 
-def test_a_conversation_shows_what_came_of_each_turn(visit: Visit) -> None:
+def test_a_session_shows_what_came_of_each_turn(visit: Visit) -> None:
     page = visit.open("sessions", "mira-has-moved")
     page.get_by_label("Person").select_option("mira")
     expect(page.locator("main .list > li")).to_have_count(3)
@@ -22,11 +22,11 @@ def test_a_conversation_shows_what_came_of_each_turn(visit: Visit) -> None:
     expect(turn).to_contain_text("Mira commutes 23 km a day since she moved.")
     expect(turn).to_contain_text("Mira lives in Bergedorf")
     expect(page.locator("#turn-3")).to_contain_text("Mira rides Halcyon E3")
-    expect(page.get_by_text("Of the whole conversation")).to_have_count(0)  # the summary stands above
+    expect(page.get_by_text("Of the whole session")).to_have_count(0)  # the summary stands above
     visit.check()
 
 
-def test_a_conversation_stands_beside_the_list_and_on_a_phone_alone(visitor: Visitor, server: Server) -> None:
+def test_a_session_stands_beside_the_list_and_on_a_phone_alone(visitor: Visitor, server: Server) -> None:
     for number in range(31):
         session = {"session_id": f"short-{number}", "agent_id": "front-desk", "user_id": "sam"}
         server.client.post("/v1/sessions", json=session).raise_for_status()
@@ -43,7 +43,7 @@ def test_a_conversation_stands_beside_the_list_and_on_a_phone_alone(visitor: Vis
     expect(detail.get_by_role("heading", name="short-0")).to_be_in_viewport()
     expect(rows.first).to_be_visible()
     page.get_by_role("combobox", name="Status").select_option("ended")
-    page.get_by_text("No conversation is like this.").wait_for()
+    page.get_by_text("No session is like this.").wait_for()
     page.get_by_role("button", name="Remove the filter Status").click()
     expect(rows.first).to_be_visible()
     visit.check()
@@ -77,7 +77,7 @@ def test_a_session_is_ended_and_reopened(visit: Visit, server: Server) -> None:
     assert server.client.get(path).json()["status"] == "active"
 
 
-def test_a_long_conversation_comes_in_pieces(visit: Visit, server: Server) -> None:
+def test_a_long_session_comes_in_pieces(visit: Visit, server: Server) -> None:
     said = [{"role": ("user", "assistant")[at % 2], "content": f"line {at + 1}"} for at in range(120)]
     body = {"agent_id": "front-desk", "user_id": "long", "memorize": "none", "messages": said}
     assert server.client.post("/v1/sessions/long/messages", json=body).status_code == 201

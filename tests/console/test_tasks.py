@@ -1,25 +1,12 @@
-"""The page of tasks: the plan, working memory, checkpoints and restore; and what the pages look like."""
+"""The page of tasks: the plan, working memory, checkpoints and restore."""
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.conftest import Visit, Visitor
+from tests.console.conftest import Visit
 from tests.support.server import Server
 
 pytestmark = pytest.mark.before_store
-PHONE = {"width": 375, "height": 800}
-VIEWS = {
-    "sessions": ("sessions/mira-has-moved", "What was learned"),
-    "prompt": (
-        "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira&token_budget=400",
-        "Dropped (",
-    ),
-    "person": ("owners/users/mira", "What changed lately"),
-    "facts": ("owners/users/mira/facts?status=any", "Mira rides"),
-    "graph": ("owners/users/jonas/graph", "Choose an entity to see up to"),
-    "actions": ("owners/agents/workshop/actions", "By type"),
-    "tasks": ("tasks/lisbon-wheels", "Working memory, as the model sees it"),
-}
 
 
 def test_tasks_are_listed_with_their_progress(visit: Visit) -> None:
@@ -77,20 +64,3 @@ def test_a_plan_moves_on_and_a_checkpoint_brings_it_back(visit: Visit, server: S
     page.get_by_role("button", name="Restore checkpoint 3").click()
     page.get_by_role("dialog").get_by_role("button", name="Restore", exact=True).click()
     task.get_by_text("3 of 5 steps", exact=True).wait_for()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_looks_right_in(visitor: Visitor, scheme: str) -> None:
-    visit = visitor(color_scheme=scheme)
-    for address, ready in VIEWS.values():
-        page = visit.open(address, ready)
-        page.wait_for_timeout(300)  # charts and the graph are drawn
-        visit.check()
-
-
-def test_a_phone_shows_every_page_without_scrolling_sideways(visitor: Visitor) -> None:
-    visit = visitor(viewport=PHONE)
-    for address, ready in VIEWS.values():
-        page = visit.open(address, ready)
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], address
-    visit.check()

@@ -101,6 +101,16 @@ async def test_what_was_true_then(api: httpx.AsyncClient) -> None:
     assert "Boston" not in then
 
 
+async def test_what_was_learned_later_was_not_known_then(service: Service) -> None:
+    """What is learned from a turn of the morning at the session's end says when the turn was."""
+    morning, evening = "2026-06-01T13:00:00Z", "2026-06-01T20:00:00Z"
+    service.clock.move(hours=6)
+    await remember(service.client, LIVES, event_at="2026-06-01T12:30:00Z")
+    assert LIVES in await shown(service.client, now=morning)
+    assert LIVES not in await shown(service.client, now=morning, known_at=morning)
+    assert LIVES in await shown(service.client, now=evening, known_at=evening)
+
+
 async def test_actions_of_later_are_not_shown(api: httpx.AsyncClient) -> None:
     for day in ("2026-05-05", "2026-05-25"):  # older ones are rolled up by and by
         act = {**PAIR, "action_type": "search", "content": f"Looked on {day}", "timestamp": f"{day}T00:00:00Z"}

@@ -44,6 +44,14 @@ async def test_the_sessions_summary_stands_for_what_the_last_turns_no_longer_sho
     assert [one["type"] for one in items(body, "summary")] == ["summary"]
 
 
+async def test_the_summary_of_later_turns_is_not_shown_for_an_earlier_time(api: httpx.AsyncClient) -> None:
+    said_at = [f"2026-05-01T08:{minute:02}:00Z" for minute in range(12)]
+    await append(api, [line for at, time in enumerate(said_at) for line in said(f"Point {at}", timestamp=time)])
+    await summarize(api, "s", "They went through the points.")
+    for now, summary in ((said_at[10], []), (said_at[11], ["earlier in this session: They went through the points."])):
+        assert texts(await ask(api, QUERY, session_id="s", now=now), "summary") == summary
+
+
 async def test_the_summary_comes_as_soon_as_fewer_turns_are_shown(api: httpx.AsyncClient) -> None:
     await append(api, said(*(f"Point {at}" for at in range(5))))
     await summarize(api, "s", "They went through the points.")

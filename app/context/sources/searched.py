@@ -184,8 +184,8 @@ def _content(memory: MemoryRecord) -> str:
 
 
 def visible(request: SourceRequest) -> SplitFilter:
-    """Returns the filter for memories that are active, valid and trusted enough at the request's time, and that have
-    the tags and metadata that it asks for."""
+    """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
+    have the tags and metadata that it asks for."""
     body = request.body
     search_request = SearchRequest(
         query=body.query or "?",  # the filter does not depend on it
@@ -200,7 +200,9 @@ def visible(request: SourceRequest) -> SplitFilter:
         metadata=body.metadata,
     )
     where, keep = search_filter(search_request, rfc3339(request.now))
-    return SplitFilter(both(where, NO_SMALL_TALK), keep)
+    # what was learned from a turn says when the turn was: at that time nobody knew it
+    known = None if body.known_at is None else Range("created_at", le=body.known_at)
+    return SplitFilter(both(where, NO_SMALL_TALK, known), keep)
 
 
 def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:

@@ -155,6 +155,8 @@ async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candid
     least = request.body.min_trust
     if least is not None and (memory is None or memory["trust"] < least):
         return []
+    if request.body.now is not None and (memory is None or said_last(memory) > request.body.now):
+        return []  # it tells turns that come after the time of the prompt
     return [_summary_item(summary, memory, "earlier in this session: ")]
 
 

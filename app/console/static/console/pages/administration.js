@@ -2,7 +2,7 @@
 import { api, ask, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Confirm, Dialog, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { RecordLink } from "../parts/records.js";
+import { RecordLink, kindOf } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Table } from "../parts/table.js";
 import { Code, Tag, Text, Time, counted, words } from "../parts/text.js";
@@ -32,7 +32,7 @@ function NewKey({ first, onClose, onMade }) {
     <fieldset><legend>Verbs</legend>${VERBS.map((verb) => html`<label><input type="checkbox" name=${verb} defaultChecked=${first || verb === "read"} /> ${verb}</label> `)}</fieldset>
     ${first && html`<p class="quiet small">The first key must administer: from then on every request needs a key.</p>
       <label><input type="checkbox" name="no_admin" /> No key shall administer</label>`}
-    <label>Only these agents, separated by commas <input name="agents" /></label><label>Only these persons <input name="users" /></label>
+    <label>Only these agents, separated by commas <input name="agents" /></label><label>Only these people <input name="users" /></label>
     <label>Expires after <input name="days" type="number" min="0" max="3660" step="any" /> days</label><${ProblemBox} problem=${make.error} />
     <footer><button type="button" onClick=${onClose}>Cancel</button><button type="submit" class="main" disabled=${make.busy}>Make key</button></footer></form></${Dialog}>`;
 }
@@ -74,16 +74,14 @@ export function Keys() {
       <p>The next request with it is refused. This cannot be undone.</p></${Confirm}>`}</section>`;
 }
 
-/** Kinds of records as the pages call them, where the store has another word. */
-const KINDS = /** @type {Record<string, string>} */ ({ agent_memories: "memories", conversation_sessions: "sessions", action_logs: "actions", task_states: "tasks" });
 const CHANGES = /** @type {Record<string, string>} */ ({ insert: "added", update: "changed", delete: "removed" });
 /** Records of an entry that are named at once. */
 const NAMED = 3;
 
 /** "1 memory added", of the insert in agent_memories. @param {string} kind @param {string} what @param {number} count */
 function changed(kind, what, count) {
-  const many = KINDS[kind] ?? words(kind);
-  const noun = many.endsWith("ies") ? `${many.slice(0, -3)}y` : many.endsWith("s") ? many.slice(0, -1) : many;
+  const many = kindOf(kind);
+  const noun = many === "people" ? "person" : many.endsWith("ies") ? `${many.slice(0, -3)}y` : many.endsWith("s") ? many.slice(0, -1) : many;
   return `${counted(count, noun, many)} ${CHANGES[what] ?? words(what)}`;
 }
 

@@ -3,16 +3,15 @@ import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
-import { Json, ended, place } from "../parts/records.js";
-import { DisputeOf, NEEDS_WRITE, disputes, saidBy, statusOf, titleOf } from "../parts/doubts.js";
+import { Json, ended } from "../parts/records.js";
+import { DisputeOf, Doubt, NEEDS_WRITE, claimsOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
-import { Icon, Tag, Text, Time, curl, percent, words } from "../parts/text.js";
+import { Icon, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { Progress } from "./operations.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["ReflectionFinding"]} Finding */
-/** @typedef {Schemas["FindingEvidence"]} Evidence */
 /** @typedef {import("../api.js").Caller} Caller */
 /** @typedef {Record<string, string>} Params */
 
@@ -27,43 +26,8 @@ const EFFECTS = /** @type {Record<string, string>} */ ({
   none: "Nothing is changed.",
 });
 const ARCHIVES = "The procedure is archived: it leaves answers and prompts, and can be brought back.";
-/** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
-const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
-
-/** What accepting does to a record, or "" where it does nothing or will not be done.
- * @param {Finding} finding @param {boolean} keeps @param {boolean} retires */
-function fateOf({ status, proposal }, keeps, retires) {
-  const fate = FATES[proposal.action];
-  if (status === "open") return keeps ? "would stay" : retires && fate ? `would be ${fate}` : "";
-  return status !== "accepted" ? "" : keeps ? "kept" : retires ? fate ?? "" : "";
-}
-
 /** @param {string} finding_id */
 const at = (finding_id) => ({ params: { path: { finding_id } } });
-
-/** The address of a piece of evidence, where a page shows it. @param {Evidence} one @param {Finding} finding */
-function address(one, finding) {
-  const owner = finding.user_id ? ["users", finding.user_id] : finding.agent_id ? ["agents", finding.agent_id] : null;
-  if (one.kind === "fact") return owner && to("owners", [...owner, "facts"], { fact: one.id });
-  if (one.kind === "profile") return to("owners", ["users", one.id.slice(0, one.id.lastIndexOf("/")), "profile"]);
-  if (one.kind === "procedure") return owner && to("owners", [...owner, "procedures"]);
-  if (one.kind === "action") return finding.agent_id && to("owners", ["agents", finding.agent_id, "actions"]);
-  return place(one.id);
-}
-
-/** One record beside the others, with its date and trust. @param {{ one: Evidence, finding: Finding }} props */
-function Piece({ one, finding }) {
-  const { keep, retire } = finding.proposal;
-  const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === one.kind && named.id === one.id;
-  const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
-  const link = address(one, finding);
-  const names = useNames();
-  const text = saidBy(one, finding, names.person);
-  return html`<li>${one.text === null ? html`<p class="quiet">It was changed or is gone.</p>` : html`<p><${Text} text=${text} long=${400} /></p>`}
-    ${one.quote && html`<p class="quiet">Only this sentence is meant: <${Text} text=${one.quote} long=${200} /></p>`}
-    <p class="quiet small">${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}${one.said_at && html`<${Time} at=${one.said_at} day=${true} /> · `}${one.trust !== null && one.trust !== undefined && `trust ${one.trust.toFixed(2)} · `}
-      ${link ? html`<a href=${link}>Open the ${one.kind}</a>` : html`<code>${one.id}</code>`}</p></li>`;
-}
 
 /** @param {{ finding: Finding, caller: Caller, onDone: () => void }} props */
 function Settle({ finding, caller, onDone }) {
@@ -104,15 +68,14 @@ function Card({ finding, caller, onDone }) {
   const owner = [finding.agent_id && names.agent(finding.agent_id), finding.user_id ? names.person(finding.user_id) : caller.users?.length && "shared with everyone"].filter(Boolean).join(" · ");
   const title = titleOf(finding, names.person);
   return html`<section aria-label=${`${finding.kind}: ${title}`}>
-    <div class="row apart"><h2><${Text} text=${title} /></h2><span><${Tag} of=${words(finding.kind)} /> <${Tag} of=${statusOf(finding.status)} tone=${TONES[finding.status] ?? ""} /></span></div>
-    <p class="quiet small">${owner && `${owner} · `}<a href=${to("findings", [finding.finding_id])}>found <${Time} at=${finding.created_at} /></a></p>
-    <ul class="claims">${finding.evidence.map((one) => html`<${Piece} key=${one.kind + one.id} one=${one} finding=${finding} />`)}</ul>
-    ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-    ${finding.status === "open" && !may(caller, "write") && html`<p class="small quiet">${NEEDS_WRITE}</p>`}
-    ${finding.status === "open" && may(caller, "write") && html`<p>If you accept: ${action === "revise" && told.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action}</p>`}
-    <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
-    <p class="quiet small">Confidence ${percent(finding.confidence)}, trust of the least trusted record ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
-    <${Json} title="The proposal in full" value=${finding.proposal} /></section>`;
+    <${Doubt} title=${title} kind=${finding.kind} status=${statusOf(finding.status)} tone=${TONES[finding.status] ?? ""} claims=${claimsOf(finding, names.person)}
+      about=${html`${owner && `${owner} · `}<a href=${to("findings", [finding.finding_id])}>found <${Time} at=${finding.created_at} /></a>`}>
+      ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
+      ${finding.status === "open" && !may(caller, "write") && html`<p class="small quiet">${NEEDS_WRITE}</p>`}
+      ${finding.status === "open" && may(caller, "write") && html`<p>If you accept: ${action === "revise" && told.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action}</p>`}
+      <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
+      <p class="quiet small">Confidence ${percent(finding.confidence)}, trust of the least trusted record ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
+      <${Json} title="The proposal in full" value=${finding.proposal} /></${Doubt}></section>`;
 }
 
 /** Facts and memories that contradict what has more trust: they are decided at the record, and no finding is made of them.
@@ -175,6 +138,7 @@ export default function Findings({ route, caller }) {
     ${["open", "any"].includes(query.status) && [undefined, "contradiction"].includes(query.kind) && html`<${Disputed} owner=${asked} caller=${caller} />`}
     ${list.items?.length === 0 && html`<${Empty} title="No finding waits to be settled here. Look for what cannot be true together:"
       curl=${curl("POST", `${BASE}/v1/reflect`, asked, Boolean(key.get()))} />`}
+    ${Boolean(list.items?.length) && html`<h2>Found by reflection</h2>`}
     <ul class="list" aria-label="Findings">${list.items?.map((finding) => html`<li key=${`${finding.finding_id}/${finding.version}`} class="box">
       <${Card} finding=${finding} caller=${caller} onDone=${list.again} /></li>`)}</ul><${More} of=${list} />`;
 }

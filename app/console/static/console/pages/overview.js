@@ -5,6 +5,7 @@ import { Chart } from "../parts/chart.js";
 import { Bar } from "../parts/bars.js";
 import { waitingOf } from "../parts/doubts.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
+import { kindOf } from "../parts/records.js";
 import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
 import { to } from "../route.js";
 
@@ -26,7 +27,7 @@ const FEW = 20;
 function Counts({ counts }) {
   const waiting = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]).data;
   return html`<ul class="tiles" aria-busy=${!counts}><li class="decide"><a href=${to("findings")}><b>${waiting ? waiting.length.toLocaleString("en") : "…"}</b>to decide</a></li>${KINDS.map((kind) => html`
-    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${kind}</a></li>`)}</ul>`;
+    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${kindOf(kind)}</a></li>`)}</ul>`;
 }
 
 /** What the service counts is asked for last: each box stands there before, with its heading.
@@ -71,32 +72,58 @@ function health(stats) {
       : "There were too few requests to say how fast it answers."}</p>`;
 }
 
-/** The bytes that the store takes, all parts of it together, or undefined where the metrics do not say. @param {string} metrics */
-function storedBytes(metrics) {
-  const parts = [...metrics.matchAll(/^recalld_stored_bytes(?:\{[^}]*\})? (\S+)$/gm)].map(([, value]) => Number(value));
-  return parts.length ? parts.reduce((sum, value) => sum + value, 0) : undefined;
-}
+/** Kinds of records that the bar of the storage names; the others are one part. */
+const STORED = 6;
 
 /** 1234567 bytes are "1.2 MB". @param {number} bytes */
 const sized = (bytes) => (bytes < 1e6 ? `${Math.ceil(bytes / 1e3).toLocaleString("en")} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 
-/** What a language model was asked for, which is what costs: this process's count of tokens, and the most of a day.
- * @param {AbortSignal} signal */
-async function cost(signal) {
-  const [settings, metrics] = await Promise.all([ask(api.GET("/v1/settings", { signal })), ask(api.GET("/metrics", { parseAs: "text", signal })).catch(() => "")]);
-  const value = (/** @type {string} */ name) => settings.items.find((one) => one.name === `RECALLD_${name}`)?.value ?? "";
-  return { server: value("LLM_BASE_URL"), model: value("LLM_MODEL"), budget: Number(value("LLM_TOKENS_PER_DAY")), embeddings: value("EMBEDDING_API_KEY"),
-    tokens: /^recalld_llm_tokens_total (\S+)$/m.exec(String(metrics))?.[1], bytes: storedBytes(String(metrics)) };
+/** The samples of a metric: `recalld_stored_bytes{collection="facts"} 812` is labels `collection="facts"` and value 812.
+ * @param {string} metrics @param {string} name */
+const samples = (metrics, name) => [...metrics.matchAll(new RegExp(`^${name}(?:\\{(.*)\\})? (\\S+)$`, "gm"))].map(([, labels = "", value]) => ({ labels, value: Number(value) }));
+
+/** The sum of the samples that have all these labels, or undefined where the metrics have none. @param {string} metrics @param {string} name @param {string[]} [labels] */
+function summed(metrics, name, labels = []) {
+  const values = samples(metrics, name).filter((sample) => labels.every((label) => sample.labels.includes(label))).map(({ value }) => value);
+  return values.length ? values.reduce((sum, value) => sum + value, 0) : undefined;
 }
 
-/** What it costs. The settings are for admin keys. */
-function Cost() {
-  const loaded = useLoad(cost, []);
-  return html`<section class="box" aria-label="Cost"><h2>Cost and storage</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof cost>>} */ { server, model, budget, embeddings, tokens, bytes }) => html`
-    ${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(Number(tokens), "token")}</b> since the service started`}.</p>
+/** What is stored and what a language model was asked for, which is what costs: counts of this process, and the most of a day.
+ * @param {AbortSignal} signal */
+async function cost(signal) {
+  const [settings, metrics] = await Promise.all([ask(api.GET("/v1/settings", { signal })), ask(api.GET("/metrics", { parseAs: "text", signal })).then(String, () => "")]);
+  const value = (/** @type {string} */ name) => settings.items.find((one) => one.name === `RECALLD_${name}`)?.value ?? "";
+  return { server: value("LLM_BASE_URL"), model: value("LLM_MODEL"), budget: Number(value("LLM_TOKENS_PER_DAY")), embeddings: value("EMBEDDING_API_KEY"), metrics };
+}
+
+/** @typedef {Awaited<ReturnType<typeof cost>>} Costs */
+
+/** The bytes and the number of records of the whole store. @param {{ metrics: string }} props */
+function Stored({ metrics }) {
+  const bytes = summed(metrics, "recalld_stored_bytes"), records = summed(metrics, "recalld_stored_records");
+  if (bytes === undefined || records === undefined) return html`<p class="quiet">The metrics do not say how much is stored.</p>`;
+  const kinds = samples(metrics, "recalld_stored_bytes").filter(({ value }) => value > 0).sort((one, other) => other.value - one.value)
+    .map(({ labels, value }) => ({ name: kindOf(/collection="([^"]*)"/.exec(labels)?.[1] ?? ""), value: value / 1000 }));
+  const others = kinds.slice(STORED).reduce((sum, { value }) => sum + value, 0);
+  return html`<p><b title=${`${bytes.toLocaleString("en")} bytes`}>${sized(bytes)}</b> in <b>${counted(records, "record")}</b>, of all tenants. Their indexes come on top.</p>
+    <${Bar} label="Bytes by kind of record" digits=${0} unit=" kB" parts=${[...kinds.slice(0, STORED), ...(others > 0 ? [{ name: "others", value: others, tone: 7 }] : [])]} />`;
+}
+
+/** What a language model was asked for, and how many prompts were made. @param {Costs} props */
+function Spent({ server, model, budget, embeddings, metrics }) {
+  const tokens = summed(metrics, "recalld_llm_tokens_total"), calls = summed(metrics, "recalld_llm_usage_total", ['kind="calls"']);
+  const prompts = summed(metrics, "recalld_http_requests_total", ['method="POST"', 'route="/v1/context"', 'status="200"']);
+  return html`${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(tokens, "token")}</b>${calls !== undefined && ` in ${counted(calls, "call")}`} since the service started`}.</p>
         <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
       : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : "No language model is set here: nothing is paid for. What a model made earlier, or a script for the demo, stays."}</p>`}
-    ${bytes !== undefined && html`<p>The store takes <b title=${`${bytes.toLocaleString("en")} bytes`}>${sized(bytes)}</b>.</p>`}`}</${Loaded}></section>`;
+    <p class="quiet">${counted(prompts ?? 0, "prompt")} built since the service started. Each says how many tokens it has; their sum is not counted.</p>`;
+}
+
+/** What it costs, and what it stores. The settings are for admin keys. */
+function Cost() {
+  const loaded = useLoad(cost, []);
+  return html`<section class="box" aria-label="Storage"><h2>Storage</h2><${Loaded} of=${loaded}>${(/** @type {Costs} */ { metrics }) => html`<${Stored} metrics=${metrics} />`}</${Loaded}></section>
+    <section class="box" aria-label="Cost"><h2>Cost</h2>${loaded.data ? html`<${Spent} ...${loaded.data} />` : !loaded.error && html`<${Waiting} />`}</section>`;
 }
 
 /** A path that may break after each of its slashes. @param {{ of: string }} props */

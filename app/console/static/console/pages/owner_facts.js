@@ -1,4 +1,4 @@
-/** The facts of a user or agent: on a timeline and as a list, as of a time and as known at a time; one fact beside them. */
+/** The facts of a person or agent: on a timeline and as a list, as of a time and as known at a time; one fact beside them. */
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf } from "../parts/collection.js";

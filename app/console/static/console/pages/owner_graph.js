@@ -12,7 +12,7 @@ import { EntityView } from "./owner_entity.js";
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {{ names: Map<string, string>, edges: Map<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
 
-/** The entity that the facts about the user begin at. */
+/** The entity that the facts about the person begin at. */
 const USER = "@user";
 const MOST_NODES = 80;
 const MOST_NEW = 25;
@@ -118,7 +118,9 @@ function elements(drawn, box, called) {
   box.style.height = `${Math.max(SHORTEST, (arrangement.rows + 2) * ROW)}px`;
   const quiet = nodes.length > MOST_LABELS ? "quiet" : "";
   const named = (/** @type {string} */ key) => width(short(called(drawn.names.get(key) ?? "")));
-  const beside = bulges(arrangement, named, width);
+  const beside = bulges(arrangement, named, width), inner = brackets(arrangement, named);
+  const bends = (/** @type {string} */ id) => arrangement.lanes.get(id) ?? inner.get(id);
+  const kind = (/** @type {typeof arrangement.drawn[number]} */ { id, tree }) => (tree ? "tree" : beside.has(id) ? "cross beside" : arrangement.lanes.has(id) ? "cross lane" : inner.has(id) ? "cross bracket" : "cross");
   const end = (/** @type {string} */ key) => `${(arrangement.places.get(key)?.side ?? 0) * (DOT_AND_GAP + named(key))}px 0px`;
   return [
     ...nodes.map(({ key, name }) => {
@@ -128,10 +130,20 @@ function elements(drawn, box, called) {
     }),
     ...arrangement.drawn.map((link) => ({
       data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14,
+        bulge: beside.get(link.id), from: end(link.parent), until: end(link.child), ...bent(bends(link.id), arrangement.places.get(link.parent), arrangement.places.get(link.child)),
         turn: arrangement.places.get(link.parent)?.side ? 16 : Math.max(16, width(short(called(drawn.names.get(link.parent) ?? ""))) / 2 + 10) },
-      classes: `${link.tree ? "tree" : beside.has(link.id) ? "cross beside" : "cross"} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
-    })).map((element) => (beside.has(element.data.id) ? { ...element, data: { ...element.data, bulge: beside.get(element.data.id), from: end(element.data.source.slice(nodeId("").length)), until: end(element.data.target.slice(nodeId("").length)) } } : element)),
+      classes: `${kind(link)} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
+    })),
   ];
+}
+
+/** The bends of a link as the library takes them: how far along the line between the two nodes each is, and how far beside it.
+ * @param {import("../parts/mindmap.js").Bends | undefined} bends @param {import("../parts/mindmap.js").Place | undefined} from @param {import("../parts/mindmap.js").Place | undefined} until */
+function bent(bends, from, until) {
+  if (!bends || !from || !until) return {};
+  const x = until.x - from.x, y = until.y - from.y, length = Math.hypot(x, y);
+  return { weights: bends.map((bend) => ((bend.x - from.x) * x + (bend.y - from.y) * y) / length ** 2).join(" "),
+    distances: bends.map((bend) => ((bend.y - from.y) * x - (bend.x - from.x) * y) / length).join(" ") };
 }
 
 /** From the middle of a node to where its label begins, and the room behind the label. */
@@ -139,7 +151,31 @@ const DOT_AND_GAP = 18;
 /** Room between a label and the curve beside it. */
 const ROOM = 16;
 
-/** How far the curve of a link between two nodes of one column stands out, in pixels, so that its own label stands beyond the
+/** Brackets of one column stand so far apart, in as many places. */
+const BRACKET = 16;
+const BRACKETS = 2;
+
+/** Whether a column is the last of its side. @param {ReturnType<typeof arranged>["places"]} places @param {{ x: number, side: number }} column */
+const isLast = (places, { x, side }) => ![...places.values()].some((place) => place.side === side && place.x * side > x * side);
+
+/** The widest label of a column. @param {ReturnType<typeof arranged>["places"]} places @param {number} x @param {(key: string) => number} named */
+const widest = (places, x, named) => Math.max(...[...places].filter(([, place]) => place.x === x).map(([key]) => named(key)));
+
+/** The bends of links between two nodes of a column that others follow: behind the labels, before those of the links to the next column.
+ * @param {ReturnType<typeof arranged>} arrangement @param {(key: string) => number} named @returns {Map<string, import("../parts/mindmap.js").Bends>} */
+function brackets({ places, drawn }, named) {
+  /** @type {Map<string, import("../parts/mindmap.js").Bends>} */
+  const all = new Map();
+  for (const { id, parent, child, tree } of drawn) {
+    const one = places.get(parent), other = places.get(child);
+    if (tree || !one?.side || !other || one === other || one.x !== other.x || isLast(places, one)) continue;
+    const x = one.x + one.side * (DOT_AND_GAP + widest(places, one.x, named) + BRACKET * (0.5 + (all.size % BRACKETS)));
+    all.set(id, [{ x, y: one.y }, { x, y: other.y }]);
+  }
+  return all;
+}
+
+/** How far the curve of a link between two nodes of the last column stands out, in pixels, so that its own label stands beyond the
  * labels of the nodes; where two such labels would meet, the later one stands farther out. The middle of a curve is half as far
  * out as the point that bends it.
  * @param {ReturnType<typeof arranged>} arrangement @param {(key: string) => number} named the width of the label of a node @param {(text: string) => number} width */
@@ -150,11 +186,10 @@ function bulges({ places, drawn }, named, width) {
   const taken = [];
   for (const { id, parent, child, label, tree } of drawn) {
     const one = places.get(parent), other = places.get(child);
-    if (tree || !one?.side || !other || one.x !== other.x) continue;
-    const column = [...places].filter(([, place]) => place.x === one.x).map(([key]) => named(key));
+    if (tree || !one?.side || !other || one === other || one.x !== other.x || !isLast(places, one)) continue;
     const y = (one.y + other.y) / 2;
     const near = taken.filter((place) => place.x === one.x && Math.abs(place.y - y) < ROW);
-    const out = Math.max(...column, ...near.map((place) => place.out)) + ROOM + width(label) / 2;
+    const out = Math.max(widest(places, one.x, named), ...near.map((place) => place.out)) + ROOM + width(label) / 2;
     taken.push({ x: one.x, y, out: out + width(label) / 2 });
     const ends = (named(parent) + named(child)) / 2; // the curve begins and ends behind the labels
     all.set(id, 2 * (out - ends) * one.side * (one.y < other.y ? -1 : 1)); // a positive one bends a line that goes down to the left
@@ -223,6 +258,8 @@ function style(box) {
     { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": "data(turn)", "target-label": "data(label)", "target-text-offset": "data(offset)" } },
     { selector: "edge.cross", style: { "curve-style": "unbundled-bezier", "line-style": "dashed", "line-dash-pattern": [3, 3] } },
     { selector: "edge.beside", style: { "control-point-distances": "data(bulge)", "edge-distances": "endpoints", "source-endpoint": "data(from)", "target-endpoint": "data(until)", label: "data(label)" } },
+    { selector: "edge.lane", style: { "curve-style": "round-segments", "segment-radii": 6, "edge-distances": "node-position", "segment-weights": "data(weights)", "segment-distances": "data(distances)", label: "data(label)" } },
+    { selector: "edge.bracket", style: { "curve-style": "round-segments", "segment-radii": 6, "edge-distances": "node-position", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "source-endpoint": "data(from)", "target-endpoint": "data(until)", label: "data(label)", "text-rotation": "autorotate" } },
     { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
     { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
     { selector: "node.quiet", style: { label: "" } },

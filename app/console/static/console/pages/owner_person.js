@@ -1,10 +1,10 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad } from "../api.js";
-import { Contradicted, Dispute, FieldValue, againstField, againstRecord, saidBy, titleOf } from "../parts/doubts.js";
+import { Contradicted, Doubt, FieldValue, againstField, againstRecord, claimsOf, titleOf } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
-import { Tag, Text, Time, curl, statement, visible, words } from "../parts/text.js";
+import { Tag, Text, Time, curl, statement, visible } from "../parts/text.js";
 import { to } from "../route.js";
 import { held } from "./owner_fact.js";
 
@@ -116,14 +116,13 @@ function Shown({ id, writes, known }) {
           <div class="small quiet">since <${Time} at=${change.at} day=${true} /> · <${SourceLink} of=${change.source} /></div></li>`)}</ul></section>
       <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
         ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
-        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Dispute} writes=${writes} kind=${words(finding.kind)} decide=${to("findings", [finding.finding_id])} reason=${titleOf(finding, () => known.profile?.name ?? id)}
-            claims=${finding.evidence.map((piece) => ({ text: saidBy(piece, finding, () => known.profile?.name ?? id) ?? "a record that is gone", href: to("findings", [finding.finding_id]),
-              about: html`${piece.said_at && html`<${Time} at=${piece.said_at} day=${true} />`}${piece.trust !== null && piece.trust !== undefined && ` · trust ${piece.trust.toFixed(2)}`}` }))} /></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Dispute} writes=${writes} decide=${address(fact)} reason=${reason(fact, rivals(fact, known.facts))}
+        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Doubt} kind=${finding.kind} decide=${writes && to("findings", [finding.finding_id])} title=${titleOf(finding, () => known.profile?.name ?? id)}
+            claims=${claimsOf(finding, () => known.profile?.name ?? id)} /></li>`)}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${reason(fact, rivals(fact, known.facts))}
             claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
             <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Dispute} writes=${writes} decide=${to("memories", [memory.memory_id])} reason="It contradicts a memory of more trust."
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Doubt} kind="disputed" decide=${writes && to("memories", [memory.memory_id])} title="It contradicts a memory of more trust."
             claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((one) => ({ text: one.content, href: to("memories", [one.memory_id]),
               about: html`<${Time} at=${one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul>
         ${uncertain > 0 && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>

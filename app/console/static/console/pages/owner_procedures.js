@@ -1,4 +1,4 @@
-/** Procedures of a user or agent: how often each worked, and one beside the list with its steps, outcomes and history. */
+/** Procedures of a person or agent: how often each worked, and one beside the list with its steps, outcomes and history. */
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Interval, wilson } from "../parts/bars.js";

@@ -1,4 +1,4 @@
-/** Users and agents: what is known of them, and what they do. */
+/** People and agents: what is known of them, and what they do. */
 import { html, useEffect, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
@@ -142,7 +142,7 @@ function Profile({ id }) {
   }, [id]);
   return html`<${Loaded} of=${loaded}>${(/** @type {any} */ { profile, interactions, issues, solutions }) => html`<div class="two">
     <section class="box"><h2>Profile</h2>${profile ? html`<${Pairs} pairs=${[["Name", profile.name], ["Age", profile.age], ["Home", profile.home],
-        ["Occupation", profile.occupation], ["Interests", profile.interests], ["Conversation", profile.conversation_preferences]]} />
+        ["Occupation", profile.occupation], ["Interests", profile.interests], ["How to talk", profile.conversation_preferences]]} />
         <${Json} title="Preferences" value=${profile.preferences} /><${Json} title="Custom" value=${profile.custom} />
         <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
       : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
@@ -171,7 +171,7 @@ function About({ id }) {
 
 const LESSONS = /** @type {const} */ ([
   ["effective_strategies", "What works"], ["known_pitfalls", "Pitfalls"], ["heuristics", "Rules of thumb"], ["common_scenarios", "Common scenarios"],
-  ["tool_patterns", "Tools"], ["user_feedback", "What users said"], ["improvement_areas", "To improve"],
+  ["tool_patterns", "Tools"], ["user_feedback", "What people said"], ["improvement_areas", "To improve"],
 ]);
 
 /** @param {PartProps} props */
@@ -180,7 +180,7 @@ function Experience({ id }) {
   return html`<${Loaded} of=${loaded}>${(/** @type {Schemas["Experience"] | null} */ experience) => experience === null
     ? html`<p class="quiet">Only registered agents gather experience.</p>`
     : html`${experience.procedural_knowledge && html`<section class="box"><${Text} text=${experience.procedural_knowledge} /></section>`}
-      ${!LESSONS.some(([name]) => experience[name].length) && html`<p class="quiet">No lesson yet: conversations and actions of this agent bring them.</p>`}
+      ${!LESSONS.some(([name]) => experience[name].length) && html`<p class="quiet">No lesson yet: sessions and actions of this agent bring them.</p>`}
       <div class="grid">${LESSONS.filter(([name]) => experience[name].length).map(([name, title]) => html`<section class="box" key=${name}><h2>${title}</h2>
         <ul class="list">${experience[name].map((lesson) => html`<li><${Text} text=${lesson.text} long=${300} /><div class="quiet small">seen ${lesson.seen === 1 ? "once" : `${lesson.seen} times`}${lesson.source.session_id
           && html`, from <a href=${to("sessions", [lesson.source.session_id])}>${visible(lesson.source.session_id)}</a>`}</div></li>`)}</ul></section>`)}</div>`}</${Loaded}>`;
@@ -202,7 +202,7 @@ function Data({ id, caller }) {
   const erase = async () => {
     const done = /** @type {any} */ (await ask(api.DELETE("/v1/users/{user_id}", { params: { path } })));
     setReceipt(done.operation_id && done.status ? (await ended(done)).result ?? done : done);
-    toast({ text: "The user is erased." });
+    toast({ text: "The person is erased." });
   };
   return html`<section class="box"><h2>Export</h2><p>Every record of this person, a line of JSON each. The export is noted in the audit trail.</p>
       <${ProblemBox} problem=${save.error} /><p><button type="button" disabled=${save.busy} onClick=${save.start}>Download the export</button></p></section>

@@ -6,8 +6,9 @@ import { Loaded } from "../parts/feedback.js";
 import { called, choose, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
 import { Code, Tag } from "../parts/text.js";
-import { go, to } from "../route.js";
+import { go, scopeOf, to } from "../route.js";
 import { Dropped, Kept } from "./prompt_entries.js";
+import { AskedTurn, ReplacedSince, asOf, askedBefore } from "./prompt_turn.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Context"]} Context */
@@ -47,8 +48,14 @@ export function request(params) {
   return /** @type {Schemas["ContextRequest"]} */ (body);
 }
 
-/** @type {import("../console.js").Page} */
+/** What was typed for one turn is not that for another. @type {import("../console.js").Page} */
 export default function Prompt({ route }) {
+  const { session_id, turn } = route.params;
+  return html`<${Built} key=${turn ? `${session_id}/${turn}` : ""} route=${route} />`;
+}
+
+/** @param {{ route: import("../route.js").Route }} props */
+function Built({ route }) {
   const { params } = route;
   const [typed, setTyped] = useState(() => {
     const { user_id, agent_id, ...others } = params;  // these two are chosen in the frame, and `to` carries them
@@ -56,34 +63,44 @@ export default function Prompt({ route }) {
   });
   const known = useKnown();
   const set = (/** @type {string} */ name, /** @type {string} */ value) => setTyped((old) => ({ ...old, [name]: value }));
-  const address = to("prompt", [], typed);
-  const complete = Boolean(params.query?.trim() && params.agent_id?.trim());
+  /** Brings what was typed into the address. It is made when it is used: whose memory it is may be chosen meanwhile. */
+  const write = () => {
+    const address = to("prompt", [], typed);
+    if (address !== location.hash) go(address, { replace: true });
+  };
+  const { turn } = params;
+  const asked = useLoad(async (signal) => (turn ? askedBefore(params.session_id ?? "", Number(turn), signal) : undefined), [params.session_id, turn]);
+  const body = turn ? asked.data && { ...request(params), ...asOf(asked.data) } : request(params);
+  const complete = Boolean(body?.query?.trim() && params.agent_id?.trim());
   useEffect(() => {  // what a slider or a field says goes into the address, and from there into the request
-    const timer = setTimeout(() => address !== location.hash && go(address, { replace: true }), PAUSE);
+    const timer = setTimeout(write, PAUSE);
     return () => clearTimeout(timer);
-  }, [address]);
-  const made = useLoad(async (signal) => (complete ? ask(api.POST("/v1/context", { body: request(params), signal })) : undefined),
-    [JSON.stringify(params)]);
+  }, [JSON.stringify(typed)]);
+  const made = useLoad(async (signal) => (body && complete ? ask(api.POST("/v1/context", { body, signal })) : undefined),
+    [JSON.stringify(complete ? body : "")]);
   const slider = (/** @type {typeof SLIDERS[number]} */ { name, label, usual, ...bounds }) => html`<${Slider} key=${name} label=${label} ...${bounds} usual=${usual}
     value=${typed[name]} onChange=${(/** @type {string} */ value) => set(name, value)} />`;
-  return html`<h1>Prompt</h1>
-    <p class="quiet">Why did it say that? What a model gets for a query, the turn behind each entry, and what was left out.</p>
-    <form class="box" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); go(address, { replace: true }); made.again(); }}>
-      <label class="query">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the user ask?"
-        onInput=${(/** @type {any} */ event) => set("query", event.target.value)} /></label>
-      <div class="filters"><label>Session <input size="16" value=${typed.session_id ?? ""} onInput=${(/** @type {any} */ event) => set("session_id", event.target.value)} /></label>
+  const form = html`<form class="box" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); write(); made.again(); }}>
+      ${!turn && html`<label class="query">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the person ask?"
+        onInput=${(/** @type {any} */ event) => set("query", event.target.value)} /></label>`}
+      <div class="filters">${!turn && html`<label>Session <input size="16" value=${typed.session_id ?? ""} onInput=${(/** @type {any} */ event) => set("session_id", event.target.value)} /></label>`}
         ${CHOICES.map(({ name, label, options }) => html`<label>${label} <select value=${typed[name] ?? options[0]}
           onChange=${(/** @type {any} */ event) => set(name, event.target.value)}>${options.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`)}
         <button type="submit" class="main">Make the prompt</button></div>
       ${SLIDERS.slice(0, 1).map(slider)}
       <details open=${SLIDERS.slice(1).some(({ name }) => params[name])}><summary>Limits: the least that an entry needs</summary>${SLIDERS.slice(1).map(slider)}</details>
       <${Shares} params=${typed} set=${set} />
-    </form>
-    ${!complete && html`<div class="empty" role="status"><p>A query and an agent are needed.</p>
+    </form>`;
+  return html`<h1>Prompt</h1>
+    <p class="quiet">Why did it say that? What a model gets for a query, the turn behind each entry, and what was left out.</p>
+    ${turn ? html`<${Loaded} of=${asked}>${(/** @type {import("./prompt_turn.js").Asked} */ of) => html`<${AskedTurn} asked=${of} session_id=${params.session_id} />`}</${Loaded}>
+      <details><summary>What the prompt is built with</summary>${form}</details>` : form}
+    ${!turn && !complete && html`<div class="empty" role="status"><p>A query and an agent are needed.</p>
       ${!params.agent_id && html`<p class="quiet">Which agent asks?</p><div class="filters">${known.agents.slice(0, CHOICES_OF_AGENTS).map((agent) => html`
         <button type="button" key=${agent.agent_id} onClick=${() => choose(route, "agent_id", agent.agent_id)}>${called(agent.agent_id, agent.name)}</button>`)}</div>`}</div>`}
-    <${Loaded} of=${made}>${(/** @type {Context} */ context) => html`<${Made} context=${context} />`}</${Loaded}>
-    ${complete && html`<${Requests} path="/v1/context" body=${request(params)} />`}`;
+    <${Loaded} of=${made}>${(/** @type {Context} */ context) => html`<${Made} context=${context}>
+      ${asked.data && html`<${ReplacedSince} at=${asked.data.at} owner=${scopeOf(route)} />`}</${Made}>`}</${Loaded}>
+    ${complete && html`<${Requests} path="/v1/context" body=${body} />`}`;
 }
 
 /** A slider that says what it stands at; unset it says “default”.
@@ -108,8 +125,8 @@ function Shares({ params, set }) {
         onChange=${(/** @type {string} */ value) => set(`share_${name}`, value)} /></div>`)}</details>`;
 }
 
-/** @param {{ context: Context }} props */
-function Made({ context }) {
+/** @param {{ context: Context, children?: unknown }} props `children`: what stands below what was dropped */
+function Made({ context, children }) {
   const inSections = context.sections.reduce((sum, section) => sum + section.tokens, 0);
   const frame = context.tokens - inSections;
   const parts = [...context.sections.map((section) => ({ name: section.name, value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
@@ -123,6 +140,6 @@ function Made({ context }) {
     <div class="two"><div><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-      <section class="box" aria-label="Dropped"><details><summary><b>Dropped (${context.dropped.length})</b></summary><${Dropped} context=${context} /></details></section></div>
+      <section class="box" aria-label="Dropped"><details><summary><b>Dropped (${context.dropped.length})</b></summary><${Dropped} context=${context} /></details></section>${children}</div>
       <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div></div>`;
 }

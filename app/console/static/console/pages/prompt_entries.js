@@ -57,7 +57,7 @@ const LOOKED_UP = 5;
 /** Entries of the prompt that show at once where they come from. */
 const OPEN_AT_FIRST = 2;
 
-/** The page of what is no record with an id of its own: a field of the profile, a lesson, an action, a conversation that was held.
+/** The page of what is no record with an id of its own: a field of the profile, a lesson, an action, a talk that was recorded.
  * @param {string} type @param {{ user_id?: string, agent_id?: string }} owner */
 function pageOf(type, { user_id, agent_id }) {
   if (["profile", "interaction", "issue", "solution"].includes(type)) return user_id && to("owners", ["users", user_id, "profile"]);

@@ -1,4 +1,4 @@
-/** Sessions: conversations, and one beside the list as a chat, with what came of each turn. */
+/** Sessions, and one beside the list as a chat, with what came of each turn. */
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
@@ -6,6 +6,7 @@ import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useTo
 import { RecordLink, Status, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
+import { Turn } from "../parts/turn.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -34,11 +35,11 @@ export default function Sessions({ route, caller }) {
     <div class=${chosen ? "two detail wide" : ""}>
       ${(sessions.items ?? sessions.loading) && html`<section class="box" aria-label="List of sessions" aria-busy=${sessions.loading}>
         <${WaitingRows} of=${sessions} />
-        ${sessions.items?.length === 0 && html`<${Empty} title=${filtered ? "No conversation is like this. Append messages to begin one:" : "No conversation. Append messages to begin one:"}
+        ${sessions.items?.length === 0 && html`<${Empty} title=${filtered ? "No session is like this. Append messages to begin one:" : "No session. Append messages to begin one:"}
           curl=${curl("POST", `${BASE}/v1/sessions/chat-1/messages`, body, Boolean(key.get()))} />`}
         <ul class="list">${sessions.items?.map((session) => html`<${Row} key=${session.session_id} session=${session} params=${params} chosen=${session.session_id === chosen} />`)}</ul>
         <${More} of=${sessions} /></section>`}
-      ${chosen && html`<${Conversation} key=${chosen} id=${chosen} from=${Number(from) || 0} params=${params} caller=${caller} />`}</div>`;
+      ${chosen && html`<${OneSession} key=${chosen} id=${chosen} from=${Number(from) || 0} params=${params} caller=${caller} />`}</div>`;
 }
 
 /** @param {{ session: Schemas["Session"], params: Record<string, string>, chosen: boolean }} props */
@@ -69,8 +70,8 @@ async function load(session_id, from, signal) {
 }
 
 /**
- * Sorts what came of the conversation by the message it names. What was learned names the memories of the messages that it
- * cites; the last one of these is its place. What has no place here belongs to the whole conversation.
+ * Sorts what came of the session by the message it names. What was learned names the memories of the messages that it
+ * cites; the last one of these is its place. What has no place here belongs to the whole session.
  * @param {Memory[]} memories @param {Fact[]} facts
  */
 function bySeq(memories, facts) {
@@ -110,16 +111,12 @@ function KeptTurn({ of = [] }) {
   return turn && "memory_id" in turn ? html` · <a href=${to("memories", [turn.memory_id])}>${turn.status === "active" ? "as a memory" : `as a memory, ${words(turn.status)}`}</a>` : null;
 }
 
-/** The text of a message, whatever form it came in. @param {Schemas["Message"]} message */
-function said(message) {
-  if (typeof message.content === "string") return message.content;
-  const parts = (message.content ?? []).map((part) => part.text ?? `[${part.type}]`);
-  const calls = (message.tool_calls ?? []).map((call) => `→ ${JSON.stringify(call)}`);
-  return [...parts, ...calls, message.result === null ? "" : JSON.stringify(message.result)].filter(Boolean).join("\n");
-}
+/** The way to the prompt behind an answer. @param {{ message: Schemas["Message"], session: Schemas["Session"] }} props */
+const WhyAnswer = ({ message: { role, seq }, session: { session_id, agent_id, user_id } }) => (role === "assistant"
+  ? html` · <a href=${to("prompt", [], { session_id, agent_id, user_id, turn: seq })}>Why did it say that?</a>` : null);
 
 /** @param {{ id: string, from: number, params: Record<string, string>, caller: import("../api.js").Caller }} props */
-function Conversation({ id, from, params, caller }) {
+function OneSession({ id, from, params, caller }) {
   const loaded = useLoad((signal) => load(id, from, signal), [id, from], ["session", "message", "memory", "fact"]);
   return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} all="All sessions">
       ${loaded.data && may(caller, "write") && html`<${EndOrReopen} session=${loaded.data.session} again=${loaded.again} />`}</${DetailHead}>
@@ -141,22 +138,21 @@ function Details({ data, from, params, caller, again }) {
   return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${person}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box"><h2>Summary</h2>${session.summary ? html`<${Text} text=${session.summary} />`
       : html`<p class="quiet">None yet. It is written when the session ends.</p>`}</section>
-    <section aria-label="Conversation">
+    <section aria-label="Turns">
       <div class="heads small quiet"><span>What was said</span><span>What it left behind</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
       ${messages.items.map((message) => html`<div class="turn" key=${message.seq} id=${`turn-${message.seq}`}>
-        <div class=${`bubble ${message.role}`}><div class="small quiet">#${message.seq} ${message.name ?? message.role}, <${Time} at=${message.timestamp} />${message.edited_at && ", edited"}<${KeptTurn} of=${places.get(message.seq)} /></div>
-          ${message.deleted_at ? html`<i class="quiet">deleted</i>` : html`<${Text} text=${said(message)} />`}</div>
+        <${Turn} message=${message}><${KeptTurn} of=${places.get(message.seq)} /><${WhyAnswer} message=${message} session=${session} /></${Turn}>
         <${CameOf} of=${places.get(message.seq)} name=${person} /></div>`)}
       ${!messages.items.length && html`<p class="quiet">No messages here.</p>`}
     </section>
     <p class="row">${from > 0 && html`<a href=${turns(Math.max(0, from - TURNS) || "")}>Earlier turns</a>`}
       ${messages.next_cursor && html`<a href=${turns(last)}>Later turns</a>`}</p>
-    ${ofAll.length > 0 && html`<section class="box"><h2>Of the whole conversation</h2><${CameOf} of=${ofAll} name=${person} /></section>`}
+    ${ofAll.length > 0 && html`<section class="box"><h2>Of the whole session</h2><${CameOf} of=${ofAll} name=${person} /></section>`}
     <${Learned} data=${data} caller=${caller} again=${again} />`;
 }
 
-/** Ends a conversation, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */
+/** Ends a session, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */
 function EndOrReopen({ session, again }) {
   const toast = useToast();
   const path = { session_id: session.session_id };
@@ -188,7 +184,7 @@ function Learned({ data, caller, again }) {
   return html`<section class="box"><h2>What was learned</h2>
     ${!data.operations.items.length && html`<p class="quiet">Nothing yet: the service learns when the session ends.</p>`}
     <ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id}>
-      <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the conversation" : words(operation.kind)}, <${Time} at=${operation.updated_at} /> <span class="small quiet"><${RecordLink} id=${operation.operation_id} /></span>
+      <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the session" : words(operation.kind)}, <${Time} at=${operation.updated_at} /> <span class="small quiet"><${RecordLink} id=${operation.operation_id} /></span>
       <${Parts} result=${operation.result} />
       ${writes && operation.can_undo && html` <button type="button" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
     ${undoing && html`<${Confirm} title="Undo what was learned?" button="Undo it" action=${() => undo(undoing)} onClose=${() => setUndoing(undefined)}>

@@ -3,11 +3,12 @@
 import { html } from "../ui.js";
 import { api, ask } from "../api.js";
 import { to } from "../route.js";
-import { SourceLink } from "./records.js";
+import { SourceLink, place } from "./records.js";
 import { Tag, Text, Time, statement, words } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["ReflectionFinding"]} Finding */
+/** @typedef {Schemas["FindingEvidence"]} Evidence */
 /** @typedef {Schemas["Fact"]} Fact */
 /** @typedef {Schemas["Memory"]} Memory */
 /** Whose records: both, one or nobody named. @typedef {{ user_id?: string, agent_id?: string }} Owner */
@@ -29,8 +30,8 @@ export function titleOf({ kind, reason, user_id, proposal, evidence }, person) {
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
 
-/** What a piece of evidence says; a fact about the person says "The user", whoever that is. @param {Schemas["FindingEvidence"]} piece @param {Finding} finding @param {(id: string) => string} person */
-export const saidBy = ({ kind, text }, { user_id }, person) => (text && kind === "fact" && user_id ? text.replace(/^The user /, `${person(user_id)} `) : text);
+/** What a piece of evidence says; a fact about the person says "The user", whoever that is. @param {Evidence} piece @param {Finding} finding @param {(id: string) => string} person */
+const saidBy = ({ kind, text }, { user_id }, person) => (text && kind === "fact" && user_id ? text.replace(/^The user /, `${person(user_id)} `) : text);
 
 /** The disputed facts and memories of an owner, without the other side of each. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<(Fact | Memory)[]>} */
 export async function disputedOf({ user_id, agent_id }, signal) {
@@ -75,9 +76,43 @@ const addressOf = (record) => ("memory_id" in record ? to("memories", [record.me
 /** A dispute as both its claims. @param {{ of: Disputed, person: (id: string) => string, writes: boolean }} props */
 export function DisputeOf({ of: { record, others }, person, writes }) {
   const most = Math.max(...others.map((one) => one.trust));
-  return html`<${Dispute} writes=${writes} decide=${addressOf(record)} reason=${others.length ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust."}
+  return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${others.length ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust."}
     claims=${[record, ...others].map((one) => ({ text: "fact_id" in one ? statement(one, one.user_id && person(one.user_id)) : one.content, href: addressOf(one),
-      about: html`<${Time} at=${"fact_id" in one ? one.valid_from ?? one.known_from : one.event_at ?? one.created_at} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} />`;
+      about: html`<${Time} at=${"fact_id" in one ? one.valid_from ?? one.known_from : one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} />`;
+}
+
+/** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
+const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
+
+/** What accepting does to a record, or "" where it does nothing or will not be done.
+ * @param {Finding} finding @param {boolean} keeps @param {boolean} retires */
+function fateOf({ status, proposal }, keeps, retires) {
+  const fate = FATES[proposal.action];
+  if (status === "open") return keeps ? "would stay" : retires && fate ? `would be ${fate}` : "";
+  return status !== "accepted" ? "" : keeps ? "kept" : retires ? fate ?? "" : "";
+}
+
+/** The address of a piece of evidence, or undefined where no page shows it. @param {Evidence} piece @param {Finding} finding */
+function addressOfPiece({ kind, id }, { user_id, agent_id }) {
+  const owner = user_id ? ["users", user_id] : agent_id ? ["agents", agent_id] : undefined;
+  if (kind === "fact") return owner && to("owners", [...owner, "facts"], { fact: id });
+  if (kind === "profile") return to("owners", ["users", id.slice(0, id.lastIndexOf("/")), "profile"]);
+  if (kind === "procedure") return owner && to("owners", [...owner, "procedures"]);
+  if (kind === "action") return agent_id ? to("owners", ["agents", agent_id, "actions"]) : undefined;
+  return place(id);
+}
+
+/** The evidence of a finding as claims, each with its date, its trust and what becomes of it. @param {Finding} finding @param {(id: string) => string} person @returns {Claim[]} */
+export function claimsOf(finding, person) {
+  const { keep, retire } = finding.proposal;
+  return finding.evidence.map((piece) => {
+    const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === piece.kind && named.id === piece.id;
+    const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
+    const trust = piece.trust !== null && piece.trust !== undefined ? `trust ${piece.trust.toFixed(2)}` : "";
+    return { text: saidBy(piece, finding, person), href: addressOfPiece(piece, finding), id: piece.id,
+      about: html`${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}${piece.said_at && html`<${Time} at=${piece.said_at} day=${true} />`}${piece.said_at && trust && " · "}${trust}
+        ${piece.quote && html`<div>Only this sentence is meant: <${Text} text=${piece.quote} long=${200} /></div>`}` };
+  });
 }
 
 /** The open finding that contradicts a record. @param {Finding[]} findings @param {string} id */
@@ -113,17 +148,22 @@ export function FieldValue({ value, by, names, facts = [], lead = "" }) {
     && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
 }
 
-/** What is said, where it is shown, and since when and by whom. @typedef {{ text: string, href: string, about: unknown }} Claim */
+/** What is said (null: it is gone), where it is shown, and since when and by whom. @typedef {{ text: string | null | undefined, href?: string, id?: string, about: unknown }} Claim */
 
 /** What has two sides, of which one holds. */
 const BOTH_SIDES = new Set(["disputed", "contradiction"]);
 
-/** What is in doubt: its kind and why, each claim, and the way to where one decides. `writes`: whether the key may decide.
- * @param {{ kind?: string, reason: string, claims: Claim[], decide: string, writes: boolean }} props */
-export function Dispute({ kind = "disputed", reason, claims, decide, writes }) {
-  return html`<div class="row apart"><b><${Text} text=${reason} /></b><${Tag} of=${kind} tone="bad" /></div>
-    <ul class="claims">${claims.map((claim) => html`<li key=${claim.href + claim.text}><a href=${claim.href}><${Text} text=${claim.text} long=${200} /></a><div class="small quiet">${claim.about}</div></li>`)}</ul>
-    ${writes ? html`<div class="actions"><a class="button" href=${decide}>${BOTH_SIDES.has(kind) ? "Decide which holds" : "Decide"}</a></div>` : html`<p class="small quiet">${NEEDS_WRITE}</p>`}`;
+/** What is in doubt, a dispute or a finding: what it is about, its kind and what else stands beside it, each claim, and where it is decided or how.
+ * @param {{ title: string, kind: string, status?: string, tone?: string, about?: unknown, claims: Claim[], decide?: string | false, children?: unknown }} props
+ *   `decide`: the page where one decides, or false for a key that may not; `children`: how one decides here, in its place */
+export function Doubt({ title, kind, status = "", tone = "bad", about, claims, decide, children }) {
+  return html`<div class="row apart"><b><${Text} text=${title} /></b><span><${Tag} of=${words(kind)} tone=${status ? "" : tone} />${status && html` <${Tag} of=${status} tone=${tone} />`}</span></div>
+    ${about && html`<p class="small quiet">${about}</p>`}
+    <ul class="claims">${claims.map(({ text, href, id = "", about: more }) => {
+      const told = text ? html`<${Text} text=${text} long=${400} />` : html`<span class="quiet">It was changed or is gone. ${!href && html`<code>${id}</code>`}</span>`;
+      return html`<li key=${`${href} ${id} ${text}`}>${href ? html`<a href=${href}>${told}</a>` : told}<div class="small quiet">${more}</div></li>`;
+    })}</ul>
+    ${children ?? (decide ? html`<div class="actions"><a class="button" href=${decide}>${BOTH_SIDES.has(kind) ? "Decide which holds" : "Decide"}</a></div>` : html`<p class="small quiet">${NEEDS_WRITE}</p>`)}`;
 }
 
 /** What a key that only reads is told where another one decides. */

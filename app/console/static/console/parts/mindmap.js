@@ -1,17 +1,27 @@
 /**
  * Where the nodes of a graph stand: a tree that grows from its first node to both sides, a row for each leaf, columns as
- * wide as their labels. No two labels overlap, however many there are, since each has a place of its own.
+ * wide as their labels. No two labels overlap, however many there are, since each has a place of its own. A link between
+ * two columns that is no part of the tree goes below it, on a lane that has room for its label.
  */
 
 /** @typedef {{ key: string, name: string }} Node */
 /** @typedef {{ id: string, from: string, to: string, label: string }} Link */
 /** @typedef {{ x: number, y: number, side: -1 | 0 | 1 }} Place `side`: where the label goes; the first node has it below. */
 /** @typedef {{ id: string, parent: string, child: string, label: string, reversed: boolean, tree: boolean }} Drawn */
+/** Where a link bends: down beside its first node, along the lane, up beside its second one. @typedef {{ x: number, y: number }[]} Bends */
 
 export const ROW = 28;
 const DOT = 20;
 const GAP = 24;
 const MOST_LABEL = 30;
+/** The height of a lane, and the room before the first and behind its label. */
+const LANE = 20;
+const LANE_ROOM = 12;
+/** From the middle of a node to where a link turns down: between the node and the label of the link of the tree. */
+const TURN = 10;
+/** Links that turn beside one column turn so far apart, in as many places. */
+const TURN_STEP = 2;
+const TURNS = 2;
 
 /** A label, cut where it is long. @param {string} text */
 export const short = (text) => (text.length > MOST_LABEL ? `${text.slice(0, MOST_LABEL - 1)}…` : text);
@@ -70,7 +80,7 @@ function grown(nodes, links) {
 /**
  * @param {Node[]} nodes @param {Link[]} links @param {(text: string) => number} width of a label in pixels
  * @param {boolean} narrow grows to the right alone
- * @returns {{ places: Map<string, Place>, drawn: Drawn[], rows: number }}
+ * @returns {{ places: Map<string, Place>, drawn: Drawn[], lanes: Map<string, Bends>, rows: number }}
  */
 export function arranged(nodes, links, width, narrow) {
   const { roots, children, drawn } = grown(nodes, joined(links));
@@ -78,6 +88,8 @@ export function arranged(nodes, links, width, narrow) {
   const incoming = new Map(drawn.filter((link) => link.tree).map((link) => [link.child, link.label]));
   /** @type {Map<string, Place>} */
   const places = new Map();
+  /** @type {Map<string, Bends>} */
+  const lanes = new Map();
   let top = 0;
   for (const root of roots) {
     const sides = narrow ? [children.get(root) ?? [], []] : halves(children.get(root) ?? [], children);
@@ -89,9 +101,37 @@ export function arranged(nodes, links, width, narrow) {
       const first = top + (rows - heights[index]) / 2;
       place(side, first, direction, width(names.get(root) ?? "") / 2);
     });
-    top += rows + 2;
+    const count = lay(root, (top + rows) * ROW);
+    top += rows + 2 + Math.ceil((count * LANE) / ROW);
   }
-  return { places, drawn, rows: top - 1 };
+  return { places, drawn, lanes, rows: top - 1 };
+
+  /** Lays the links between columns of one part that hangs together, each on the first lane where nothing is in its way. Returns the number of lanes. @param {string} root @param {number} below where the first lane is @returns {number} */
+  function lay(root, below) {
+    const own = new Set([root]);
+    for (const key of own) for (const child of children.get(key) ?? []) own.add(child);
+    /** How far the links of each lane go already. @type {[number, number][][]} */
+    const taken = [];
+    let turned = 0;
+    for (const link of drawn) {
+      const from = places.get(link.parent), until = places.get(link.child);
+      if (link.tree || !own.has(link.parent) || !from || !until || from === until || (from.side && from.x === until.x)) continue;
+      const off = TURN - TURN_STEP * (turned++ % TURNS);
+      const [first, last] = [[from, until, link.parent], [until, from, link.child]].map(([at, other, key]) => turnOf(/** @type {Place} */ (at), /** @type {Place} */ (other), /** @type {string} */ (key), off));
+      const middle = (first + last) / 2, half = Math.max(Math.abs(first - last), width(link.label)) / 2 + LANE_ROOM;
+      let lane = taken.findIndex((spans) => spans.every(([start, end]) => middle + half < start || end < middle - half));
+      if (lane < 0) lane = taken.push([]) - 1;
+      taken[lane].push([middle - half, middle + half]);
+      const y = below + lane * LANE;
+      lanes.set(link.id, [{ x: first, y: from.y }, { x: first, y }, { x: last, y }, { x: last, y: until.y }]);
+    }
+    return taken.length;
+  }
+
+  /** Where a link turns down beside a node: on the side of the tree, and of the first node, whose label is below it, beyond that label. @param {Place} at @param {Place} other @param {string} key @param {number} off @returns {number} */
+  function turnOf(at, other, key, off) {
+    return at.side ? at.x - at.side * off : at.x + (Math.sign(other.x - at.x) || 1) * (width(names.get(key) ?? "") / 2 + off);
+  }
 
   /** Puts a column and all that grows from it. @param {string[]} level @param {number} first @param {-1 | 1} side @param {number} from where the column before ends */
   function place(level, first, side, from) {

@@ -11,6 +11,12 @@ const PAGES = { mem: "memories", task: "tasks" };
 /** An id that the service made; its end tells one from another. */
 const MADE = /^[a-z]+_[0-9a-f]{32}$/;
 
+/** Kinds of records as the pages call them, where the store has another word. */
+const KINDS = /** @type {Record<string, string>} */ ({ agent_memories: "memories", conversation_sessions: "sessions", action_logs: "actions", task_states: "tasks", users: "people" });
+
+/** A kind of records as the pages call it: `conversation_sessions` is "sessions". @param {string} kind */
+export const kindOf = (kind) => KINDS[kind] ?? words(kind);
+
 /** The address of a record by its id, or undefined where no page shows its kind. @param {string} id */
 export function place(id) {
   const page = PAGES[/** @type {keyof typeof PAGES} */ (id.split("_")[0])];
@@ -24,7 +30,7 @@ export function RecordLink({ id }) {
   return html`<span class="id">${address ? html`<a href=${address} title=${id}><code>${short}</code></a>` : html`<code title=${id}>${short}</code>`}<${Copy} text=${id} /></span>`;
 }
 
-/** Where it comes from: the words that were said, or the conversation. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
+/** Where it comes from: the words that were said, or the session. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
 export function SourceLink({ of }) {
   if (!of.session_id) return html`<span>${of.origin === "api" ? "through the API" : words(of.origin)}</span>`;
   const from = of.message_seq ? Math.max(0, of.message_seq - 1) : undefined;

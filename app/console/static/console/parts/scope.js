@@ -78,5 +78,5 @@ const PAGES_OF = /** @type {const} */ ({ user_id: "users", agent_id: "agents" })
 export function choose(route, name, id) {
   const kind = PAGES_OF[name];
   if (route.page === "owners" && route.rest[0] === kind) go(id ? to("owners", [kind, id, ...route.rest.slice(2)], { ...route.params, fact: "", entity: "" }) : to("owners", [], { [name]: "" }));
-  else go(to(route.page, route.page === "owners" || route.page === "operations" ? route.rest : [], { ...route.params, [name]: id, from: "" }));
+  else go(to(route.page, route.page === "owners" || route.page === "operations" ? route.rest : [], { ...route.params, [name]: id, from: "", turn: "" }));
 }

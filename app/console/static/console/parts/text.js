@@ -75,9 +75,9 @@ export const words = (name) => CALLED[name] ?? name.replaceAll("_", " ");
 /** "1 message", "2 messages", "2 memories". @param {number} number @param {string} noun @param {string} [many] */
 export const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
 
-/** A fact as a sentence: the user is called by the name, where it is given, or the id.
+/** A fact as a sentence: the person is called by the name, where it is given, or the id.
  * @param {{ subject: string, predicate: string, object: string, user_id?: string | null }} fact @param {string | null} [name] */
-export const statement = ({ subject, predicate, object, user_id }, name) => `${subject === "@user" ? name ?? user_id ?? "The user" : subject} ${words(predicate)} ${object}`;
+export const statement = ({ subject, predicate, object, user_id }, name) => `${subject === "@user" ? name ?? user_id ?? "The person" : subject} ${words(predicate)} ${object}`;
 
 /** A share as a percentage with two digits. @param {number} share 0 to 1 */
 export const percent = (share) => `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
