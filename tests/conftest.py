@@ -4,8 +4,10 @@
 """
 
 import asyncio
+import gc
 import json
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -44,6 +46,7 @@ from tests.support.selection import mark
 from tests.support.server import RESERVE_BYTES
 from tests.support.stores import Open, Watched, closed_in_the_end, opener_of
 
+gc.disable()  # until all is collected, which makes millions of objects and hardly any garbage
 HERE = Path(__file__).parent
 W = TypeVar("W")
 PATIENT_SECONDS = 120
@@ -220,6 +223,21 @@ LONGEST = (
     "contract/test_metadata_filters.py",
 )
 """Run first: where files go to several processes, none is left alone with one of these in the end."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A module that is left out whole is not imported: schemathesis, openai or an agent framework take a second each."""
+    left_out = re.findall(r"not (slow|stress|release)\b", config.option.markexpr)
+    if not left_out or collection_path.suffix != ".py":
+        return None
+    marks = rf"^pytestmark = .*\bpytest\.mark\.({'|'.join(left_out)})\b"
+    return True if re.search(marks, collection_path.read_text(encoding="utf-8"), re.MULTILINE) else None
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no search for garbage goes through it."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
