@@ -58,6 +58,7 @@ for _profile in ("default", "ci"):  # a busy machine makes and tries examples sl
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
+property_settings.register_profile("ci", property_settings.get_profile("ci"), max_examples=50)  # the same in each run
 property_settings.register_profile("thorough", property_settings.get_profile("default"), max_examples=1_000)
 property_settings.register_profile("quick", property_settings.get_profile("default"), max_examples=25)
 property_settings.load_profile(property_settings.get_current_profile_name())
@@ -226,7 +227,7 @@ LONGEST = (
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A module that is left out whole is not imported: schemathesis, openai or an agent framework take a second each."""
+    """A module that is left out whole is not imported: `openai` alone, or an agent framework, takes a second."""
     left_out = re.findall(r"not (slow|stress|release)\b", config.option.markexpr)
     if not left_out or collection_path.suffix != ".py":
         return None
