@@ -276,7 +276,7 @@ def redirecting(status: int, target: str) -> Iterator[tuple[str, list[tuple[str,
     """Yields the address of such a server and what it receives."""
     kind = type("Own", (Redirecting,), {"status": status, "target": target, "received": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}", kind.received  # type: ignore[attr-defined]

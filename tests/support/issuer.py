@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Thread
 from typing import Any
 
@@ -29,6 +30,12 @@ KINDS: dict[str, Callable[[], Any]] = {
     "ES256": lambda: ECKey.generate_key("P-256"),
     "EdDSA": lambda: OKPKey.generate_key("Ed25519"),
 }
+
+
+@cache
+def _first_key() -> Key:
+    """That of each issuer until it rotates, under an id of its own: to make one takes a tenth of a second."""
+    return RSAKey.generate_key(2048)
 
 
 class Client(ClientMixin):  # type: ignore[misc]
@@ -107,8 +114,9 @@ class Issuer:
     codes: dict[str, Code] = field(default_factory=dict)
 
     def rotate(self, algorithm: str = "RS256", *, keep: bool = False) -> Key:
-        """Signs with a new key from now on. The old ones are forgotten, or kept in the published set."""
-        key: Key = KINDS[algorithm]()
+        """Signs with a new key from now on, the first time with RSA. The old ones are forgotten, or kept in the
+        published set."""
+        key: Key = KINDS[algorithm]() if self.keys else _first_key()
         named = {**key.as_dict(private=True), "kid": secrets.token_hex(4), "use": "sig", "alg": algorithm}
         key = import_key(named)
         self.algorithm, self.keys = algorithm, [*(self.keys if keep else []), (algorithm, key)]
@@ -252,7 +260,7 @@ def issuing() -> Iterator[Issuer]:
     found = Issuer(f"http://127.0.0.1:{server.port}")
     found.rotate()
     server.app = _app(found)
-    thread = Thread(target=server.serve_forever, daemon=True)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield found
