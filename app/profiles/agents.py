@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypedDict, cast
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.core.schemas import Json, differing
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord
+from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, LessonRecord
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import SOURCE
@@ -201,6 +201,11 @@ LEAST, MOST = 0.02, 0.4
 compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
 
 
+def first_learned_at(lesson: LessonRecord) -> str:
+    """Returns when a lesson was learned first; empty for one of an earlier version, which noted no times."""
+    return lesson.get("first_learned_at") or lesson.get("learned_at") or ""
+
+
 @dataclass(frozen=True, slots=True)
 class RankedLesson:
     """One entry of the experience. `name` is the name of its list; `score` is 0 to 1; `learned_at` is None for
@@ -214,9 +219,9 @@ class RankedLesson:
     score: float
 
 
-def ranked(query: str, experience: ExperienceRecord) -> list[RankedLesson]:
-    """Returns every lesson, best first. Of equal scores hand-written knowledge comes before lessons, then the lessons
-    of the latest day, then the most seen ones.
+def ranked(query: str, experience: ExperienceRecord, known_at: str | None = None) -> list[RankedLesson]:
+    """Returns every lesson, or those that had been learned by `known_at`, best first. Of equal scores hand-written
+    knowledge comes before lessons, then the lessons of the latest day, then the most seen ones.
 
     The score grows with the share of the query's terms that the lesson has.
     """
@@ -228,6 +233,7 @@ def ranked(query: str, experience: ExperienceRecord) -> list[RankedLesson]:
         (name, index, lesson["text"], lesson.get("learned_at"), float(lesson["seen"]))
         for name in LESSONS
         for index, lesson in enumerate(experience[name])
+        if known_at is None or first_learned_at(lesson) <= known_at
     ]
     entries = [*knowledge, *lessons]
     parts = shares(query, [text for _, _, text, _, _ in entries])

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from app.core.clock import rfc3339
 from tests.conftest import Service
 from tests.support.context import ask, items, names, problem_free, texts
 from tests.support.profiles import learn, register
@@ -51,6 +52,18 @@ async def test_the_newest_lessons_come_first_where_none_answers(service: Service
         "2026-06-05 heuristic: Lesson 7",
         "2026-06-03 pitfall: Mind the gap.",
     ], "it was learned again"
+
+
+async def test_a_prompt_of_then_has_the_lessons_of_then(service: Service) -> None:
+    api = service.client
+    await register(api)
+    await learn(api, heuristics=["Greet in the user's language."])
+    then = rfc3339(service.clock.now())
+    service.clock.move(minutes=5)
+    await learn(api, heuristics=["Greet in the user's language."], known_pitfalls=["Never refund a lost parcel twice."])
+    body = await ask(api, QUERY, now=then, known_at=then)
+    assert [text.partition(": ")[2] for text in texts(body, "experience")] == ["Greet in the user's language."]
+    assert len(texts(await ask(api, QUERY), "experience")) == 2
 
 
 async def test_an_agent_without_experience_has_no_section(api: httpx.AsyncClient) -> None:

@@ -159,7 +159,7 @@ LABELS = {
 
 
 async def gather_experience(request: SourceRequest) -> SourceResult:
-    """Returns the agent's lessons that answer best, and of equal ones the newest.
+    """Returns the agent's lessons that answer best and had been learned by `known_at`, and of equal ones the newest.
 
     No more than the section's limit are offered: a short old lesson would take the place of a new one. An agent that is
     not registered or not visible to the key has none.
@@ -169,7 +169,7 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
         return SourceResult()
     experience = agent["experience"]
     texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
-    lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience)
+    lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience, request.body.known_at)
     return SourceResult([_lesson_item(lesson) for lesson in lessons[: request.limit]])
 
 

@@ -38,7 +38,7 @@ from app.core.clock import rfc3339
 from app.facts.keys import field_of
 from app.facts.repository import FactRepository, of_pairs
 from app.memories.agents import AGENTS
-from app.profiles.agents import KNOWLEDGE
+from app.profiles.agents import KNOWLEDGE, first_learned_at
 from app.profiles.earlier import profile_at
 from app.profiles.merge import LESSONS, ProfileReader, paragraphs
 from app.sessions.repository import SessionRepository
@@ -96,9 +96,7 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
     experience, known_at = agent["experience"], request.body.known_at
     written = [_lesson_item(KNOWLEDGE, text, "") for text in paragraphs(experience[KNOWLEDGE])]
     lessons = [
-        _lesson_item(name, lesson["text"], lesson.get("first_learned_at") or lesson.get("learned_at") or "")
-        for name in LESSONS
-        for lesson in experience[name]
+        _lesson_item(name, lesson["text"], first_learned_at(lesson)) for name in LESSONS for lesson in experience[name]
     ]
     known = [item for item in lessons if known_at is None or item.place[0] <= known_at]
     return SourceResult([*written, *sorted(known, key=lambda item: item.place, reverse=True)])
