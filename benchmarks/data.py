@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
-from app.embedding.onnx import MINILM
+from app.embedding.onnx import PACKAGED_DIM, TAUGHT
 from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import new_memory, passage
@@ -41,7 +41,7 @@ from app.storage.transfer import Record
 AGENT = "bench"
 BIG = 1_000_000
 """Number of the one user with many memories."""
-DIM, MODEL = 384, MINILM.name
+DIM, MODEL = PACKAGED_DIM, TAUGHT.name
 WORDS = 8_000
 NAMES = "Ada Ben Cleo Dmitri Emma Farid Grace Hana Ivan Jun Kofi Lena Mateo Nadia Omar Priya".split()
 TURN = 25
