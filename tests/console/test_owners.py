@@ -68,7 +68,7 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     expect(claims).to_contain_text(["Jonas works as pilot", "Jonas works as carpenter"])
     visit.check()
     page = visit.open("owners/users/jonas", "What is uncertain")
-    expect(page.get_by_role("region", name="What holds now")).to_contain_text("Jonas works as carpenter")
+    expect(page.get_by_role("region", name="What holds now")).to_contain_text("Jonas works as carpenter contradicted")
     visit.check()
 
 
