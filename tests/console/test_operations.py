@@ -39,9 +39,9 @@ def test_a_phone_shows_every_column_of_the_jobs(visitor: Visitor) -> None:
         assert box
         assert box["x"] + box["width"] <= 390
     assert decay.locator("td").evaluate_all("cells => cells.map(cell => cell.dataset.head)") == [
-        "Schedule",
-        "Last run",
-        "Next run",
+        "Looks",
+        "Last work",
+        "Next look",
         "Run now",
     ]
     assert jobs.evaluate("box => box.scrollWidth <= box.clientWidth")

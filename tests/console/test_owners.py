@@ -68,7 +68,7 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     expect(claims).to_contain_text(["Jonas works as pilot", "Jonas works as carpenter"])
     visit.check()
     page = visit.open("owners/users/jonas", "What is uncertain")
-    expect(page.get_by_role("region", name="What holds now")).to_contain_text("Jonas works as carpenter")
+    expect(page.get_by_role("region", name="What holds now")).to_contain_text("Jonas works as carpenter contradicted")
     visit.check()
 
 
@@ -173,6 +173,7 @@ def test_a_fact_that_was_never_so_is_corrected_and_undone(visit: Visit, server: 
     expect(fact.get_by_label("Value")).to_be_focused()
     visit.check()
     fact.get_by_label("Value").fill("viola")
+    fact.get_by_label("It was wrong from the start").check()
     fact.get_by_role("button", name="Save").click()
     page.get_by_text("Corrected. What was known stays on record.").wait_for()
     expect(fact).to_contain_text("ines plays viola")
@@ -440,12 +441,14 @@ def test_links_between_columns_go_below_and_those_of_an_inner_one_behind_its_lab
 
 def test_a_phone_shows_the_links_of_a_graph_as_a_list_alone(visitor: Visitor) -> None:
     visit = visitor(viewport={"width": 390, "height": 844})
-    page = visit.open("owners/users/mira/graph", "of at most 80 entities drawn")
+    page = visit.open("owners/users/mira/graph", "Choose an entity to see up to")
     links = page.get_by_role("region", name="Links", exact=True)
     expect(links.locator("li", has_text="Elbe Riders meets in Bergedorf")).to_be_visible()
     boxes = [row.get_by_role("button").first.bounding_box() for row in links.get_by_role("listitem").all()]
     assert len({box["x"] for box in boxes if box}) == 1  # one column
     expect(page.locator(".graph")).to_have_count(0)
+    expect(page.get_by_text("entities drawn")).to_have_count(0)
+    expect(page.get_by_role("button", name="Clear the picture")).to_have_count(0)
     visit.check()
 
 

@@ -110,7 +110,7 @@ function Since({ of }) {
   const names = useNames();
   const told = (/** @type {Schemas["Fact"]} */ fact) => html`<a href=${to("owners", ["users", fact.user_id ?? "", "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, fact.user_id && names.person(fact.user_id))} long=${120} /></a>`;
   const replaced = of.filter(({ next }) => next);
-  return html`${(replaced.length ? replaced : of).slice(0, NOTES).map(({ fact, next }) => html`<div class="small" key=${fact.fact_id}>${next ? html`<${Tag} of="replaced" /> since <${Time} at=${next.valid_from} day=${true} /> ${told(next)}`
+  return html`${(replaced.length ? replaced : of).slice(0, NOTES).map(({ fact, next }) => html`<div class="small" key=${fact.fact_id}>${next ? html`<${Tag} of="outdated" /> since <${Time} at=${next.valid_from} day=${true} /> ${told(next)}`
     : html`<span class="quiet">${fact.valid_until ? "until" : "since"} <${Time} at=${fact.valid_until ?? fact.valid_from} day=${true} /></span> ${told(fact)}`}</div>`)}`;
 }
 

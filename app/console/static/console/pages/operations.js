@@ -45,8 +45,9 @@ const SPANS = /** @type {const} */ ([["week", 604_800], ["day", 86_400], ["hour"
 const period = (schedule) => Number(/^every (\d+(?:\.\d+)?) s$/.exec(schedule)?.[1]);
 
 /** Whether the last look found no work: a job looks at each of its times, and runs where there is something to do.
- * One of every 5 seconds that ran 7 minutes ago waits. @param {Schemas["JobInfo"]} job */
-const waits = ({ schedule, last_run }) => Boolean(last_run) && Date.now() - Date.parse(last_run ?? "") > 2000 * period(schedule);
+ * One of every 5 seconds that ran 7 minutes ago waits; so does one that never had work, for which no time of a run is kept.
+ * @param {Schemas["JobInfo"]} job */
+const waits = ({ schedule, last_run }) => !last_run || Date.now() - Date.parse(last_run) > 2000 * period(schedule);
 
 /** "every 86400 s" as "every day"; a schedule of another form stays. @param {string} schedule */
 function every(schedule) {
@@ -58,7 +59,7 @@ function every(schedule) {
 
 /** What a job does, where its name does not say it. */
 const JOB_NAMES = /** @type {Record<string, string>} */ ({
-  embed_pending: "vectors that are missing", merge_predicates: "one name for the same relation", decay: "fading of importance", expiry: "what has expired", consolidation: "roll-ups of actions", retention: "what policies forget",
+  embed_pending: "vectors that are missing", merge_predicates: "one name for the same relation", decay: "fading of importance", expiry: "what has expired", consolidation: "roll-ups of actions", reflection: "what contradicts itself", retention: "what policies forget",
 });
 const jobName = (/** @type {string} */ name) => (JOB_NAMES[name] ? html`${words(name)}<div class="small quiet">${JOB_NAMES[name]}</div>` : words(name));
 
@@ -69,10 +70,10 @@ function Jobs({ onRun, running, onEnd }) {
     onRun(await ask(api.POST("/v1/jobs/{name}/run", { params: { path: { name } }, body: { dry_run } }))));
   return html`<section class="box"><h2>Jobs</h2><${ProblemBox} problem=${run.error} />
     <p class="quiet small">A job looks for work at each of its times and runs where there is some. A run of the schedule is not listed among the operations below; what it changed of one agent or person is.</p>
-    <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<${Table} label="Jobs" heads=${["Job", "Schedule", "Last run", "Next run", "Run now"]} rows=${items.map((job) => ({ key: job.name, cells: [
+    <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<${Table} label="Jobs" heads=${["Job", "Looks", "Last work", "Next look", "Run now"]} rows=${items.map((job) => ({ key: job.name, cells: [
       jobName(job.name), every(job.schedule), html`<${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}`,
       waits(job) ? html`<span class="quiet">waits for work</span>` : html`<${Time} at=${job.next_run} />`,
-      html`<button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button>`] }))} />`}</${Loaded}>
+      html`<div class="runs"><button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button></div>`] }))} />`}</${Loaded}>
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
 }
 

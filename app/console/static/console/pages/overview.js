@@ -155,10 +155,9 @@ function Jobs({ caller, operations }) {
   const admin = may(caller, "admin");
   const jobs = useLoad(async (signal) => (admin ? (await ask(api.GET("/v1/jobs", { signal }))).items : []), [admin]);
   return html`<section class="box"><h2>Jobs</h2>
-    <p>Operations: ${Object.entries(operations ?? {}).map(([status, count]) => html`
-      <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}
-      <a href=${to("operations")}>Operations</a></p>
-    <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<p class="quiet small">${counted(items.filter((job) => job.outcome === "succeeded").length, "job")} of ${items.length} did their last work well.</p>
+    <p><a href=${to("operations")}>Operations</a>${operations && !Object.keys(operations).length && html`<span class="quiet">: none yet</span>`} ${Object.entries(operations ?? {}).map(([status, count]) => html`
+      <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}</p>
+    <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<p class="quiet small">The last work of ${items.filter((job) => job.outcome === "succeeded").length} of ${counted(items.length, "job")} succeeded.</p>
       <table><tbody>${items.filter((job) => job.outcome !== "succeeded").map((job) => html`
       <tr><td>${words(job.name)}</td><td>${job.outcome ? html`<${Tag} of=${job.outcome} tone=${job.outcome === "succeeded" ? "good" : "bad"} />` : html`<span class="quiet">no work yet</span>`}</td>
         <td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;

@@ -112,7 +112,7 @@ function changeOf(fact, day) {
  */
 function EditFact({ fact, open, onClose }) {
   const toast = useToast();
-  const [changed, setChanged] = useState(false);
+  const [changed, setChanged] = useState(true);
   const value = useRef(/** @type {HTMLInputElement | null} */ (null));
   useEffect(() => value.current?.focus(), []);
   const retract = (/** @type {string} */ id) => ask(api.POST("/v1/facts/{fact_id}/retract", at(id)));
@@ -138,7 +138,7 @@ function EditFact({ fact, open, onClose }) {
   const choice = (/** @type {boolean} */ of, /** @type {string} */ text) => html`<label><input type="radio" name="how" checked=${changed === of} onChange=${() => setChanged(of)} /> ${text}</label>`;
   return html`<form class="stack" aria-label="Edit the fact" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); save.start(event.target); }}>
     <label>Value <input name="object" required maxlength="256" defaultValue=${fact.object} ref=${value} /></label>
-    <fieldset><legend class="small quiet">Why</legend>${choice(false, "It was wrong from the start")}${choice(true, "It has changed")}</fieldset>
+    <fieldset><legend class="small quiet">Why</legend>${choice(true, "It has changed")}${choice(false, "It was wrong from the start")}</fieldset>
     ${changed && html`<label>Since <input type="date" name="since" required min=${fact.valid_from?.slice(0, 10)} max=${new Date().toISOString().slice(0, 10)} defaultValue=${new Date().toISOString().slice(0, 10)} /></label>`}
     <p class="quiet small">${changed ? "The old value holds until then." : "The new value counts from the day on which the old one began."} What was known until now stays on record.</p>
     <${ProblemBox} problem=${save.error} />

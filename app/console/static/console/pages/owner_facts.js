@@ -53,7 +53,7 @@ export function Facts({ id, owner, route, caller }) {
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
         <${DaySlider} label="As of (true then)" unset="any time" from=${from} value=${params.as_of} onChange=${(/** @type {string} */ date) => set({ as_of: date })} />
         <${DaySlider} label="Known at" unset="now" from=${from} value=${params.known_at} onChange=${(/** @type {string} */ date) => set({ known_at: date })} /></div>
-      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${OTHERS} any="current" /><${Order} params=${params} set=${set} />
+      <div class="filters"><${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${OTHERS} any=${params.as_of ? "holds then" : "holds or ended"} /><${Order} params=${params} set=${set} />
         ${may(caller, "write") && html`<${AddFact} owner=${owner} again=${facts.again} />`}
         <details class="more"><summary>More filters</summary><div class="filters"><${TypedFilter} name="subject" label="About" hint=${owner.user_id ? "@user" : ""} params=${params} set=${set} />
           <${TypedFilter} name="predicate" label="What of it" hint="lives in" params=${params} set=${set} /><${TypedFilter} name="object" label="Value" params=${params} set=${set} /></div></details></div>
@@ -115,7 +115,7 @@ function DaySlider({ label, unset, from, value, onChange }) {
 const LETTER = 7;
 const AROUND = 20;
 const LONGEST = 40;
-/** The most of the width that a label beside its bar takes; a longer one is cut. */
+/** The most of the width that a label beside its bar takes; a longer one has two lines. */
 const MOST_BESIDE = 0.4;
 const LOOKS = 3;
 /** The width of a date of the axis, in pixels, and the months from one tick to the next. */
@@ -178,7 +178,7 @@ function Timeline({ facts, told, open, chosen, moment }) {
     return spanOf(fact, left, width, needed(fact) * 100);
   };
   const bar = (/** @type {Span} */ { fact, left, width, label }) => html`<a key=${fact.fact_id} class=${hasEnded(fact, moment) ? "ended" : fact.status} href=${open(fact)} style=${{ left: `${left}%`, width: `${width}%` }}
-    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label} style=${label && { maxWidth: `${needed(fact) * pixels}px` }}>${fact.object.slice(0, label ? LONGEST : 200)}</span></a>`;
+    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label && needed(fact) * pixels < fact.object.length * LETTER ? `${label} lines` : label} style=${label && { maxWidth: `${needed(fact) * pixels}px` }}>${fact.object.slice(0, label ? LONGEST : 200)}</span></a>`;
   return html`<section class="box" aria-label="Timeline" ref=${node}><${Axis} begin=${begin} end=${end} share=${share} scale=${scale} pixels=${pixels} />
     ${[...lanes].map(([lane, items]) => html`<div class="lane" key=${lane}><${Text} text=${lane} long=${120} /><div>${rows(items.map(placed)).map((row) => html`<div class="spans">${row.map(bar)}</div>`)}</div></div>`)}</section>`;
 }

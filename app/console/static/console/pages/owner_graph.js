@@ -54,14 +54,14 @@ function Walked({ id, owner, route }) {
   const last = drawn.names.get(drawn.last);
   return html`<div class="filters"><label>Begins with <input type="search" value=${prefix} onChange=${(/** @type {any} */ event) =>
       go(to(route.page, route.rest, { ...route.params, prefix: event.target.value }), { replace: true })} /></label>
-      <button type="button" disabled=${!count} onClick=${() => setDrawn(NOTHING)}>Clear the picture</button></div>
+      ${wide && html`<button type="button" disabled=${!count} onClick=${() => setDrawn(NOTHING)}>Clear the picture</button>`}</div>
     <${ProblemBox} problem=${problem} />
     <${Loaded} of=${entities}>${(/** @type {Schemas["EntityList"]} */ found) => html`
       <p class="small walks">Entities, those with the most facts first: ${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
         onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}
         <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
-    <p class="quiet small" role="status">${count} of at most ${MOST_NODES} entities drawn${drawn.cut ? "; some neighbours were left out at this bound" : ""}. Choose an entity to see up to ${MOST_NEW} neighbours.</p>
+    <p class="quiet small" role="status">${wide && `${count} of at most ${MOST_NODES} entities drawn`}${wide && drawn.cut ? "; some neighbours were left out at this bound" : ""}${wide && ". "}Choose an entity to see up to ${MOST_NEW} neighbours.</p>
     ${last && html`<p class="small"><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
     ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
 }

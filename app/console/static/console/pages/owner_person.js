@@ -90,6 +90,12 @@ function Shown({ id, writes, known }) {
   const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => other.importance - one.importance);
   const changed = changes(known, address, told);
   const disputed = known.facts.filter((fact) => fact.status === "disputed");
+  /** What holds, by its id, with what would take its place if it had more trust. */
+  const challenged = new Map(disputed.flatMap((fact) => rivals(fact, known.facts).map((rival) => /** @type {[string, Fact]} */ ([rival.fact_id, fact]))));
+  const challengedBy = (/** @type {Fact} */ { fact_id }) => {
+    const by = challenged.get(fact_id);
+    return by && html` <a href=${address(by)}><${Tag} of="contradicted" tone="bad" /></a>`;
+  };
   const unsure = present.filter((fact) => fact.confidence < SURE);
   const contradicted = known.memories.filter((memory) => memory.status === "disputed");
   const uncertain = known.findings.length + disputed.length + unsure.length + contradicted.length;
@@ -102,7 +108,7 @@ function Shown({ id, writes, known }) {
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
         <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} /> ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
+          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} />${challengedBy(fact)} ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Notes</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>

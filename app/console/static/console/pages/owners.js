@@ -72,10 +72,11 @@ export default function Owners({ route, caller }) {
   if (!id || !tabs) return html`<${Lists} />`;
   const tab = tabOf(kind, part);
   const owner = kind === "users" ? { user_id: id } : { agent_id: id };
+  const absent = missing && (tab === tabs[0] || tab.name === "data");
   return html`<p><a class="back" href=${to("owners")}><${Icon} of="chevron-left" /> All people and agents</a></p>
     <${Heading} kind=${kind} id=${id} />
-    <${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />
-    ${missing && (tab === tabs[0] || tab.name === "data") ? html`<${Empty} title="There is no such person: nothing is stored under this id. The first memory makes one:"
+    ${!absent && html`<${Tabs} label="Parts" current=${tab.name} tabs=${tabs.map((one) => ({ ...one, href: to("owners", [kind, id, one.name]) }))} />`}
+    ${absent ? html`<${Empty} title="There is no such person: nothing is stored under this id. The first memory makes one:"
       curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />`
     : html`<${tab.show} key=${`${kind}/${id}/${tab.name}`} id=${id} owner=${owner} route=${route} caller=${caller} />`}`;
 }

@@ -140,6 +140,6 @@ function Made({ context, children }) {
     <div class="two"><div><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-      <section class="box" aria-label="Dropped"><details><summary><b>Dropped (${context.dropped.length})</b></summary><${Dropped} context=${context} /></details></section>${children}</div>
+      <section class="box" aria-label="Dropped"><details open=${Boolean(children)}><summary><b>Dropped (${context.dropped.length})</b></summary><${Dropped} context=${context} open=${Boolean(children)} /></details></section>${children}</div>
       <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div></div>`;
 }

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { api, ask } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
 import { RecordLink, SourceLink } from "../parts/records.js";
+import { strength } from "../parts/scores.js";
 import { Tag, Text, counted, statement, words } from "../parts/text.js";
 import { parse, scopeOf, to } from "../route.js";
 
@@ -14,6 +15,8 @@ const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
   budget: "They did not fit in what was left", section_budget: "Their section was full", limit: "Their section has enough entries",
   duplicate: "Another entry says the same", enough: "Enough of what was asked for is in it", score: "They hardly fit the query", importance: "They matter too little by now",
 });
+/** Why an entry that was searched for is there, by its strength: the nearest of what was found may answer little. */
+const FITS = { strong: "fits the query", likely: "likely fits the query", weak: "among the nearest, fits weakly" };
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
 const HEADING = /^(#|<)/;
 
@@ -86,22 +89,22 @@ export function Kept({ context }) {
   return html`${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
-      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<span class="quiet">fits the query</span>`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
+      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<span class="quiet">${FITS[strength(item.score)]}</span>`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
 }
 
 /** What was left out, by the reason.
- * @param {{ context: Context }} props */
-export function Dropped({ context }) {
+ * @param {{ context: Context, open: boolean }} props `open`: with what the first reason left out; each record that is shown is one request */
+export function Dropped({ context, open }) {
   const items = context.dropped;
   const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason) => html`<${Reason} key=${reason} reason=${reason} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} />`);
+  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} atFirst=${open && index === 0} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
-function Reason({ reason, dropped, citations, left }) {
-  const [open, setOpen] = useState(false);
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number, atFirst: boolean }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
+function Reason({ reason, dropped, citations, left, atFirst }) {
+  const [open, setOpen] = useState(atFirst);
   const records = dropped.filter((item) => RECORD.test(item.id));
   const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;

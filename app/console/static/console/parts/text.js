@@ -77,7 +77,7 @@ export function Time({ at, whole = false, day = false }) {
 }
 
 /** Names of the API for what the pages call by another word everywhere. */
-const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", success: "succeeded", failure: "failed" });
+const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", has_age: "is aged", success: "succeeded", failure: "failed" });
 
 /** A name of the API as words: `in_progress` is "in progress", `superseded` "replaced". @param {string} name */
 export const words = (name) => CALLED[name] ?? name.replaceAll("_", " ");
