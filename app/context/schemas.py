@@ -94,7 +94,7 @@ class ContextRequest(TagAndMetadataFilters):
     )
     min_score: Share | None = Field(None, description="Least score of what competes by its worth; default: 0.001.")
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
-    known_at: Timestamp | None = Field(None, description="Facts, memories and lessons that were known then; default: now.")
+    known_at: Timestamp | None = Field(None, description="Facts, memories and lessons of then; default: now.")
     now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")
     timezone: TimeZone | None = None
 

@@ -1336,7 +1336,7 @@ export interface components {
             min_score?: number | null;
             /** @description What was true then; default: now. */
             as_of?: string | null;
-            /** @description Facts, memories and lessons that were known then; default: now. */
+            /** @description Facts, memories and lessons of then; default: now. */
             known_at?: string | null;
             /** @description The time of the context: what happened later is hidden. */
             now?: string | null;
