@@ -20,7 +20,7 @@ CHROMIUM = os.environ.get("RECALLD_TEST_CHROMIUM") or next(
 )
 SECONDS = 90
 AXE = HERE / "vendor" / "axe.min.js"
-MOST_REQUESTS = 10
+MOST_REQUESTS = 12
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ class Visit:
         self._unanswered.discard(request)
 
     def open(self, address: str, ready: str) -> Page:
-        """Opens `#/address` anew and waits until its page shows the text `ready`. A view asks at most ten things."""
+        """Opens `#/address` anew and waits until its page shows the text `ready`. A view asks at most twelve things."""
         self.page.goto("about:blank")
         self.requests.clear()
         self._unanswered.clear()

@@ -121,7 +121,11 @@ def test_an_answer_leads_to_the_prompt_behind_it_built_again(visit: Visit, serve
     body = json.loads(arguments[arguments.index("-d") + 1])
     assert body["now"] == body["as_of"] == body["known_at"] < messages[0]["timestamp"]
     assert server.client.post("/v1/context", json=body).json()["text"] == prompt.inner_text()
+    dropped = page.get_by_role("region", name="Dropped")
+    expect(dropped.locator("li", has_text="lives in Altona")).to_contain_text("same as [3]")  # nobody opened it
     kept = page.get_by_role("region", name="Kept")
+    expect(kept.locator("li", has_text="I live in Altona")).to_contain_text("fits the query")
+    expect(kept.locator("li", has_text="Ask for the luggage")).to_contain_text("among the nearest, fits weakly")
     expect(kept.get_by_role("link", name="open the record").first).to_be_visible()
     visit.check()
     visit.open("prompt?session_id=mira-has-moved&turn=4&agent_id=front-desk&user_id=mira", "The request")

@@ -56,6 +56,8 @@ const RECORD = /^(mem|fact)_/;
 const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "procedure" });
 /** What was left out is told by its id alone: the first few are looked up at once. */
 const LOOKED_UP = 5;
+/** Where what was left out stands open with the page, so many: a view asks for twelve things at most. */
+const OPEN_AT_ONCE = 3;
 
 /** Entries of the prompt that show at once where they come from. */
 const OPEN_AT_FIRST = 2;
@@ -109,7 +111,7 @@ function Reason({ reason, dropped, citations, left, atFirst }) {
   const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
   return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]}${reason === "budget" && ` (${counted(left, "token")})`} <span class="quiet">(${dropped.length})</span></summary>
-      <ul class="list">${records.slice(0, LOOKED_UP).map((item) => row(item, open))}</ul>
+      <ul class="list">${records.slice(0, LOOKED_UP).map((item, index) => row(item, open && (!atFirst || index < OPEN_AT_ONCE)))}</ul>
       ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
       ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;
 }
