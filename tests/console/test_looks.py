@@ -30,7 +30,7 @@ VIEWS = {
     "operations": ("operations", "Run"),
     "forget": ("operations/forget", "Show what would go"),
     "keys": ("operations/keys", "There are no keys."),
-    "audit": ("operations/audit", "create memory"),
+    "audit": ("operations/audit", "append messages"),
     "settings": ("operations/settings", "RECALLD_DATA_DIR"),
 }
 OPEN = "document.querySelectorAll('main details').forEach(part => { part.open = true; })"

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 61a7c29f856b5b9bec9e4d223a10a752."""
+"""Made by scripts/generate_clients.py; do not edit. Contract d6fd27e5b86b0e0673721ad5c3c25b8d."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
