@@ -31,14 +31,6 @@ export function scopeOf({ page, rest, params }) {
   return { ...(user_id && { user_id }), ...(agent_id && { agent_id }), ...(owner && { [owner]: rest[1] }) };
 }
 
-let now = { hash: location.hash, scope: scopeOf(parse(location.hash)) };
-
-/** Whose memory the view of now is about. It is read anew where the address has changed, not for each of a hundred links. */
-function scopeNow() {
-  if (now.hash !== location.hash) now = { hash: location.hash, scope: scopeOf(parse(location.hash)) };
-  return now.scope;
-}
-
 /**
  * Returns the address of a view, for `href`. Parameters that are empty are left out. The person and the agent that are
  * chosen now stay chosen, unless `params` names others or none: `to("memories", [], { user_id: "" })`.
@@ -47,7 +39,7 @@ function scopeNow() {
  * @param {Record<string, unknown>} [params]
  */
 export function to(page, rest = [], params = {}) {
-  const all = { ...scopeNow(), ...params };
+  const all = { ...scopeOf(parse(location.hash)), ...params };
   const owner = ownerOf(page, rest);
   const given = Object.entries(all).filter(([name]) => name !== owner).filter(([, value]) => value !== undefined && value !== null && value !== "");
   const query = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();

@@ -6,7 +6,7 @@ import { Bar } from "../parts/bars.js";
 import { waitingOf } from "../parts/doubts.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
 import { kindOf } from "../parts/records.js";
-import { Tag, Text, Time, counted, curl, grouped, words } from "../parts/text.js";
+import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]["StoreStats"]} Stats */
@@ -26,8 +26,8 @@ const FEW = 20;
 /** How many there are; the kinds stand there before they are counted. What waits to be decided is the first. @param {{ counts?: Stats["counts"] }} props */
 function Counts({ counts }) {
   const waiting = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]).data;
-  return html`<ul class="tiles" aria-busy=${!counts}><li class="decide"><a href=${to("findings")}><b>${waiting ? grouped(waiting.length) : "…"}</b>to decide</a></li>${KINDS.map((kind) => html`
-    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? grouped(counts[kind]) : "…"}</b>${kindOf(kind)}</a></li>`)}</ul>`;
+  return html`<ul class="tiles" aria-busy=${!counts}><li class="decide"><a href=${to("findings")}><b>${waiting ? waiting.length.toLocaleString("en") : "…"}</b>to decide</a></li>${KINDS.map((kind) => html`
+    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${kindOf(kind)}</a></li>`)}</ul>`;
 }
 
 /** What the service counts is asked for last: each box stands there before, with its heading.
@@ -67,7 +67,7 @@ function health(stats) {
   const done = Object.values(others).reduce((sum, count) => sum + count, 0);
   const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
   return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
-      : html`<${Tag} of="healthy" tone="good" /> ${done ? `No operation failed, of ${grouped(done)}.` : "No operation was begun yet."}`}</p>
+      : html`<${Tag} of="healthy" tone="good" /> ${done ? `No operation failed, of ${done.toLocaleString("en")}.` : "No operation was begun yet."}`}</p>
     <p class="quiet">${slowest ? html`The slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
       : "There were too few requests to say how fast it answers."}</p>`;
 }
@@ -76,7 +76,7 @@ function health(stats) {
 const STORED = 6;
 
 /** 1234567 bytes are "1.2 MB". @param {number} bytes */
-const sized = (bytes) => (bytes < 1e6 ? `${grouped(Math.ceil(bytes / 1e3))} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+const sized = (bytes) => (bytes < 1e6 ? `${Math.ceil(bytes / 1e3).toLocaleString("en")} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
 
 /** The samples of a metric: `recalld_stored_bytes{collection="facts"} 812` is labels `collection="facts"` and value 812.
  * @param {string} metrics @param {string} name */
@@ -105,7 +105,7 @@ function Stored({ metrics }) {
   const kinds = samples(metrics, "recalld_stored_bytes").filter(({ value }) => value > 0).sort((one, other) => other.value - one.value)
     .map(({ labels, value }) => ({ name: kindOf(/collection="([^"]*)"/.exec(labels)?.[1] ?? ""), value: value / 1000 }));
   const others = kinds.slice(STORED).reduce((sum, { value }) => sum + value, 0);
-  return html`<p><b title=${`${grouped(bytes)} bytes`}>${sized(bytes)}</b> in <b>${counted(records, "record")}</b>, of all tenants. Their indexes come on top.</p>
+  return html`<p><b title=${`${bytes.toLocaleString("en")} bytes`}>${sized(bytes)}</b> in <b>${counted(records, "record")}</b>, of all tenants. Their indexes come on top.</p>
     <${Bar} label="Bytes by kind of record" digits=${0} unit=" kB" parts=${[...kinds.slice(0, STORED), ...(others > 0 ? [{ name: "others", value: others, tone: 7 }] : [])]} />`;
 }
 

@@ -5,7 +5,7 @@ import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf } from "../parts/
 import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
 import { SourceLink, Status } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { Tag, Text, curl, monthOf, statement } from "../parts/text.js";
+import { Tag, Text, curl, statement } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { FactView, held, span } from "./owner_fact.js";
 
@@ -135,6 +135,7 @@ function months(begin, end, most) {
   return all.filter((at) => (new Date(at).getUTCFullYear() * 12 + new Date(at).getUTCMonth()) % step === 0);
 }
 
+const MONTH = new Intl.DateTimeFormat("en-GB", { month: "short", year: "numeric", timeZone: "UTC" });
 const dayAt = (/** @type {number} */ at) => new Date(at).toISOString().slice(0, 10);
 
 /** @param {{ begin: number, end: number, share: (at: number) => number, scale: number, pixels: number }} props */
@@ -142,7 +143,7 @@ function Axis({ begin, end, share, scale, pixels }) {
   const near = (DATE / pixels) * 100; // a tick there would stand in the date of an end
   const ticks = months(begin, end, pixels / DATE).filter((at) => share(at) > near && share(at) < scale * 100 - 2 * near);
   return html`<div class="lane axis small quiet"><span></span><div class="spans"><span class="first">${dayAt(begin)}</span>
-    ${ticks.map((at) => html`<span key=${at} style=${{ left: `${share(at)}%` }}>${monthOf(at)} ${new Date(at).getUTCFullYear()}</span>`)}<span class="last" style=${{ right: `${(1 - scale) * 100}%` }}>${dayAt(end)}</span></div></div>`;
+    ${ticks.map((at) => html`<span key=${at} style=${{ left: `${share(at)}%` }}>${MONTH.format(at)}</span>`)}<span class="last" style=${{ right: `${(1 - scale) * 100}%` }}>${dayAt(end)}</span></div></div>`;
 }
 
 /** A bar in percent of the width, where its label stands, and how far both reach.

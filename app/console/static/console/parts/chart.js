@@ -1,7 +1,6 @@
 /** Charts of uPlot in the colours of the page, each with its numbers as a table for those who cannot see it. */
 import uPlot from "../vendor/uplot.mjs";
 import { html, useEffect, useRef } from "../ui.js";
-import { monthOf } from "./text.js";
 
 /** @param {HTMLElement} near @param {string} name a custom property @returns {string} a colour that a canvas takes */
 export function colour(near, name) {
@@ -14,7 +13,7 @@ export function colour(near, name) {
 }
 
 const DAY_SECONDS = 86_400;
-const dayOf = (/** @type {number} */ at) => `${new Date(at).getUTCDate()} ${monthOf(at)}`;
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 
 /** @typedef {{ name: string, values: (number | null)[], tone?: number, dash?: number[], fill?: boolean, bars?: boolean, points?: boolean }} Series */
 
@@ -59,7 +58,7 @@ function plot(box, { x, series, height, time, range }) {
   const days = (/** @type {unknown} */ _, /** @type {number[]} */ splits) => {
     const year = (/** @type {number} */ at) => new Date(at * 1000).getUTCFullYear();
     const years = year(x[0]) !== year(x[x.length - 1]);  // then the first day and the first one of each year say theirs
-    const named = splits.map((at, index) => `${dayOf(at * 1000)}${years && year(at) !== year(splits[index - 1]) ? `\n${year(at)}` : ""}`);
+    const named = splits.map((at, index) => `${DAY.format(at * 1000)}${years && year(at) !== year(splits[index - 1]) ? `\n${year(at)}` : ""}`);
     return named.map((name, index) => (name === named[index - 1] ? "" : name));
   };
   const axis = { stroke: colour(box, "--quiet"), grid: { stroke: colour(box, "--line"), width: 1 }, ticks: { show: false } };

@@ -48,10 +48,7 @@ export function useNames() {
 export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerCase() ? visible(name || id) : `${visible(name)} (${visible(id)})`);
 
 /** Each by the name alone, which a choice has room for; with the id where several have the name. @param {{ id: string, name?: string | null }[]} given */
-function choices(given) {
-  const named = Map.groupBy(given, ({ name }) => name);
-  return given.map(({ id, name }) => ({ id, name: (named.get(name)?.length ?? 0) > 1 ? called(id, name) : visible(name || id) }));
-}
+const choices = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));
 
 /** The choices of the frame. What the key is bound to is all there is to choose from: one person alone is shown, locked.
  * @param {{ route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
