@@ -1,17 +1,16 @@
 """The pages of the service: `/` leads to the console, `/console/` is the console, `/docs` is the API page.
 
-Their files are static, and sent compressed, with an ETag. Each is compressed once: a view of the console asks for 25.
-They need no key and hold no data: the pages ask the REST API, which asks for the key.
+Their files are static, and sent compressed, with an ETag. They need no key and hold no data: the pages ask the REST
+API, which asks for the key.
 """
 
-import gzip
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from os import stat_result
 from pathlib import Path
 from typing import Any
 
-from starlette.datastructures import Headers
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -48,8 +47,7 @@ HEADERS = {
     "Vary": "Accept-Encoding",
 }
 
-LEVEL = 6
-"""Of gzip: 1.7 MB of the API page are 460 kB, for 60 ms of processor, once."""
+
 INDEX = "index.html"
 
 
@@ -57,16 +55,22 @@ def routes(settings: Settings) -> list[Route]:
     """Returns the routes of the pages that the settings open. They are not part of the API's document."""
     opened = [_route("/", _start(settings))]
     if settings.console == "on":
-        pages = PageFiles(STATIC / "console")
+        pages = _compressed(PageFiles(STATIC / "console"))
         opened += [
             _route("/console", _to_console),
             _route("/console/", pages),
             _route("/console/{path:path}", pages),
         ]
     if settings.docs == "open":
-        pages = PageFiles(STATIC / "docs")
+        pages = _compressed(PageFiles(STATIC / "docs"))
         opened += [_route("/docs", pages), _route("/docs/{path:path}", pages)]
     return opened
+
+
+def _compressed(pages: ASGIApp) -> ASGIApp:
+    """Returns the pages compressed as they are sent. The fastest level: anybody may ask for them, and for 1.7 MB of the
+    API page it takes 15 ms of processor instead of 63, and 545 kB instead of 458."""
+    return GZipMiddleware(pages, minimum_size=1, compresslevel=1)
 
 
 def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp) -> Route:
@@ -103,7 +107,6 @@ class PageFiles(StaticFiles):
         super().__init__(directory=folder)
         files = (path for path in folder.rglob("*") if path.suffix in TYPES and path.is_file())
         self._names = frozenset(path.relative_to(folder).as_posix() for path in files) - {INDEX}
-        self._packed: dict[PathLike, tuple[tuple[int, int], bytes]] = {}
 
     def get_path(self, scope: Scope) -> str:
         """Returns the name of the file. Raises NoRoute where there is none of the name as it is spelled."""
@@ -114,24 +117,10 @@ class PageFiles(StaticFiles):
             raise NoRoute("There is no such page.")
         return name
 
-    def file_response(self, full_path: PathLike, stat_result: stat_result, scope: Scope, *args: Any) -> Response:
-        """Returns the file with our headers, compressed for a client that reads that, or a 304."""
-        response = super().file_response(full_path, stat_result, scope, *args)
+    def file_response(self, full_path: PathLike, stat_result: stat_result, *args: Any) -> Response:
+        """Returns the file with our headers, or a 304."""
+        response = super().file_response(full_path, stat_result, *args)
         response.headers.update(HEADERS)
-        if response.status_code != HTTPStatus.OK:
-            return response
-        response.headers["content-type"] = TYPES[Path(full_path).suffix]
-        asked = Headers(scope=scope)
-        if "gzip" not in asked.get("accept-encoding", "") or "range" in asked:
-            return response
-        del response.headers["content-length"]
-        del response.headers["accept-ranges"]
-        packed = self._compressed(full_path, (stat_result.st_mtime_ns, stat_result.st_size))
-        return Response(packed, headers={**response.headers, "content-encoding": "gzip"})
-
-    def _compressed(self, path: PathLike, version: tuple[int, int]) -> bytes:
-        """Returns the file compressed. It is kept: to compress one anew for each request takes 2 ms of processor."""
-        kept = self._packed.get(path)
-        if kept is None or kept[0] != version:
-            kept = self._packed[path] = version, gzip.compress(Path(path).read_bytes(), compresslevel=LEVEL, mtime=0)
-        return kept[1]
+        if response.status_code == HTTPStatus.OK:
+            response.headers["content-type"] = TYPES[Path(full_path).suffix]
+        return response

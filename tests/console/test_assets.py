@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -69,7 +70,7 @@ async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
     (root / "page.js").write_text("1")
     (tmp_path / "outside.js").write_text("secret")
     (root / "link.js").symlink_to(tmp_path / "outside.js")
-    app = Starlette(routes=[Route("/{path:path}", PageFiles(root))])
+    app = Starlette(routes=[Route("/{path:path}", GZipMiddleware(PageFiles(root)))])
     app.add_exception_handler(NoRoute, lambda request, error: Response(status_code=404))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
         first = await client.get("/page.js")
