@@ -135,7 +135,7 @@ async def write_story(settings: Settings) -> dict[str, int]:
     return writer.counts
 
 
-def in_order(story: Json) -> Iterator[tuple[float, str, Any]]:
+def in_order(story: Json) -> Iterator[tuple[float, str, Json]]:
     """Yields the parts of the story in order of time: day, kind and entry."""
     parts = [(FIRST_DAY, "agent", part) for part in story["agents"]]
     for plural, kind in (("memories", "memory"), ("facts", "fact"), ("talks", "talk"), ("searches", "search")):
@@ -146,7 +146,7 @@ def in_order(story: Json) -> Iterator[tuple[float, str, Any]]:
     parts += [(float(day), "decay", {}) for day in range(49, 0, -7)]
     parts += [
         (15.0, "reflection", {"user_id": "jonas"}),
-        (8.9, "tension", 1180),  # once Priya has said so
+        (8.9, "tension", {"newtons": 1180}),  # once Priya has said so
         (2.0, "feedback", {"key": "opening-hours"}),
         (0.5, "profile", {}),
     ]
@@ -239,9 +239,11 @@ class StoryWriter:
         await self._call("PATCH", f"{path}/plan/2", {"status": "in_progress"})
         await self._call("PATCH", f"{path}/context", {"wheel": {"newtons_so_far": 1060, "newtons_at_the_end": 1150}})
 
-    async def write_tension(self, newtons: int) -> None:
+    async def write_tension(self, entry: Json) -> None:
         """Changes the tension that a task works towards."""
-        await self._call("PATCH", "/v1/tasks/lisbon-wheels/context", {"wheel": {"newtons_at_the_end": newtons}})
+        await self._call(
+            "PATCH", "/v1/tasks/lisbon-wheels/context", {"wheel": {"newtons_at_the_end": entry["newtons"]}}
+        )
 
     async def write_actions(self, entry: Json) -> None:
         """Logs what the agents did on one day."""

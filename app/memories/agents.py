@@ -29,6 +29,11 @@ class LessonRecord(TypedDict, total=False):
     copied_from: str
 
 
+def first_learned_at(lesson: LessonRecord) -> str:
+    """Returns when a lesson was learned first; empty for one of an earlier version, which noted no times."""
+    return lesson.get("first_learned_at") or lesson.get("learned_at") or ""
+
+
 class ExperienceRecord(TypedDict, total=False):
     """What an agent has learned: knowledge in prose, and the `LessonList`s."""
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypedDict, cast
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.core.schemas import Json, differing
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, LessonRecord
+from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, first_learned_at
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import SOURCE
@@ -199,11 +199,6 @@ KNOWLEDGE: Final = "procedural_knowledge"
 LEAST, MOST = 0.02, 0.4
 """The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
 compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
-
-
-def first_learned_at(lesson: LessonRecord) -> str:
-    """Returns when a lesson was learned first; empty for one of an earlier version, which noted no times."""
-    return lesson.get("first_learned_at") or lesson.get("learned_at") or ""
 
 
 @dataclass(frozen=True, slots=True)

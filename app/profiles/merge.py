@@ -18,7 +18,7 @@ from app.core.schemas import Json, merge_patch
 from app.facts.keys import USERS, ProfileField, UserProfile, UserRecord, new_user, profile_of
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View
-from app.memories.agents import ExperienceRecord, LessonList, LessonRecord
+from app.memories.agents import ExperienceRecord, LessonList, LessonRecord, first_learned_at
 from app.memories.models import MemoryRecord, MemorySource
 from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS, status_of
 from app.storage.protocol import Store
@@ -95,7 +95,7 @@ def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: Memory
     known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
     for text in texts:
         lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
-        first = lesson.get("first_learned_at") or lesson.get("learned_at") or now
+        first = first_learned_at(lesson) or now
         lesson |= {"seen": lesson["seen"] + 1, "learned_at": now, "first_learned_at": first}
     learned = list(known.values())
     while len(learned) > MAX_LESSONS:

@@ -20,9 +20,7 @@ NEIGHBOURS = 8
 
 def pairs_of(life: dict[str, Any], model: Any) -> list[dict[str, Any]]:
     turns = [turn for turn in life["turns"] if turn["role"] != "assistant"]
-    changes = {
-        (worse, best) for asked in life["questions"] for worse in asked["worse"] for best in asked["best"]
-    }  # fmt: skip
+    changes = {(worse, best) for asked in life["questions"] for worse in asked["worse"] for best in asked["best"]}
     vectors, least = model.encode([turn["text"] for turn in turns]), weights_for(model.name).unrelated
     cosines = vectors @ vectors.T
     pairs = []

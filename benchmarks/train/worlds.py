@@ -79,16 +79,16 @@ def pairs(folder: Path) -> list[Pair]:
 
 def statements(folder: Path) -> list[Pair]:
     """The pairs of `benchmarks/data/statements`: an earlier statement with each of its later ones."""
-    found = []
+    read = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             item = json.loads(line)
             date, earlier = item["earlier"]
-            found += [
+            read += [
                 Pair(earlier, later, does, "en", True, days_of(day) - days_of(date))
                 for does, day, later in item["later"]
             ]
-    return found
+    return read
 
 
 def neighbours(file: Path) -> list[Pair]:

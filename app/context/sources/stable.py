@@ -37,8 +37,8 @@ from app.context.sources.session import (
 from app.core.clock import rfc3339
 from app.facts.keys import field_of
 from app.facts.repository import FactRepository, of_pairs
-from app.memories.agents import AGENTS
-from app.profiles.agents import KNOWLEDGE, first_learned_at
+from app.memories.agents import AGENTS, first_learned_at
+from app.profiles.agents import KNOWLEDGE
 from app.profiles.earlier import profile_at
 from app.profiles.merge import LESSONS, ProfileReader, paragraphs
 from app.sessions.repository import SessionRepository

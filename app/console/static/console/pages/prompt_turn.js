@@ -40,9 +40,9 @@ export function AskedTurn({ asked: { answer, question, at, alike }, session_id }
     ${question ? html`<p><b>Built again as of <${Time} at=${at} whole=${true} /> UTC; what was sent is not kept.</b></p>
       ${alike && html`<p>Earlier turns of the session were stored with the same time as the question, so they are missing below.</p>`}
       <details><summary class="small">How near it is to what was sent</summary><ul class="values small quiet">
-        <li>Turns, memories, facts and actions are those that were known a moment before the question.</li>
+        <li>Turns, memories, facts, lessons and actions are those that were known a moment before the question.</li>
         <li>Memories that were replaced, archived or deleted since are missing. Those that were replaced stand under <i>Replaced since</i>.</li>
-        <li>The task, procedures, the agent's lessons, and the lists of the profile are those of now.</li>
+        <li>The task, procedures, what somebody wrote into the agent's knowledge, and the lists of the profile are those of now.</li>
         <li>Budget, sections and limits are those that you set below, or the defaults; the agent may have asked for others, or for no prompt at all.</li></ul></details>`
       : html`<p class="quiet">No turn of a person that could be asked again stands before it.</p>`}</section>`;
 }
