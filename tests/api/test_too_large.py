@@ -74,7 +74,8 @@ def test_a_rest_that_never_comes_is_not_waited_for(tmp_path_factory: pytest.Temp
 
 
 def go_on_sending(connection: socket.socket) -> None:
-    """Sends bytes with pauses that are longer than the service waits."""
+    """Sends bytes with pauses longer than the service waits, and no multiple of the time between its looks: each
+    of these could come right after a byte."""
     for _ in range(PATIENCE_SECONDS):
-        time.sleep(1)
+        time.sleep(1.3)
         connection.sendall(b" ")
