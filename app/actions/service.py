@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
 from itertools import islice
@@ -170,7 +170,12 @@ class ActionService:
                 total.add_cell(cell)
             for cell in grouped if group_by else ():
                 groups[cell_group(group_by or "", cell, day)].add_cell(cell)
-        return {"window_days": window_days, **total.figures(), "groups": _groups(groups, group_by)}
+        if group_by is None:
+            return {"window_days": window_days, **total.figures(), "groups": None}
+        figures = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
+        if group_by != "day":
+            figures.sort(key=lambda group: -group["total_actions"])
+        return {"window_days": window_days, **total.figures(), "groups": figures}
 
     async def _counted(self, where: Filter, group_by: str | None) -> AsyncIterator[list[tuple[CountedCall, int]]]:
         """Yields, in batches, the calls that match with their numbers: those with the same figures are one. Their times
@@ -227,11 +232,12 @@ def _passage(action: ActionRecord) -> Passage:
     return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
-def _missing(action: ActionRecord) -> ActionRecord:
-    return {} if action.keys() >= INDEXED and action["mentions"] is not None else indexed(action)
-
-
-ACTION: Embeddable[ActionRecord] = Embeddable(ACTIONS, _passage, lambda _: {}, _missing)
+ACTION: Embeddable[ActionRecord] = Embeddable(
+    ACTIONS,
+    _passage,
+    lambda _: {},
+    lambda action: {} if action.keys() >= INDEXED and action["mentions"] is not None else indexed(action),
+)
 
 
 def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecord:
@@ -299,13 +305,6 @@ def _having_name(field: str, keys: str, value: str) -> Filter:
     return Or((Has(keys, normalise_content(value)), Has(field, value)))
 
 
-def _concerning(entity: str) -> Filter:
-    """Filters by an entity among the entities or the tags, or in the content."""
-    words = tuple(Has("mentions", word) for word in mentions(entity))
-    named = (_having_name("entities", "entity_keys", entity), _having_name("tags", "tag_keys", entity))
-    return Or((*named, And(words))) if words else Or(named)
-
-
 def _searched(body: ActionSearch) -> Filter:
     filters: ActionFilters = {
         "session_id": body.session_id,
@@ -317,16 +316,15 @@ def _searched(body: ActionSearch) -> Filter:
         "since": body.since,
         "until": body.until,
     }
+    concerning: Filter | None = None
+    if (entity := body.entity) is not None:
+        # an entity is named among the entities or the tags, or all of its words stand in the content
+        named = (_having_name("entities", "entity_keys", entity), _having_name("tags", "tag_keys", entity))
+        words = tuple(Has("mentions", word) for word in mentions(entity))
+        concerning = Or((*named, And(words))) if words else Or(named)
     return both(
         _list_filter(filters),
         None if body.now is None else Range("timestamp", le=body.now),
-        None if body.entity is None else _concerning(body.entity),
+        concerning,
         Eq("outcome", "success") if body.only_successful else None,
     )
-
-
-def _groups(groups: Mapping[str, Tally], group_by: str | None) -> list[Json] | None:
-    if group_by is None:
-        return None
-    figures = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
-    return figures if group_by == "day" else sorted(figures, key=lambda group: -group["total_actions"])

@@ -15,7 +15,7 @@ from app.errors import Forbidden
 from app.settings import Settings, in_force
 from app.storage.protocol import Store
 from app.storage.repository import Listing, RenderedPage, Repository, between, having, render_items
-from app.storage.schema import Eq, Filter, Has, In, Or, both
+from app.storage.schema import Eq, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -249,16 +249,12 @@ class AuditService:
         fields = asdict(filters)
         parts = [having(fields, "key_id", "action")]
         if filters.user_id is not None:
-            parts.append(await self._of_user(filters.user_id))
+            of_user = Eq("user_id", filters.user_id)
+            tombstone = await self._tombstones.find(filters.user_id)
+            parts.append(of_user if tombstone is None else Or((of_user, Eq("user_hash", tombstone["erased_id"]))))
         if (record := filters.record_id) is not None:
             names = [record, await self._tombstones.known(record)]
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.since, filters.until)
         entries, cursor = await self._entries.page(both(*parts, created), listing, request=repr(sorted(fields.items())))
         return {"items": await render_items(AUDIT, entries, AUDIT.public, AuditEntry), "next_cursor": cursor}
-
-    async def _of_user(self, user_id: str) -> Filter:
-        tombstone = await self._tombstones.find(user_id)
-        if tombstone is None:
-            return Eq("user_id", user_id)
-        return Or((Eq("user_id", user_id), Eq("user_hash", tombstone["erased_id"])))
