@@ -114,25 +114,22 @@ _WRONG_KEY = "[key]"
 
 def install(app: FastAPI) -> None:
     """Registers the handlers that render every error of the app as a problem."""
-    app.add_exception_handler(RecalldError, _ours)
-    app.add_exception_handler(RequestValidationError, _validation)
-    app.add_exception_handler(HTTPException, _framework)
+
+    @app.exception_handler(RecalldError)
+    async def of_service(request: Request, error: RecalldError) -> Response:
+        return _respond(request, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def of_validation(request: Request, error: RequestValidationError) -> Response:
+        body = getattr(request.scope.get("route"), "body_field", None)
+        faults = islice(error.errors(), errors.MAX_ERRORS + 1)
+        return _respond(request, errors.invalid_fields(_field_error(fault, error.body, body) for fault in faults))
+
+    app.exception_handler(HTTPException)(_of_framework)
 
 
 def _respond(request: Request, error: RecalldError) -> Response:
     return problem_response(error, getattr(request.state, "request_id", "unknown"))
-
-
-async def _ours(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RecalldError)
-    return _respond(request, error)
-
-
-async def _validation(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    body = getattr(request.scope.get("route"), "body_field", None)
-    faults = islice(error.errors(), errors.MAX_ERRORS + 1)
-    return _respond(request, errors.invalid_fields(_field_error(fault, error.body, body) for fault in faults))
 
 
 def _field_error(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
@@ -145,8 +142,7 @@ def _field_error(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
     return FieldError(pointer(steps), sentence(fault, models))
 
 
-async def _framework(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
+async def _of_framework(request: Request, error: HTTPException) -> Response:
     cause = error.__cause__
     if isinstance(cause, ClientDisconnect):
         raise cause

@@ -6,11 +6,9 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, TypeAlias
 
-from prometheus_client import Counter, Histogram
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
@@ -203,16 +201,10 @@ class _Request:
         took = time.perf_counter() - self._started
         # unmatched paths share one label, to bound the number of labels
         route = getattr(self.scope.get("route"), "path", None) or "unmatched"
-        count, seconds = _meters(self._method, route, self.status)
-        count.inc()
-        seconds.observe(took)
+        REQUESTS.labels(self._method, route, str(self.status)).inc()
+        REQUEST_SECONDS.labels(self._method, route).observe(took)
         span.name(f"{self._method} {route}")
         span.set({"http.route": route, "http.response.status_code": self.status})
         if log.isEnabledFor(logging.INFO) and route not in _QUIET:
             fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})
-
-
-@lru_cache(maxsize=1024)
-def _meters(method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-    return REQUESTS.labels(method, route, str(status)), REQUEST_SECONDS.labels(method, route)

@@ -86,7 +86,8 @@ def document(app: FastAPI) -> Json:
         for route in app.routes:
             if isinstance(route, APIRoute):
                 route.operation_id = route.name
-                route.summary = route.summary or _first_sentence(route.description)
+                first_sentence, *_ = re.split(r"(?<=\.) ", " ".join(route.description.split()), maxsplit=1)
+                route.summary = route.summary or first_sentence
         result = get_openapi(
             title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS
         )
@@ -143,10 +144,6 @@ def _responses(operation: Json, components: Json, examples: Json) -> None:
         if MEDIA_TYPE in response.get("content", {}):
             components["responses"][f"Problem{status}"] = response
             operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
 
 
 _ANY_JSON = "#/components/schemas/JsonValue"

@@ -99,15 +99,11 @@ class StrictRoute(APIRoute):
                 if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):
                     raise invalid("", "this request takes no body")
             elif body.field_info.is_required() or await request.body():
-                _require_json(request)
+                kind = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+                if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+                    raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")
             if refuses_if_match and header(request, b"if-match") is not None:
                 raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
             return await handle(request)
 
         return respond
-
-
-def _require_json(request: Request) -> None:
-    kind = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
-    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-        raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")

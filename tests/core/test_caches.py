@@ -25,7 +25,6 @@ from tests.support.server import serving
 MIB = 1 << 20
 
 OF_OUR_OWN = {
-    "app.api.middleware._meters": "methods, templates of routes and statuses",
     "app.core.files._warn": "16 files that hold keys",
     "app.mcp.server.listed": "names of arguments",
     "app.memories.search_filters._of_status": "statuses",
