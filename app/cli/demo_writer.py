@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel
 
@@ -78,8 +79,14 @@ class ScriptedModel:
     async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:  # noqa: ARG002 (the protocol)
         """Returns the answer of the story in this shape, or one that says nothing."""
         await budget.claim(0)
-        answer = {name: _nothing(field.annotation) for name, field in shape.model_fields.items()}
-        answer |= {name: value for name, value in self.says.items() if name in answer}
+        answer: Json = {}
+        for name, field in shape.model_fields.items():
+            if name in self.says:
+                answer[name] = self.says[name]
+            elif field.annotation is str:
+                answer[name] = "Nothing happened."
+            else:
+                answer[name] = None if NoneType in get_args(field.annotation) else []
         known = {memory["content"]: memory["memory_id"] for memory in json.loads(data).get("known_memories", ())}
         answer["memories"] = [
             memory | {"superseded_ids": [known[text] for text in memory["superseded_ids"] if text in known]}
@@ -90,13 +97,6 @@ class ScriptedModel:
 
     async def close(self) -> None:
         """Does nothing: there is no connection."""
-
-
-def _nothing(annotation: Any) -> Any:
-    """Returns the value of a field that says nothing: a text for a text, null where it may be null, else a list."""
-    if getattr(annotation, "__name__", "") == "str":
-        return "Nothing happened."
-    return None if type(None) in getattr(annotation, "__args__", ()) else []
 
 
 class DemoParts(RealParts):

@@ -5,6 +5,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, quantiles
@@ -130,16 +131,12 @@ def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
         with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as error:
-        detail = _detail(error.read().decode(errors="replace"))
+        body_read = error.read().decode(errors="replace")
+        detail = body_read[:200]
+        with suppress(ValueError, KeyError, TypeError):
+            detail = str(json.loads(body_read)["detail"])
         raise Unavailable(f"{question.query!r} was answered {error.code}: {detail}") from error
     except (OSError, ValueError) as error:
         raise Unavailable(f"{url} does not answer: {error}") from error
     taken = (time.perf_counter() - started) * 1000
     return Answered(question, [item["memory"]["memory_id"] for item in answer["items"]], taken)
-
-
-def _detail(body: str) -> str:
-    try:
-        return str(json.loads(body)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return body[:200]

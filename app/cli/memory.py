@@ -181,7 +181,16 @@ def sessions(
         rows = [_message(message) for message in answer["items"]]
     else:
         columns = ("session", "agent/user", "begun", "messages", "status")
-        rows = [_conversation_row(conversation) for conversation in answer["items"]]
+        rows = [
+            (
+                conversation["session_id"],
+                owner_of(conversation),
+                conversation["created_at"][:DAY],
+                str(conversation["message_count"]),
+                conversation["status"],
+            )
+            for conversation in answer["items"]
+        ]
     _table(columns, rows)
     tell_of_more(answer)
 
@@ -191,11 +200,6 @@ def _message(message: Json) -> tuple[str, ...]:
     if not isinstance(content, str):
         content = " ".join(part.get("text", f"[{part['type']}]") for part in content or [])
     return str(message["seq"]), message["timestamp"][:MINUTE], message["name"] or message["role"], content
-
-
-def _conversation_row(session: Json) -> tuple[str, ...]:
-    count = str(session["message_count"])
-    return session["session_id"], owner_of(session), session["created_at"][:DAY], count, session["status"]
 
 
 def context(

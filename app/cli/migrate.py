@@ -21,7 +21,7 @@ from app.lifespan import COLLECTIONS, EMBEDDABLE, with_model
 from app.memories.reembed import Reembed, whole
 from app.settings import Settings
 from app.storage.changes import Delete
-from app.storage.protocol import Store, VectorCounts
+from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.transfer import PAGE, MovableStore, Record, Total, digest, exported, load_each, totals
 
@@ -98,7 +98,10 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Migr
         for collection in begun:
             await _remove_changed(source, target, collection)
         for collection in COLLECTIONS:
-            await _copy(source, target, collection, lambda number: progress.advance(bar, number))
+            async for page in exported(source, collection):
+                # what conflicts with a record that changed meanwhile is left to the next run
+                await load_each(target, collection, page)
+                progress.advance(bar, len(page))
         await target.load_counters(await source.counters(), only=True)
         progress.update(bar, description="comparing", completed=0)
         report: list[MigratedRow] = []
@@ -108,7 +111,17 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Migr
             report += _compared(collection, await totals(source, collection), copied[collection.name])
             progress.advance(bar, sizes[collection.name])
     await target.notes({COPY_NOTE: f"{origin} {_fingerprint(copied)}"})
-    return [*report, await _counters(source, target)]
+    before = {(counter.tenant, counter.name): counter.value for counter in await source.counters()}
+    after = {(counter.tenant, counter.name): counter.value for counter in await target.counters()}
+    counters: MigratedRow = {
+        "collection": "counters",
+        "tenant": "",
+        "records": len(after),
+        "vectors": 0,
+        "checksum": "-",
+        "same": before == after,
+    }
+    return [*report, counters]
 
 
 async def _origin(source: MovableStore) -> str:
@@ -182,14 +195,6 @@ def _key(collection: Collection, record: Record) -> tuple[str, str]:
     return record.doc["tenant_id"], str(record.doc[collection.id_field])
 
 
-async def _copy(source: MovableStore, target: MovableStore, collection: Collection, seen: ShowProgress) -> None:
-    """Copies what the target does not have. What conflicts with a record that changed meanwhile is left to the next
-    run."""
-    async for page in exported(source, collection):
-        await load_each(target, collection, page)
-        seen(len(page))
-
-
 def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> list[MigratedRow]:
     return [
         {
@@ -202,13 +207,6 @@ def _compared(collection: Collection, before: dict[str, Total], after: dict[str,
         }
         for tenant in sorted({*before, *after})
     ]
-
-
-async def _counters(source: MovableStore, target: MovableStore) -> MigratedRow:
-    before = {(counter.tenant, counter.name): counter.value for counter in await source.counters()}
-    after = {(counter.tenant, counter.name): counter.value for counter in await target.counters()}
-    same = before == after
-    return {"collection": "counters", "tenant": "", "records": len(after), "vectors": 0, "checksum": "-", "same": same}
 
 
 class ReembeddedRow(TypedDict):
@@ -285,7 +283,8 @@ async def reembed_store(store: Store, embedder: Embedder, *, drop_old: bool = Fa
     await work.begin(rfc3339(SystemClock().now()))
     before = await work.counts()
     started, done = time.perf_counter(), 0
-    with _reembed_progress() as progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         total = sum(count.records for count in before.values())
         bar = progress.add_task("embedding", total=total, completed=sum(count.of_model for count in before.values()))
 
@@ -304,23 +303,17 @@ async def reembed_store(store: Store, embedder: Embedder, *, drop_old: bool = Fa
         "embedded": done,
         "seconds": round(seconds, 3),
         "dropped": dropped,
-        "collections": [_row(name, count, dropped=bool(dropped)) for name, count in counts.items()],
-    }
-
-
-def _reembed_progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
-
-
-def _row(name: str, count: VectorCounts, *, dropped: bool) -> ReembeddedRow:
-    return {
-        "collection": name,
-        "records": count.records,
-        "vectors": count.of_model,
-        "pending": count.without,
-        "left": count.others,
-        "kept": 0 if dropped else count.alternates,
+        "collections": [
+            {
+                "collection": name,
+                "records": count.records,
+                "vectors": count.of_model,
+                "pending": count.without,
+                "left": count.others,
+                "kept": 0 if dropped else count.alternates,
+            }
+            for name, count in counts.items()
+        ],
     }
 
 

@@ -13,7 +13,6 @@ from functools import partial
 from types import FrameType
 
 import uvicorn
-from uvicorn._types import ASGIApplication
 
 from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
@@ -55,12 +54,9 @@ def serve_alone(settings: Settings, openers: Openers) -> None:
     SIGHUP restarts workers one by one, and there are none: it is logged. It ends a service whose terminal was closed.
     """
     if sys.stdin is None or not sys.stdin.isatty():
-        signal.signal(signal.SIGHUP, _no_reload)
+        does_nothing = "SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS"
+        signal.signal(signal.SIGHUP, lambda *_: log.warning(does_nothing))
     DrainingServer(_loaded(settings, openers), openers.tuning).run()
-
-
-def _no_reload(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 (the shape of a handler)
-    log.warning("SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS")
 
 
 def serve_as_worker(settings: Settings, openers: Openers, sockets: list[socket.socket], service: Workers) -> None:
@@ -68,15 +64,11 @@ def serve_as_worker(settings: Settings, openers: Openers, sockets: list[socket.s
     WorkerServer(_loaded(settings, openers), openers.tuning, service).run(sockets)
 
 
-def _application(openers: Openers) -> ASGIApplication:
-    application: ASGIApplication = importlib.import_module("app.main").create_app(openers=openers)
-    return application
-
-
 def _loaded(settings: Settings, openers: Openers) -> uvicorn.Config:
     load_model(settings, openers.tuning)
     config = uvicorn.Config(
-        partial(_application, openers),  # imports the routes once the model's thread has begun to read its file
+        # imports the routes once the model's thread has begun to read its file
+        lambda: importlib.import_module("app.main").create_app(openers=openers),
         factory=True,
         host=settings.host,
         port=settings.port,
@@ -91,13 +83,11 @@ def _loaded(settings: Settings, openers: Openers) -> uvicorn.Config:
     gc.disable()  # until the service has started; see `app/cli/__init__.py`
     config.load()
     config.loaded_app = SaysWhy(config.loaded_app)
-    logging.getLogger("uvicorn.error").addFilter(_gives_reason)
+    # the server's line that the start failed is dropped: the command ends with the reason, and one line is enough
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: not record.getMessage().startswith("Application startup failed")
+    )
     return config
-
-
-def _gives_reason(record: logging.LogRecord) -> bool:
-    """Drops the server's line that the start failed: the command ends with the reason, and one line is enough."""
-    return not record.getMessage().startswith("Application startup failed")
 
 
 class DrainingServer(uvicorn.Server):
