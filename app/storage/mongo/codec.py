@@ -85,8 +85,13 @@ def id_in(stored: Stored) -> str:
 
 
 def encode(collection: Collection, fields: Mapping[str, Any]) -> Stored:
-    """Returns the fields as they are stored."""
-    return {name: _sealed(value) if name in collection.opaque else value for name, value in fields.items()}
+    """Returns the fields as they are stored: objects and lists of an opaque field as their JSON."""
+    return {
+        name: {"json": orjson.dumps(value).decode()}
+        if name in collection.opaque and isinstance(value, dict | list)
+        else value
+        for name, value in fields.items()
+    }
 
 
 def decoded(collection: Collection[R], stored: Stored) -> R | None:
@@ -108,10 +113,6 @@ def decode(collection: Collection[R], stored: Stored) -> R:
         if isinstance(value, dict):
             stored[name] = orjson.loads(value["json"])
     return cast(R, {name: _plain(value) for name, value in stored.items()})
-
-
-def _sealed(value: Any) -> Any:
-    return {"json": orjson.dumps(value).decode()} if isinstance(value, dict | list) else value
 
 
 def _plain(value: Any) -> Any:

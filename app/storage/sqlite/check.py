@@ -33,7 +33,9 @@ USAGE = "usage"
 
 def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
     """Returns the findings of all checks. Reads every row."""
-    findings = [_finding("database", _integrity(connection)), Finding("version", True, str(schema.written(connection)))]
+    messages = (str(message) for (message,) in connection.execute("PRAGMA integrity_check"))
+    database = _finding("database", (message for message in messages if message != "ok"))
+    findings = [database, Finding("version", True, str(schema.written(connection)))]
     for collection in collections:
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
         if collection.searched:
@@ -47,11 +49,6 @@ def _bad_usage(connection: apsw.Connection, collections: Sequence[Collection]) -
     """Yields tenants whose stored usage is not what they have."""
     with connection:  # one state of the database: others may write
         yield from differences(usage.stored(connection), usage.counted(connection, collections))
-
-
-def _integrity(connection: apsw.Connection) -> Iterator[str]:
-    messages = (str(line) for (line,) in connection.execute("PRAGMA integrity_check"))
-    return (line for line in messages if line != "ok")
 
 
 def _finding(name: str, faults: Iterator[str]) -> Finding:
