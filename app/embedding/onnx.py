@@ -185,16 +185,12 @@ def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
     digest = hashlib.sha256()
     for part in (graph, graph.with_name(f"{graph.name}_data")):  # large weights may lie beside the graph
         if part.is_file():
-            _add(digest, part)
+            with part.open("rb") as file:
+                hashlib.file_digest(file, lambda: digest)
     try:
         return graph, digest.hexdigest(), Tokenizer.from_file(str(folder / "tokenizer.json"))
     except Exception as error:  # the tokenizers library raises Exception itself
         raise EmbeddingUnavailable(f"{folder}/tokenizer.json cannot be read: {error}") from error
-
-
-def _add(digest: "hashlib._Hash", path: Path) -> None:
-    with path.open("rb") as file:
-        hashlib.file_digest(file, lambda: digest)
 
 
 def read_session(name: str, graph: bytes | str, threads: int, tables: Tables | None = None) -> Any:

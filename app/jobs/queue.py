@@ -261,8 +261,9 @@ class Queue:
         # an index finds the next job of a lane; all lanes together are one queue and need no filter
         lanes = [None] if len(queued) == len(LANES) else list(map(_in_lane, queued))
         wanted = [both(lane, due) for lane in lanes]
-        if lapsed:
-            wanted.append(both(left, _in_lanes(lapsed)))  # running jobs are few
+        if lapsed:  # running jobs are few: one query for their lanes
+            in_lanes = None if len(lapsed) == len(LANES) else Or(tuple(map(_in_lane, lapsed)))
+            wanted.append(both(left, in_lanes))
         candidates = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
         for job in heapq.merge(*candidates, key=_urgency):
             lease = await self._lease(job)
@@ -321,7 +322,3 @@ def _urgency(job: JobRecord) -> tuple[bool, str, str]:
 
 def _in_lane(lane: Lane) -> Filter:
     return Absent("lane") if lane is None else Eq("lane", lane)
-
-
-def _in_lanes(lanes: Sequence[Lane]) -> Filter | None:
-    return None if len(lanes) == len(LANES) else Or(tuple(map(_in_lane, lanes)))

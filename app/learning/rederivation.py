@@ -48,7 +48,11 @@ class Rederivation:
         find = partial(self._store.find, DERIVATIONS, run.tenant, Eq("session_id", session["session_id"]))
         notes, covering = list[DerivationRecord](), list[DerivationRecord]()
         async for page in pages(find, DERIVATIONS, PAGE):
-            covers = handled(DERIVATIONS, page, lambda note: _covers(note, payload["seq"]))
+            covers = handled(
+                DERIVATIONS,
+                page,
+                lambda note: _learned(note) and note["from_seq"] <= payload["seq"] <= note["to_seq"],
+            )
             notes += [note for note, _ in covers if _learned(note)]
             covering += [note for note, covers_it in covers if covers_it]
         judge = _Judge(run, scope, learns=self._learns)
@@ -187,11 +191,6 @@ class _Judge:
 def _learned(note: DerivationRecord) -> bool:
     """Returns whether a derivation learned from messages. The note that a session ended is not repeated."""
     return "from_seq" in note and "noted" not in note["result"]
-
-
-def _covers(note: DerivationRecord, seq: int) -> bool:
-    """Returns whether a derivation learned from the message with that number."""
-    return _learned(note) and note["from_seq"] <= seq <= note["to_seq"]
 
 
 def _rekeyed(note: DerivationRecord) -> list[Change]:

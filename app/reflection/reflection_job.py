@@ -98,7 +98,10 @@ class ReflectionJobs:
         report = _Report(self._tools.tuning.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
         insights = await self._insights.run(run, scope, _partitions(owners), payload.get("focus"), dry_run=dry_run)
-        judge = self._judge(run.tenant)
+        judge = None
+        if self._llm is not None:
+            budget = self._llm.budget(self._tools.allowance(run.tenant))
+            judge = Judge(self._llm, budget, self._tools.tuning.pairs_per_run)
         for number, owner in enumerate(owners, start=1):
             await self._look_at(run, scope, owner, judge, report)
             await run.progress(number, len(owners))
@@ -113,12 +116,6 @@ class ReflectionJobs:
         counts = {"found": len(report.ids), "applied": report.applied, "settled": settled}
         result = {"dry_run": dry_run, **counts, **judged, "items": report.ids[:SHOWN], "insights": insights.shown()}
         return Done(result, undo, "partial" if insights.failed else "succeeded")
-
-    def _judge(self, tenant: str) -> Judge | None:
-        """Returns the judge of a run, or None if there is no model, or no pair may be judged."""
-        if self._llm is None:
-            return None
-        return Judge(self._llm, self._llm.budget(self._tools.allowance(tenant)), self._tools.tuning.pairs_per_run)
 
     async def _look_at(self, run: Run, scope: Scope, owner: Owner, judge: Judge | None, report: _Report) -> None:
         """Looks for findings in one partition, and stores them."""

@@ -322,13 +322,14 @@ class ForgettingJobs:
         tenant, unused = _tenant(run), self._unused()
         if run.payload.get("dry_run"):
             return await self._store.count(MEMORIES, tenant, unused)
+
+        def archive(memory: MemoryRecord) -> list[Change]:
+            return self._forgetting(Scope(memory["tenant_id"])).archive(memory, RETENTION)
+
         done = 0
         async for memories in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
-            done += await self._commit_each(run, MEMORIES, memories, self._archive)
+            done += await self._commit_each(run, MEMORIES, memories, archive)
         return done
-
-    def _archive(self, memory: MemoryRecord) -> list[Change]:
-        return self._forgetting(Scope(memory["tenant_id"])).archive(memory, RETENTION)
 
     def _forgetting(self, scope: Scope) -> Forgetting:
         return Forgetting(MemoryRepository(self._store, scope), self._clock)

@@ -246,14 +246,10 @@ def is_text_part(kind: str) -> bool:
 MessageContent = TypeAliasType("MessageContent", str | Annotated[list[ContentPart], Field(min_length=1)])
 
 
-def _none_if_empty(value: Any) -> Any:
-    return None if value == [] else value
-
-
 class _MessageFields(Schema):
     content: MessageContent | None = Field(None, description="Text, content parts, or null beside tool_calls.")
     name: MessageName | None = Field(None, description="Who speaks; else the role.")
-    tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(_none_if_empty)] = None
+    tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(lambda value: None if value == [] else value)] = None
     tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     result: JsonValue = Field(None, description="A tool's result, as JSON.")
     metadata: Annotated[Object | None, CLEARS_OBJECT] = Field(None, validate_default=True)

@@ -109,15 +109,12 @@ class _Selection:
             room = min(self._left, most - spent[entry.group])
             if at in self._taken or at in self._first or room <= 0:
                 continue
-            line = self._shortened(at)
+            if at not in self._lines:
+                self._lines[at] = _line(shorten(entry, self._budget))
+            line = self._lines[at]
             if line.tokens <= room:
                 spent[entry.group] += line.tokens
                 self._take(at, line)
-
-    def _shortened(self, at: int) -> PromptLine:
-        if at not in self._lines:
-            self._lines[at] = _line(shorten(self._listed[at], self._budget))
-        return self._lines[at]
 
     def _take(self, at: int, line: PromptLine | None) -> None:
         if line is not None:

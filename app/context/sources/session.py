@@ -447,11 +447,11 @@ def _as_chat(first: MessageRecord, results: Sequence[MessageRecord]) -> tuple[Pr
         "content": _quoted(first["text"]) or None,
         "tool_calls": first["tool_calls"] or [],
     }
-    return call, *map(_tool_result, results)
-
-
-def _tool_result(result: MessageRecord) -> PromptMessage:
-    return {"role": "tool", "tool_call_id": result["tool_call_id"] or "", "content": _quoted(content(result))}
+    answers: list[PromptMessage] = [
+        {"role": "tool", "tool_call_id": result["tool_call_id"] or "", "content": _quoted(content(result))}
+        for result in results
+    ]
+    return call, *answers
 
 
 def _quoted(text: str) -> str:
