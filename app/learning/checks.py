@@ -1,9 +1,14 @@
 """What code checks of an item that a model learned from a conversation, in any language. Pure functions.
 
-An item cites a quote that stands word for word in a message of the right role; the model's own fields say that it is
-stated and of a kind that its part keeps; its numbers, dates, and the values of facts and profile stand in that message
-or follow from its date. Nothing here knows what a sentence means: that is for the model, when it writes the item and
-when it looks a second time (`prompts/second_look.md`).
+An item is a memory, a fact, an entry of the profile or a lesson, as the model writes it. It passes if
+
+- its quote stands word for word in a message, of the user for most items (`refusal`),
+- the model's own fields say that it is stated, and of a kind that its part of the answer keeps (`refusal`),
+- its numbers and dates stand in that message or follow from the message's date (`numbers_said`, `time_said`),
+- the words of a fact's object or of a value of the profile stand there (`value_shown`).
+
+No function here knows what a sentence means: the model judges that, when it writes the item and when it looks a second
+time (`prompts/second_look.md`).
 """
 
 import re
@@ -32,7 +37,7 @@ from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms
 
 KEPT_BYTES = 4 << 20
-"""The limit of the words of messages that are kept at hand: about those of one stretch."""
+"""The most bytes of a cache of what was read in messages: about the messages of one prompt."""
 QUOTE_CHARS = 300
 """The limit of a quote that is stored, in characters."""
 
@@ -42,8 +47,11 @@ QUOTE_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Words of a message. `sentence` holds the whole sentences that they stand in; `before` is the message before,
-    which the quote may answer."""
+    """Words of a message.
+
+    `line`: the message. `text`: the quoted words as they stand there. `sentence`: the whole sentences that these words
+    are of. `before`: the message before, which may be the question that the quote answers.
+    """
 
     line: TranscriptLine
     text: str
@@ -52,21 +60,24 @@ class Quote:
 
     @property
     def lines(self) -> list[TranscriptLine]:
-        """The message of the quote and the one that it answers."""
+        """The message before, if there is one, and the message of the quote."""
         return [self.line] if self.before is None else [self.before, self.line]
 
 
 LEFT_OUT = " \u2026 "
-"""Stands in a quote for what was left out between two of its parts."""
+"""Stands in a stored quote between two of its parts: "I moved to Bergen … on 1 May"."""
 _LEFT_OUT = re.compile(r"[\[(]?(?:\.{2,}|\u2026+)[\])]?")
 LEAST_WORDS = 2
-"""A part of a quote from which something was left out has so many words, or characters of a script without spaces."""
+"""Fewest words of each part of a quote from which something was left out; in scripts without spaces, characters."""
 
 
 def find_quote(text: str, lines: Sequence[TranscriptLine], role: str | None = None) -> Quote | None:
-    """Returns the place of a quote, or None if it stands nowhere. White space, case, accents and punctuation do not
-    count. Sentences of one message may be left out between its parts: "I moved to Bergen … on 1 May". If several
-    messages have it, one of `role` goes first, then the earliest."""
+    """Returns the message and the place of a quote, or None if no message has it.
+
+    White space, case, accents and punctuation do not count. Sentences of one message may be left out between the parts
+    of the quote: "I moved to Bergen … on 1 May". If several messages have the quote, a message of `role` is taken, and
+    of these the earliest.
+    """
     parts = [part for piece in _LEFT_OUT.split(text) for part in sentences(piece)]
     for at in sorted(range(len(lines)), key=lambda at: (lines[at].role != role, at)):
         message = lines[at].text
@@ -77,6 +88,7 @@ def find_quote(text: str, lines: Sequence[TranscriptLine], role: str | None = No
 
 
 def _place(part: str, message: str, start: int = 0) -> list[tuple[int, int]] | None:
+    """Returns where a part of a quote first stands in a message from `start` on, as a list of one span, or None."""
     span = _letters(message).place_of(_letters(part), start)
     return None if span is None else [span]
 
@@ -93,7 +105,8 @@ def _places(parts: Sequence[str], message: str) -> list[tuple[int, int]] | None:
 
 
 def _sentences_at(spans: Sequence[tuple[int, int]], message: str) -> str:
-    """Returns the whole sentences that spans of a message touch, as they stand there where they follow one another."""
+    """Returns the whole sentences of a message that some spans touch. Sentences that follow one another stay together
+    as they stand there; between others stands `LEFT_OUT`."""
     runs: list[tuple[int, int]] = []
     before = -1
     for at, (start, end) in enumerate(sentence_spans(message)):
@@ -112,7 +125,7 @@ def _letters(text: str) -> Letters:
 
 
 class Admitted(NamedTuple):
-    """About whom and of what time an item of a part may be."""
+    """What the fields `about` and `holds` of an item may say, if its part is to keep it."""
 
     about: frozenset[str]
     holds: frozenset[str]
@@ -125,19 +138,20 @@ ADMITTED: Mapping[str, Admitted] = {
     "profile": Admitted(frozenset({"user"}), frozenset({"now"})),
     "lesson": Admitted(frozenset({"nobody"}), frozenset({"now"})),
 }
-"""What is stated and of these is kept. What is guessed, asked or corrected is kept nowhere. A fact or an item of the
-profile that is stated, but of somebody else or still to come, is kept as a memory: its quoted sentence."""
+"""Which stated items each part keeps. No part keeps what is guessed, asked or corrected. A planned fact, and an
+item of the profile that is planned or about somebody else, become memories: the sentences that they quote
+(`extraction.py`)."""
 OF_WORK = frozenset({"issue", "solution", "learned"})
-"""Memories of the agent's work, which the assistant's words show, too: "The cache key holds only the branch." They have
-the trust of its messages."""
+"""Types of memories about the agent's work. The assistant's words show these, too: "The cache key holds only the
+branch." Such a memory has the trust of the assistant's messages."""
 
 
 def refusal(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | None:
     """Returns why an item may not be stored, or None: `not_stated`, `not_of_this_part` or `not_quoted`.
 
-    The user's words show an item; a lesson may be shown by anybody's, and by what a tool gave back. Of the assistant's
-    words a memory keeps promises ("I'll send you the list on Monday.") and what it found out in its work, if these are
-    not about the user.
+    An item must quote the user. Two kinds may quote others: a lesson anybody, also what a tool gave back; a memory that
+    is not about the user the assistant, if that promises something ("I'll send you the list on Monday.") or tells what
+    it has learned in its work.
     """
     admitted = ADMITTED[part]
     if item.certainty != "stated" or item.holds == "corrected":
@@ -156,22 +170,24 @@ def refusal(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str 
 # --- Numbers, dates and values stand in the message -------------------------------------------------------------------
 
 IN_WORDS, MORE_IN_WORDS = 12, 100
-"""A number up to the first may be said in a word ("two kids"), which code cannot read; up to the second one in a
-sentence that has no digits ("I turn forty"), where round numbers count by their first digits: "two thousand"."""
+"""A number that code does not find may be said in a word, which code cannot read: one up to `IN_WORDS` anywhere ("two
+kids"), one up to `MORE_IN_WORDS` in a sentence without digits ("I turn forty"). There a round number counts without its
+zeros: 2,000 is "two thousand"."""
 ROUND = 100
+"""Numbers from here on may be round."""
 MAGNITUDES = (3, 4, 6, 8, 9)
 """Powers of ten that are said as a word or a letter behind a number: 15k, 3万, 18 millones, 2億, 1.5 billion."""
 YEARS = 150
 """A number up to it may count years: "I'm 36" is a birth in 1989 or 1990."""
 MOST_DAYS = 31
-"""Of a longer time only the first and the last day may be named."""
+"""Of a span of more days, only the first and the last day may be named."""
 MOST_TIMES = 4
-"""So many times of one sentence are read: "from the 3rd to the 9th, or in May"."""
+"""At most so many times are read in a sentence. "On Monday, and again in May" has two."""
 
 
 class Support(NamedTuple):
-    """How a text stands to its message: `stands` is False if it says what the message does not. `worded`: in words of
-    its own, so that it needs the second look."""
+    """Whether a message supports a text. `stands`: False if the text says what the message does not. `worded`: it says
+    it in words of its own, so that it needs the second look."""
 
     stands: bool
     worded: bool
@@ -182,8 +198,11 @@ class Support(NamedTuple):
 
 
 def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | None = None) -> Support:
-    """Returns whether the numbers of a text stand in messages, follow from what they say and from their dates, or may
-    be said there in words. `sentence`: the one that would have those words; None if any may have them."""
+    """Returns whether messages support the numbers of a text: the numbers stand there, follow from the messages' dates
+    and what they say of time ("since 1988" is 38 years), or may be said there in words ("two kids").
+
+    `sentence`: the sentence that would have those words; None if any sentence may.
+    """
     wanted = numbers(text)
     if not wanted:
         return Support(stands=True, worded=False)
@@ -201,6 +220,7 @@ def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | Non
 
 
 def _is_small(value: str) -> bool:
+    """Returns whether a number may be a word among digits: "two" in "two kids, 7 and 9"."""
     return value.isdecimal() and int(value) <= IN_WORDS
 
 
@@ -210,8 +230,11 @@ def _is_said_in_words(value: str) -> bool:
 
 
 def _said_otherwise(value: str, spoken: frozenset[str], years: set[int]) -> bool:
-    """Returns whether a number is another way to write one that was said: "8 pm" is 20:00, "2.5k" is 2,500, "36" is a
-    birth in 1989 or 1990 and "since 1988" is 38 years."""
+    """Returns whether a number is another way to write a number that was said: 20 of "8 pm", 2500 of "2.5k", 1989 or
+    1990 of "I'm 36", 38 of "since 1988".
+
+    `spoken`: the numbers of the messages. `years`: those of the messages' dates.
+    """
     if not value.isdecimal() or len(value) > len(str(10**12)):
         return False
     number = int(value)
@@ -231,8 +254,9 @@ def _divided(value: str, power: int) -> str:
 
 @kept_by_digest(KEPT_BYTES, lambda numbers: 100 * len(numbers))
 def _numbers_of_dates(text: str, at: str) -> frozenset[str]:
-    """Returns the numbers of the dates that a message names, such as "next Thursday", and of its own: years, months
-    and days. A month or weekday may be of the year or week before or after."""
+    """Returns the years, months and days of the dates that a message names, such as "next Thursday", and of the day
+    `at` on which it was sent. "Thursday" may be that of the week before or after, "May" that of the year before or
+    after."""
     sent = parse_rfc3339(at) if at else None
     if sent is None:
         return frozenset()
@@ -247,7 +271,8 @@ def _numbers_of_dates(text: str, at: str) -> frozenset[str]:
 
 
 def _times(sentence: str, sent: datetime) -> Iterator[tuple[datetime, datetime]]:
-    """Yields the first and last moment of the times that a sentence names, one after the other."""
+    """Yields the first and the last moment of each time that a sentence names: "on Monday, and again in May" has two
+    times."""
     for _ in range(MOST_TIMES):
         interval = read_interval(sentence, sent)
         if interval is None:
@@ -259,8 +284,8 @@ def _times(sentence: str, sent: datetime) -> Iterator[tuple[datetime, datetime]]
 
 
 def time_said(given: str, lines: Sequence[TranscriptLine], sentence: str | None = None, *, looked: bool) -> str | None:
-    """Returns a time that a model gives (RFC 3339) if the numbers of its day were said, else None. `sentence`: as for
-    `numbers_said`."""
+    """Returns the time that a model gives (RFC 3339) if messages support the numbers of its day, else None.
+    `sentence`: as for `numbers_said`."""
     try:
         at = parse_rfc3339(given)
     except ValueError:
@@ -270,7 +295,8 @@ def time_said(given: str, lines: Sequence[TranscriptLine], sentence: str | None 
 
 
 ALIKE = 0.75
-"""Words of at least `LEAST_LETTERS` letters with so much in common are forms of one: "vegetariano" and "vegetarian"."""
+"""Two words of at least `LEAST_LETTERS` letters with so much in common are forms of the same word: "vegetariano" and
+"vegetarian"."""
 LEAST_LETTERS = 4
 
 
@@ -279,12 +305,13 @@ def stands(value: str, text: str) -> bool:
     words do not count, numbers do by value."""
     spelled = words(value)
     wanted = dict.fromkeys([word for word in spelled if word not in STOP_WORDS] or spelled)
-    if is_unspaced(value):  # by pairs of characters: those of 青城山 stand in many a text
+    if is_unspaced(value):  # 青城山 has no spaces: its pairs of characters must stand in the text
         return {*terms(value)} <= _words_and_stems(text)[1]
     return bool(wanted) and all(_word_stands(word, text) for word in wanted)
 
 
 def _word_stands(word: str, text: str) -> bool:
+    """Returns whether a text has a word: as it is, with the same stem, as the same number, or in a similar form."""
     spoken, stems = _words_and_stems(text)
     if word in spoken or (word.isdecimal() and values(word) & values(text)):
         return True
@@ -300,14 +327,16 @@ def _words_and_stems(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _alike(word: str, other: str) -> bool:
+    """Returns whether two words are forms of the same word by their letters: "vegetariano" and "vegetarian"."""
     if is_unspaced(word) or min(len(word), len(other)) < LEAST_LETTERS or word[0] != other[0]:
         return False
     return SequenceMatcher(None, word, other, autojunk=False).ratio() >= ALIKE
 
 
 def value_shown(value: str, quote: Quote) -> Support:
-    """Returns whether a fact's object or a profile's value stands in the quote's message or the one before. In other
-    words, or in another language, it needs the second look; its numbers stand there or follow, whatever its words."""
+    """Returns whether the quote's message, or the message before it, supports a fact's object or a value of the
+    profile. A value in other words, or in another language, needs the second look; its numbers must be supported in
+    any case."""
     if stands(value, "\n".join(line.text for line in quote.lines)):
         return Support(stands=True, worded=False)
     return Support(numbers_said(value, quote.lines, quote.sentence).stands, worded=True)

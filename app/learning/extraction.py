@@ -24,7 +24,7 @@ from app.storage.schema import OwnedRecord
 from app.storage.text import normalise_content
 
 DroppedCounts = Counter[str]
-"""Counts of what was not taken as the model said it, by reason (`REASONS`)."""
+"""Counts of the items that were not stored as the model wrote them, by reason (`REASONS`)."""
 REASONS: Mapping[str, str] = {
     "invalid": "it does not have the form that was asked for, or says nothing",
     "not_quoted": "its quote stands in no message that may show it",
@@ -36,18 +36,19 @@ REASONS: Mapping[str, str] = {
     "reworded": "the quoted sentence is stored instead, as a memory",
 }
 USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker", "assistant's user")
-"""Subjects of a fact with which models name the user."""
+"""What models write for the user as the subject of a fact."""
 UNSUPPORTED = "\x00unsupported"
-"""Stands in an answer for an item that the second look removed. No text that is stored contains its first character."""
+"""Stands in an answer in place of an item that the second look removed. Its first character is in no stored text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules for one conversation.
+    """Decides what is stored of a model's answer about one conversation.
 
-    `message_memories`: the memories made of messages, by their numbers. `names` are those that the user goes by.
-    `profiled`: whether the caller may change the profile; facts about the user then have the reserved subject.
-    `looked`: whether the answer has been looked at for a second time.
+    `lines`: the messages. `owner`: whose records are written. `message_memories`: the memories made of messages, by the
+    numbers of the messages. `names`: the names of the user. `profiled`: whether the caller may change the profile;
+    facts about the user then have the reserved subject. `looked`: whether the model has looked at the answer for a
+    second time. `dropped`: counts the items that are not stored as they are.
     """
 
     lines: Sequence[TranscriptLine]
@@ -68,10 +69,10 @@ class Rules:
     ) -> list[tuple[MemoryCreate, MemorySource]]:
         """Returns each memory to store, with further fields of its source.
 
-        Its trust is that of the message that shows it. `known` are the memories that the model was shown: superseding
-        another id, a record of another partition or a pinned memory is dropped. If one of them has more trust than the
-        new memory, the new one is stored as disputed (`memories/create.py`). `of_other_parts`: facts and items of the
-        profile. Those that their own part cannot keep become memories, as the sentence that was said.
+        A memory has the trust of the message that it quotes. `known`: the memories that the model was shown, by id.
+        The new memory may supersede only these (`_retired`); it is stored as disputed if a memory that it supersedes
+        has more trust (`memories/create.py`). `of_other_parts`: facts and items of the profile. A fact that its part
+        cannot keep ("I'm moving to Bergen in May") becomes a memory with the sentence that it quotes.
         """
         taken: set[str] = set()
         result: list[tuple[MemoryCreate, MemorySource]] = []
@@ -97,10 +98,10 @@ class Rules:
             fields = {"memory_type": memory.memory_type, "importance": round(memory.importance, 3)}
             result.append(self._memory(quote, content=content, context=context, supersedes=retired, **fields))
         for item in of_other_parts:
-            place = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
-            if place is not None and place.sentence not in sentences:
-                sentences.add(place.sentence)
-                result.append(self._memory(place, content=place.sentence, memory_type="fact"))
+            quoted = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
+            if quoted is not None and quoted.sentence not in sentences:
+                sentences.add(quoted.sentence)
+                result.append(self._memory(quoted, content=quoted.sentence, memory_type="fact"))
         return result
 
     def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, MemorySource]:
@@ -114,37 +115,46 @@ class Rules:
         return body, self.source_of(quote)
 
     def _only_remembered(self, item: LearnedFact | ProfileItem) -> Quote | None:
-        """Returns the quote of a fact or an item of the profile that its part cannot keep, and memory can: it is
-        planned, or about somebody else. What is over is kept as both, since contexts show what holds."""
+        """Returns the quote of a fact or an item of the profile that becomes a memory, or None.
+
+        Its own part cannot keep it (`_misplaced`), for example since it is planned or about somebody else. Or it is
+        over: then it is kept both as a fact and as a memory, because contexts show only facts that hold.
+        """
         quote = checks.find_quote(item.quote, self.lines, "user")
         if quote is None or checks.refusal("memory", item, self.lines) is not None:
             return None
         return quote if item.holds == "past" or self._misplaced(item, quote) is not None else None
 
     def _misplaced(self, item: LearnedFact | ProfileItem, quote: Quote) -> str | None:
-        """Returns why a fact or an item of the profile cannot be kept as one, or None."""
-        fact = isinstance(item, LearnedFact)
-        if reason := checks.refusal("fact" if fact else "profile", item, self.lines):
+        """Returns why a fact cannot be kept as a fact, or an item of the profile in the profile; None if it can."""
+        is_fact = isinstance(item, LearnedFact)
+        if reason := checks.refusal("fact" if is_fact else "profile", item, self.lines):
             return reason
-        if isinstance(item, LearnedFact) and item.about != "user" and is_user(item.subject, self.names):
-            whom = {*words(item.whom or "")}  # "has_wife Leila", about Leila, is said of the user, too
-            if not whom & {*words(f"{item.predicate.replace('_', ' ')} {item.object}")}:
-                return "not_of_this_part"  # what is said of somebody else is told of the user
-        if isinstance(item, LearnedFact) and item.holds == "past" and self._of_profile(item):
-            return "not_of_this_part"  # the profile has one value at a time, and when this one ended is not known
-        value = item.object if isinstance(item, LearnedFact) else item.value
+        if isinstance(item, LearnedFact):
+            value = item.object
+            of_user = is_user(item.subject, self.names)
+            if of_user and item.about != "user":
+                # the model says that it is about somebody else, and names the user as its subject; only "has_wife
+                # Leila", about Leila, is said of the user, too
+                whom = {*words(item.whom or "")}
+                if not whom & {*words(f"{item.predicate.replace('_', ' ')} {item.object}")}:
+                    return "not_of_this_part"
+            in_profile = of_user and self.profiled and self.owner["user_id"] is not None
+            if in_profile and item.holds == "past" and field_of(_of_user(item, self.owner)) is not None:
+                return "not_of_this_part"  # a field has one value at a time, and when a past value ended is not known
+        else:
+            value = item.value
         return None if checks.value_shown(value, quote).enough(looked=self.looked) else "not_said"
-
-    def _of_profile(self, fact: LearnedFact) -> bool:
-        """Returns whether a fact is the value of a field of the profile."""
-        user = self.profiled and self.owner["user_id"] is not None and is_user(fact.subject, self.names)
-        return user and field_of(_of_user(fact, self.owner)) is not None
 
     def _retired(
         self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str]
     ) -> list[str]:
-        """Returns the ids of the known memories that this one, of this trust, replaces. An invented id, a record of
-        somebody else, one that is retired already and a pinned one are left as they are."""
+        """Returns the ids of the known memories that a memory supersedes. `trust`: that of the new memory. `taken`: ids
+        that other memories of this answer supersede already.
+
+        An invented id, a record of another partition, an id in `taken` and a pinned memory (unless it has more trust,
+        so that the new memory becomes disputed) count as `known`, and stay as they are.
+        """
         retired: list[str] = []
         for memory_id in dict.fromkeys(memory.superseded_ids):
             other = known.get(memory_id)
@@ -158,11 +168,14 @@ class Rules:
     # --- Facts --------------------------------------------------------------------------------------------------------
 
     def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, MemorySource]]:
-        """Returns each fact to assert, with further fields of its source. A fact without a time is valid from its
-        message on. What is over was valid until its message, and takes no time from what is known to hold then.
+        """Returns each fact to assert, with further fields of its source.
 
-        `known`: the names in the facts that the model was shown. A subject may be one of them: "It squeals" is said of
-        the "Kestrel 518"."""
+        A fact without a time is valid from its message on. A fact that is over was valid until its message, and stands
+        beside the facts that are known to hold at that time.
+
+        `known`: the names in the facts that the model was shown. They may be subjects, too: "It squeals" is said of the
+        "Kestrel 518", whose number stands in no message.
+        """
         named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]
         result: list[tuple[FactCreate, MemorySource]] = []
         for fact, quote in self._storable("fact", learned):
@@ -185,8 +198,11 @@ class Rules:
         return result
 
     def _valid(self, fact: LearnedFact, quote: Quote) -> Json:
-        """Returns from when a fact holds, or until when: the time that the model gives, if its numbers follow from the
-        message, else the time of the message. When it ended is not known, so it stands beside what held then, too."""
+        """Returns the fields of a fact that say from when, or until when, it holds: the time that the model gives, if
+        the message supports its numbers, else the time of the message.
+
+        When a fact that is over ended is not known, so it does not replace another fact of that time (`keep_both`).
+        """
         begun = self._dated(fact.valid_from, quote)
         if fact.holds != "past":
             return {"valid_from": begun or quote.line.at}
@@ -194,7 +210,7 @@ class Rules:
         return over | ({"valid_from": begun} if begun and begun < quote.line.at else {})
 
     def _dated(self, given: str | None, quote: Quote) -> str | None:
-        """Returns a time that the model gives, if its numbers follow from the message."""
+        """Returns the time that the model gives, or None if it gives none or the message does not support it."""
         if given is None:
             return None
         at = checks.time_said(given, quote.lines, quote.sentence, looked=self.looked)
@@ -205,8 +221,8 @@ class Rules:
     # --- Profile ------------------------------------------------------------------------------------------------------
 
     def profile(self, learned: Sequence[ProfileItem | None]) -> list[tuple[ProfileItem, Quote]]:
-        """Returns the items that the user said about themselves, each with its quote. A topic that nobody said is left
-        out: with a number that stands nowhere, or in words of its own without the second look."""
+        """Returns the items that the user said about themselves, each with its quote. An item loses its topic if the
+        topic has a number that no message has, or, without the second look, words that its message does not have."""
         return [(self._without_new_topic(item, quote), quote) for item, quote in self._storable("profile", learned)]
 
     def _without_new_topic(self, item: ProfileItem, quote: Quote) -> ProfileItem:
@@ -221,8 +237,9 @@ class Rules:
     def lessons(
         self, learned: Sequence[LearnedLesson | None], known: Mapping[str, Sequence[str]]
     ) -> list[LearnedLesson]:
-        """Returns new lessons. A lesson that the model was shown is no new evidence for itself. Its numbers stand in
-        what was said or what a tool gave back, anywhere: a lesson draws on more than its quote."""
+        """Returns new lessons. `known`: the lessons that the model was shown; one of these is no new evidence for
+        itself. The numbers of a lesson may stand in any message, also in what a tool gave back: a lesson draws on more
+        than its quote."""
         texts = {normalise_content(text) for lessons in known.values() for text in lessons}
         result: list[LearnedLesson] = []
         for lesson, _ in self._storable("lesson", learned):
@@ -237,8 +254,8 @@ class Rules:
     # --- Parts --------------------------------------------------------------------------------------------------------
 
     def _storable(self, part: str, learned: Sequence[Any]) -> Iterator[tuple[Any, Quote]]:
-        """Yields the items that may be stored, each with its quote. The others are counted; what of them becomes a
-        memory (`_only_remembered`) counts as `reworded`."""
+        """Yields the items of a part that may be stored, each with its quote. Counts the others by reason; a fact that
+        becomes a memory instead (`_only_remembered`) counts as `reworded`."""
         for item in learned:
             if item is None or item == UNSUPPORTED:
                 self.dropped["invalid" if item is None else "unsupported"] += 1
@@ -256,7 +273,8 @@ class Rules:
                 yield item, quote
 
     def trust_of(self, quote: Quote) -> float:
-        """Returns the trust of the memory made of the message, or else that of its role."""
+        """Returns the trust of what is learned from a quote: that of the memory made of its message, else that of the
+        message."""
         memory = self.message_memories.get(quote.line.seq)
         return quote.line.trust if memory is None else memory["trust"]
 
@@ -267,8 +285,11 @@ class Rules:
 
 
 def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:
-    """Returns subject, predicate, object and cardinality of a fact. If it is about the user, the subject is the
-    reserved one, so that the profile shows what is learned. Raises Invalid for a value that the profile cannot have."""
+    """Returns subject, predicate, object and cardinality of a fact.
+
+    `user`: the fact is about the user. Its subject is then the reserved subject, so that the profile shows it, and a
+    fact of a field of the profile has the cardinality `one`. Raises Invalid for a value that the profile cannot have.
+    """
     stated = fact.model_dump(include={"subject", "predicate", "object", "cardinality"})
     if not user or owner["user_id"] is None:
         return stated
@@ -291,7 +312,8 @@ def _of_user(fact: FactReply, owner: OwnedRecord) -> FactRecord:
 
 
 def is_user(subject: str, names: Sequence[str]) -> bool:
-    """Returns whether a subject is the user: a word such as "user", one of the user's names, or a part of one."""
+    """Returns whether the subject of a fact is the user: a word such as "user", a name of the user or a part of it
+    ("Ada" of "Ada Lovelace")."""
     own = words(subject)
     if " ".join(own) in USER_WORDS or subject == USER:
         return True
@@ -299,7 +321,8 @@ def is_user(subject: str, names: Sequence[str]) -> bool:
 
 
 def profile_patch(items: Sequence[ProfileItem], profile: UserProfile) -> Json:
-    """Returns the fields to add and replace in `profile`. The last item of a field counts."""
+    """Returns the fields to change in `profile`: lists and preferences with the new values alone, any other field with
+    the value of its last item."""
     lists = {"interest": "interests", "conversation_preference": "conversation_preferences"}
     patch: Json = {}
     for item in items:
