@@ -1,13 +1,18 @@
 """The second step of the ranking: it orders the first hits among themselves.
 
-The ranking compares a document with all others of the scope, and so finds what was said about the query. Of the few
-that it found, mostly the newer one holds, and a statement of a person tells more than a question or than what an
-assistant made of it: asked "Where do I live?", "I moved to Boston" goes before "I live in Paris". And of two that are
-about the same words of the query, "The budget is 20k" and "Sorry, the budget is 12k", the later one replaces the
-earlier one. A long text says many things, of which the newer one need not be what was asked for, so its time counts
-less. How much each of these properties counts is fitted as the ranking is, by scripts/fit_ranking.py (conditional logit
-among the first hits, McFadden 1974): apart for turns of conversations and for plain memories. In a talk of two named
-people it gains nothing.
+The ranking compares a document with all others of the scope, and so finds the documents about the query. Among the
+first hits other properties tell which of them answers it:
+
+- A newer statement mostly holds: asked "Where do I live?", "I moved to Boston" goes before the older "I live in Paris".
+- A person's statement tells more than a question, or than what an assistant made of that statement.
+- A later statement replaces an earlier statement with the same words of the query: asked "What is the budget?",
+  "Sorry, the budget is 12k" replaces "The budget is 20k".
+
+The time of a long text counts less: it says many things, and the new thing in it need not be what was asked for.
+
+How much each property counts is fitted by scripts/fit_ranking.py, as the weights of the ranking are (conditional logit
+among the first hits, McFadden 1974), apart for turns of conversations and for plain memories. Turns of two people with
+names keep the order of the ranking: there these properties gained nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +27,15 @@ from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import name_id
 
 FIRST = 12
-"""So many turns, and so many plain memories, are ordered among themselves. They hold the right one of 9 in 10
-questions."""
+"""So many turns, and so many plain memories, are ordered among themselves. The document that answers is among them for
+9 of 10 questions."""
 FAR = 4.0
-"""What is farther behind the best one, in log-odds, does not come nearer."""
+"""The greatest distance to the best hit, in log-odds, that `gap` has: a hit that is 9 behind counts as 4 behind."""
 ENOUGH_OF_QUERY = 0.4
-"""Minimum share of a query's weight that two hits have in common to be about the same. With less MemDaily, a benchmark
-of daily notes that resemble each other, loses .07 recall@10."""
+"""Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
+With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
 EQUAL = 1e-4
-"""Cosines to the query of equal texts differ by less."""
+"""Two hits whose cosines to the query differ by less have the same text."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
 """The fields of `FirstHitWeights`, in this order."""
 NO_ORDER = FirstHitWeights()
@@ -41,10 +46,11 @@ USER = name_id("user")
 def order_first_hits(
     columns: Columns, query: SettledQuery, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
 ) -> tuple[Ints, Floats | None]:
-    """Returns `order`, the best first, with the first hits ordered among themselves, turns and plain memories apart,
-    and the log-odds that each document gains by that, shape (n,), below 0 for one that loses; None: none is moved.
+    """Returns `order` with the first hits ordered among themselves, turns and plain memories apart, and the log-odds
+    that each document gains by this, shape (n,). A document that falls gains less than 0; None stands for no change.
 
-    `odds`: the log-odds of each document. `parts`: the parts of these that not every query has.
+    `order`: indices of the documents, the best first. `odds`: the log-odds of each document. `parts`: the parts of
+    these log-odds that not every query has, by their names in `ranking.py`, such as `echo` and `when`.
     """
     if not query.subject:  # a query of a time alone is ordered by that time
         return order, None
@@ -54,7 +60,8 @@ def order_first_hits(
         gained[group] = gains(properties(columns, odds, group, past=asks_for_past(query, parts)), fitted)
     if not gained.any():
         return order, None
-    # all are sorted, because one of the first may lose: what "Sorry, the budget is 12k" replaces falls far behind
+    # all documents are sorted, because a first hit may fall behind those that follow: "The budget is 20k", which
+    # "Sorry, the budget is 12k" replaces, falls far behind
     return order[(-(odds + gained)[order]).argsort(kind="stable")], gained
 
 
@@ -66,24 +73,27 @@ def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
 def groups_of_first(
     columns: Columns, start: Ints, weights: Weights, parts: Mapping[str, Floats]
 ) -> Iterator[tuple[Ints, FirstHitWeights]]:
-    """Yields the hits of one kind that are ordered among themselves, two at least, with the weights of their order.
+    """Yields the turns and the plain memories that are ordered among themselves, at least two of a kind, with the
+    weights of their order.
 
-    `start`: the best documents, best first. Turns are ordered if an assistant said one of these, be it "Noted.", or if
-    all are of a user without a name: two people who talk mean different things by the same words.
+    `start`: indices of the best documents, the best first. Turns are ordered if an assistant said one of the documents
+    in `start`, be it "Noted.", or if all turns are of a user without a name: when two people talk, "I" in the turns of
+    one is not "I" in those of the other.
     """
     with_assistant = assistants(columns)[start].any()
     start = start[says_something(parts, start)]
     plain = plain_memories(columns)[start]
-    turns, others = start[~plain][:FIRST], start[plain][:FIRST]
-    of_one = with_assistant or (columns.speaker[turns] == USER).all()
-    if len(turns) > 1 and weights.first_turns != NO_ORDER and of_one:
+    turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
+    of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
+    if len(turns) > 1 and weights.first_turns != NO_ORDER and of_one_person:
         yield turns, weights.first_turns
-    if len(others) > 1 and weights.first_plain != NO_ORDER:
-        yield others, weights.first_plain
+    if len(memories) > 1 and weights.first_plain != NO_ORDER:
+        yield memories, weights.first_plain
 
 
 def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
-    """Returns the mask of those that are neither an `echo` nor a `filler`."""
+    """Returns the mask, shape (len(among),), of the documents that are neither an `echo` (a question that asks what the
+    query asks) nor a `filler` ("Noted."). `among`: indices of documents."""
     stating = np.ones(len(among), np.bool_)
     for name in ("echo", "filler"):
         if name in parts:
@@ -92,17 +102,22 @@ def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
 
 
 def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Floats:
-    """Returns what is known of the first hits of one kind, shape (PROPERTIES, len(group)). `past`: the query names a
-    time, or asks for the earliest, so that what was said later replaces nothing.
+    """Returns the properties of the first hits of one kind, a row for each name of `PROPERTIES` and a column for each
+    hit. `group`: indices of the hits. `past`: the query names a time, or asks for the earliest, so that no later hit
+    replaces an earlier hit.
 
-    `gap`: log-odds behind the best one, 0 to −`FAR`. `statement`: 1 for what a person states, 0 for a question and for
-    what an assistant says. `length`: 1 for a text of 147 terms. `newness`: of a statement 0 if it is the oldest of the
-    hits, 1 − `length` if the newest; 0 for others, for an answer is no newer than what it rests on. `renewed` and
-    `replaced`: how surely a later one of the hits says something else about the same, 0 to 1. For `renewed` the later
-    one counts by its share of the hit's words, and less in a long text; for `replaced` only if it has all of them.
+    - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
+    - `cosine`: that of the hit and the query.
+    - `newness`: 0 for the oldest hit, 1 − `length` for the newest. Only statements have it: an assistant's answer is no
+      newer than what it rests on.
+    - `statement`: 1 for what a person states, 0 for a question and for what an assistant says.
+    - `length`: grows with the logarithm of the number of terms; 1 for a text of 147 terms.
+    - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1. The words of
+      the query that the hit has are looked for in the later hit. For `renewed` their share counts, and less in a long
+      text; for `replaced` the later hit must have all of them.
     """
     time, same = columns.time[group], _same_texts(columns, group)
-    newest_time = np.where(same, time, time.min()).max(axis=1)  # a text that is said again is as new
+    newest_time = np.where(same, time, time.min()).max(axis=1)  # a text that was said twice is as new as its last time
     times = np.unique(newest_time)
     newness = times.searchsorted(newest_time) / max(len(times) - 1, 1)
     asks = questions(columns)[group]
@@ -120,10 +135,11 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
 
 
 def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:
-    """Returns, for each hit (row) and each other one (column), which share of the query's words in the hit the other
-    one has, weighed by their rarity, and whether it has all of them and they are `ENOUGH_OF_QUERY`.
+    """Returns for each hit (row) and each other hit (column) what the other hit has of the query's words that the hit
+    has: their share, weighed by rarity, and whether it has all of them and they are `ENOUGH_OF_QUERY`.
 
-    "Sorry, the budget is 12k" has all of "The budget is 20k" for "What is the budget?".
+    Asked "What is the budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too:
+    the share is 1.
     """
     weights, total = term_weights(columns)
     has = columns.term_counts[:, group] > 0
@@ -135,8 +151,9 @@ def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:
 
 
 def _later(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> Floats:
-    """Returns, for each hit (row), how much each other one (column) counts as a later word of the same speaker, 0 to 1:
-    the farther behind it is, the less. A question renews nothing, nor does a text that is said again."""
+    """Returns for each hit (row) how much each other hit (column) counts as a later statement of the same speaker, 0 to
+    1: the less, the farther its log-odds are behind those of the row's hit. A question counts nothing, nor does the
+    same text said again."""
     time, speaker = columns.time[group], columns.speaker[group]
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks & ~same
@@ -145,8 +162,10 @@ def _later(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools)
 
 
 def _same_texts(columns: Columns, group: Ints) -> Bools:
-    """Returns which hits have the same text, shape (len(group), len(group)): the same content, or, as under two keys,
-    vectors that are equally near to the query."""
+    """Returns which pairs of hits have the same text, shape (len(group), len(group)).
+
+    Two memories with the same text but different keys differ in `content`; their vectors are equally near to the query.
+    """
     content, cosine, has_vector = columns.content[group], columns.cosine[group], columns.has_vector[group]
     near = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
     same: Bools = (content == content[:, None]) | near
@@ -154,9 +173,10 @@ def _same_texts(columns: Columns, group: Ints) -> Bools:
 
 
 def gains(values: Floats, weights: FirstHitWeights) -> Floats:
-    """Returns the log-odds that each of the first hits gains on the one that was first, shape (len(group),).
+    """Returns the log-odds that each hit gains on the first hit, shape (len(group),).
 
-    `values`: `properties`, by falling log-odds. That one keeps its log-odds, and so its place among the others.
+    `values`: what `properties` returns for hits with falling log-odds. The first hit gains 0: it keeps its log-odds,
+    and with them its place among documents of the other kind.
     """
     factors = np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
     gain: Floats = np.add.reduce(factors * values, axis=0)

@@ -5,12 +5,13 @@
 
 `Retriever._find` has the steps in their order:
 
-1. read the scope: its size, its speakers, the names that stand for one entity
-2. read the query (`query_analysis.py`), and embed it
-3. search the store: columns of all documents of the scope, those that match marked (`_search`)
+1. read the scope: its size, its speakers, the names of each entity ("Bob" and "Robert")
+2. analyse the query (`query_analysis.py`), and embed it
+3. search the store: columns of all documents of the scope, with a mask of those that match (`_search`)
 4. settle the query: which of its words count in this scope (`query_settling.py`)
 5. rank (`ranking.py`)
-6. look for repetitions among the first hits (`repetition.py`); if there are any, take the others out and rank again
+6. look for repetitions among the first hits (`repetition.py`); if there are any, leave one document of each and rank
+   again
 7. rerank the first hits, where a second stage is set
 8. read the documents of the hits
 """
@@ -59,7 +60,7 @@ from app.storage.text import IS_QUESTION
 
 
 class SearchDegradation(TypedDict):
-    """What a search went without, as responses show it among the warnings."""
+    """A warning of a response: what the search had to do without, such as the vector of the query."""
 
     code: str
     detail: str
@@ -74,8 +75,8 @@ class HowRetrieved(TypedDict):
 
 
 class ShownReplacement(TypedDict):
-    """A later statement that replaces what a hit says, as responses show it. `replaced`: the words that no longer hold;
-    `quote`: what it says instead."""
+    """A later statement that replaces what a hit says, as responses show it. `replaced`: the words of the hit that no
+    longer hold; `quote`: the words of the statement that hold instead."""
 
     kind: str
     id: str
@@ -90,11 +91,11 @@ BY_WORDS_ALONE: SearchDegradation = {
 }
 """Warning of a hybrid search that had no vector of the query."""
 
-FIRST_ORDER_STANDS = "reranker_unavailable"
-"""Code of the warning of a search that could not be reranked."""
+RERANKER_UNAVAILABLE = "reranker_unavailable"
+"""Code of the warning of a search whose hits are in the order of the first stage, since reranking failed."""
 
 READ_AT_ONCE = 500
-"""Documents that are read together for a filter that the store cannot decide."""
+"""So many documents are read together for `RetrievalQuery.keep`, a filter that the store cannot decide."""
 
 HitMask = Callable[[Columns, Floats], Bools]
 """Takes the columns and each document's current importance, and returns a mask of shape (n,)."""
@@ -108,12 +109,12 @@ class DecaySource(Protocol):
         ...
 
 
-@dataclass(slots=True)  # not frozen: a frozen one takes five times as long to create
+@dataclass(slots=True)  # not frozen: a frozen dataclass takes five times as long to create
 class RetrievalQuery(Generic[R]):
     """The input of the retriever.
 
-    Three filters narrow what is found, before anything is ranked or cut to `k`: `where` in the store, `mask` by what is
-    computed for the search, and `keep` by what only a document itself says.
+    Three filters decide which documents match, before anything is ranked or cut to `k`: `where` is asked of the store,
+    `mask` of what is computed for the search (importance, cosines), and `keep` of the whole document.
     """
 
     query: str
@@ -124,13 +125,13 @@ class RetrievalQuery(Generic[R]):
     mode: Mode = "hybrid"
     mask: HitMask | None = None
     keep: Callable[[R], bool] | None = None
-    """Every document that `where` and `mask` let through is read for it."""
+    """Takes a document. Every document that passes `where` and `mask` is read for it."""
     decays: DecaySource | None = None
     explain: bool = False
     by_cosine: bool = False
     """True if the mask reads cosines. The query is then embedded in every mode."""
     least_importance: float = 0.0
-    """The least importance that the mask lets through. The store may leave out documents that never had it."""
+    """The minimum importance of the mask. The store may leave out documents that never had so much."""
     min_score: float = 0.0
     """Minimum score of the hits of a hybrid search.
 
@@ -141,32 +142,35 @@ class RetrievalQuery(Generic[R]):
     rerank_seconds: float | None = None
     """Maximum wait of a hybrid search for the second stage. None: the limit in the settings."""
     interval: TimeInterval | None = None
-    """The time interval that the query names. The times in the scope settle which of two readings is meant."""
+    """The time interval that the query names. If it can be read in two ways, the times of the documents decide."""
     known_at: str | None = None
-    """Names are one entity's as it was known then; None: now."""
+    """The time (RFC 3339) as of whose knowledge two names are of the same entity; None: now."""
     partners: bool = False
     """Fetches each hit's partner: the answer to a question, or the question before an answer."""
     evidence: bool = False
-    """Reads what the scope has of the query: the evidence and the weights of the result."""
+    """Fills the fields `evidence` and `weights` of the result."""
     merge_repetitions: Literal["always", "within a day"] | None = None
-    """Which texts that say the same are one hit: all of them, or those of a day. None, and where the query names a
-    time: each is a hit."""
+    """Whether texts that say the same are one hit: `always`, or if they are `within a day`. With None, and if the query
+    names a time, each of them is a hit."""
 
 
 class Hit(NamedTuple, Generic[R]):
-    """A found record with its score and, if asked for, its partner and what the score is made of."""
+    """A record that was found, with its score and, if the query asks for them, its partner and its explanation."""
 
     doc: R
     derived: Memo
+    """Results that were computed from the record."""
     score: float
     partner: R | None = None
+    """The answer to a question, or the question before an answer."""
     explanation: Explanation | None = None
+    """The features of which the score is made."""
     replaced_by: Sequence[ShownReplacement] = ()
-    """The later statements that replace it."""
+    """The later statements that replace what the record says."""
     repeated: ShownRepetition | None = None
     """How often it was said; None: once."""
     others: Sequence[R] = ()
-    """The repetitions that it stands for."""
+    """The records that say the same, for which this hit stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,17 +179,17 @@ class RetrievalResult(Generic[R]):
 
     hits: list[Hit[R]]
     took_ms: dict[str, float]
-    """The milliseconds of each step: `embed` (the query's vector), `rerank` if there was a second stage, `search` (all
-    the rest), and `total`."""
+    """The milliseconds of the steps: `embed` (the query's vector), `rerank` if there was a second stage, `search`
+    (everything else), and `total`."""
     mode_used: Mode = "hybrid"
     warnings: list[SearchDegradation] = field(default_factory=list)
     weights: Mapping[int, float] = field(default_factory=dict)
-    """BM25 weight of each query term in the scope, by term id, if the search asked for evidence. Rare terms weigh
+    """BM25 weight of each query term in the scope, by term id, if the query asked for `evidence`. Rare terms weigh
     more."""
     interval: TimeInterval | None = None
-    """The time interval that counted."""
+    """The time interval of the query, in the reading that was taken."""
     evidence: QueryEvidence | None = None
-    """What the scope has of the query, if the search asked for it."""
+    """How much of the query the scope has, if the query asked for it."""
 
     def how(self) -> HowRetrieved:
         """Returns the fields that every search response has beside its items."""
@@ -203,11 +207,11 @@ class _RankedScope(Generic[R]):
     best: list[int]
     """Indices of the hits, best first."""
     findable: Bools
-    """Mask of what matched, those included for which another one stands."""
+    """Mask of the documents that matched, including those for which another document of a repetition stands."""
     repetitions: list[list[int]]
-    """Indices of documents that say the same; the first one stands for all."""
+    """Lists of indices of documents that say the same. The first document of a list stands for all."""
     documents: Mapping[int, Fetched[R]]
-    """What was read of them, by index."""
+    """The documents that were read so far, by index."""
 
 
 @dataclass(slots=True)
@@ -223,7 +227,7 @@ class _FinalOrder(Generic[R]):
     probabilities that fall from hit to hit.
     """
     documents: Mapping[int, Fetched[R]]
-    """What was read of them, by index."""
+    """The documents that were read so far, by index."""
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The reranker's own score, by index."""
     seconds: float | None = None
@@ -243,8 +247,8 @@ class Retriever(Generic[R]):
         second_stage: SecondStage | None = None,
         names: NameSource | None = None,
     ) -> None:
-        """Creates a retriever. `second_stage` reranks the first hits of hybrid searches. `names` has the names that
-        stand for the same: what the query calls by one of them is found by each."""
+        """Creates a retriever. `second_stage` reranks the first hits of hybrid searches. `names` knows the names of
+        entities: a query for "Bob" finds documents about "Robert", too."""
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
         self._second_stage, self._names = second_stage, names
 
@@ -271,7 +275,7 @@ class Retriever(Generic[R]):
 
     async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
-        # one after the other: to wait for both at once costs more than either in a store that answers from memory
+        # one after the other: in a store that answers from memory, gathering both costs more than either of them
         overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.pairs)
         names: Sequence[Sequence[str]] = ()
         if self._names is not None and overview.count:
@@ -321,10 +325,10 @@ class Retriever(Generic[R]):
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
-        """Returns the query's vector, or None if the search can do without. That of a hybrid search lies nearer to what
-        is denied if the query is negated; where cosines are asked for, they are the query's own.
+        """Returns the query's vector, or None if there is none and the search can do without it.
 
-        Raises EmbeddingUnavailable if it cannot.
+        The vector of a negated query ("What does she not eat?") is moved towards what is denied in a hybrid search, but
+        not where the mask reads cosines. Raises EmbeddingUnavailable if the search needs the vector.
         """
         if wanted.mode == "text" and not wanted.by_cosine:
             return None
@@ -349,8 +353,8 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Searches, settles the query and ranks. An engine that returns candidates is asked for more where too many of
-        these say the same."""
+        """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too many
+        of these say the same."""
         spare = 0
         while True:
             columns, corrections, decay = await self._search(wanted, mode, query, vector, overview, spare)
@@ -377,13 +381,13 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Ranks, looks at the first hits, and ranks again without those that are excluded from search and without those
-        that say what another one says.
+        """Ranks, reads the first hits, and ranks again without documents that no search may find (`_unsearchable`) and
+        without repetitions of other documents.
 
-        Each round takes at least one document out. Repetitions are looked for `ROUNDS` times at most; what is excluded
-        from search is looked for until no first hit is, because no hit may be.
+        Each round takes at least one document out. Repetitions are looked for `ROUNDS` times at most. Documents that no
+        search may find are looked for until there is none among the first hits.
         """
-        # a prompt compares the sentences of all that goes into it, so that its search need not read 250 documents
+        # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
         findable, repetitions, rounds = columns.matched, list[list[int]](), 0
         documents: Mapping[int, Fetched[R]] = {}
@@ -400,7 +404,7 @@ class Retriever(Generic[R]):
                 new, documents = await self._repetitions(wanted, columns, first, best, documents)
             if not new:
                 return _RankedScope(columns, query, interval, ranked, best, findable, repetitions, documents)
-            # "Likes oat milk in coffee" and "likes oat milk in her coffee.": the newest one counts, alone
+            # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
             repetitions = merged(columns, repetitions, new)
             columns = said_once(columns, repetitions)
             rounds += 1
@@ -414,8 +418,9 @@ class Retriever(Generic[R]):
         overview: ScopeOverview,
         spare: int,
     ) -> tuple[Columns, Mapping[int, int], DecayCurve]:
-        """Returns the columns of a search that was deep enough for `k` hits and `spare` ones, and the words that were
-        looked for in place of others that the scope does not have."""
+        """Returns the columns of a search that was deep enough for `k + spare` hits; the corrections of typing errors,
+        as the id of the term that was looked for by the id of the query's term, which the scope does not have; and the
+        decay of the documents."""
         search_query = SearchQuery(
             self._scope.tenant,
             wanted.pairs,
@@ -451,20 +456,20 @@ class Retriever(Generic[R]):
             search_query.depth += 1
 
     async def _passing(self, rows: Ints, keep: Callable[[R], bool]) -> dict[int, bool]:
-        """Returns whether the document of each row passes the filter `keep`."""
+        """Returns for each row whether its document passes the filter `keep`."""
         passing: dict[int, bool] = {}
         for start in range(0, len(rows), READ_AT_ONCE):
             part = rows[start : start + READ_AT_ONCE]
             fetched = await self._store.fetch(self._collection, self._scope.tenant, part)
-            taken = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
-            passing |= zip(part.tolist(), taken, strict=True)
+            passes = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
+            passing |= zip(part.tolist(), passes, strict=True)
         return passing
 
     async def _unsearchable(
         self, columns: Columns, first: Sequence[int], documents: Mapping[int, Fetched[R]]
     ) -> tuple[list[int], Mapping[int, Fetched[R]]]:
-        """Returns those of the `first` documents that no search finds (`SearchSchema.left_out`), and `documents` with
-        what was read for it."""
+        """Returns which documents of `first` no search may find (`SearchSchema.left_out`), and `documents` with the
+        documents that were read to decide that."""
         spec = self._collection.spec
         if spec.left_out is None:
             return [], documents
@@ -481,8 +486,8 @@ class Retriever(Generic[R]):
         best: Sequence[int],
         documents: Mapping[int, Fetched[R]],
     ) -> tuple[list[list[int]], Mapping[int, Fetched[R]]]:
-        """Returns those of the `first` documents that say the same, the newest first, and `documents` with what was
-        read for it. Empty where texts are not compared."""
+        """Returns lists of documents of `first` that say the same, the newest first, and `documents` with the documents
+        that were read to compare them. There are no lists in a collection whose texts are not compared."""
         spec = self._collection.spec
         groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day") if spec.said_with else []
         if not groups:
@@ -513,7 +518,7 @@ class Retriever(Generic[R]):
                 scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as error:
             detail = f"{error} The hits are in the order of the first stage."
-            warning: SearchDegradation = {"code": FIRST_ORDER_STANDS, "detail": detail}
+            warning: SearchDegradation = {"code": RERANKER_UNAVAILABLE, "detail": detail}
             return _FinalOrder(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
         return _FinalOrder(
             [*(placed[place] for place in best_first(scores)), *best[depth:]],
@@ -526,18 +531,20 @@ class Retriever(Generic[R]):
     async def _hits(
         self, wanted: RetrievalQuery[R], scope: _RankedScope[R], final: _FinalOrder[R], fitted: ModelWeights
     ) -> list[Hit[R]]:
-        """Returns the hits with their documents, and what was asked for beside them."""
+        """Returns the hits with their documents and with the partners and explanations that the query asks for."""
         columns, ranked, id_field = scope.columns, scope.ranked, self._collection.id_field
         scores = as_short(ranked.score.take(final.score_sources[: wanted.k]))
         if wanted.min_score > 0:
-            scores = [score for score in scores if score >= wanted.min_score]  # they fall
+            scores = [score for score in scores if score >= wanted.min_score]  # the first few, since scores fall
         best = final.order[: len(scores)]
         partners = _partners(columns, scope.findable, best) if wanted.partners else {}
         repetitions = {}
         if wanted.merge_repetitions is not None:
             repetitions = repetitions_of_hits(columns, scope.findable, best, scope.repetitions)
-        named = [index for repetition in repetitions.values() for index in repetition.others] if wanted.explain else []
-        documents = await self._documents(columns, [*best, *partners.values(), *named], final.documents)
+        repeating: list[int] = []  # an explanation names the documents that say the same
+        if wanted.explain:
+            repeating = [index for repetition in repetitions.values() for index in repetition.others]
+        documents = await self._documents(columns, [*best, *partners.values(), *repeating], final.documents)
         others = {index: [documents[other].doc for other in rest] for index, *rest in scope.repetitions}
         hits = list[Hit[R]]()
         for index, score in zip(best, scores, strict=True):
@@ -545,9 +552,9 @@ class Retriever(Generic[R]):
             if document is None:  # deleted since, or the caller may not see it
                 continue
             partner = documents.get(partners.get(index, -1))
-            why = None
+            explanation = None
             if wanted.explain:
-                why = explained(ranked, columns, scope.query, fitted.weights, index, final.reranked.get(index))
+                explanation = explained(ranked, columns, scope.query, fitted.weights, index, final.reranked.get(index))
             repeated = None
             if index in repetitions:
                 repeated = repetitions[index].shown(documents, id_field if wanted.explain else None)
@@ -557,7 +564,7 @@ class Retriever(Generic[R]):
                     document.derived,
                     score,
                     None if partner is None else partner.doc,
-                    why,
+                    explanation,
                     repeated=repeated,
                     others=others.get(index, ()),
                 )
@@ -567,8 +574,8 @@ class Retriever(Generic[R]):
     async def _documents(
         self, columns: Columns, indices: Sequence[int], already_read: Mapping[int, Fetched[R]]
     ) -> Mapping[int, Fetched[R]]:
-        """Returns `already_read` with the documents of `indices` that still exist and that the caller may see, by
-        index."""
+        """Returns `already_read` and the documents of `indices`, by index. A document that was deleted since the
+        search, or that the caller may not see, is missing."""
         missing = [index for index in dict.fromkeys(indices) if index not in already_read]
         if not missing:
             return already_read
@@ -606,7 +613,7 @@ def _rank(
     )
     ranked = ranking(at_least=enough)
     best = top(ranked, columns, k)
-    if len(best) < k and len(ranked.order) >= enough:  # too many of them have equal contents
+    if len(best) < k and len(ranked.order) >= enough:  # too many of the first documents have equal contents
         ranked = ranking()
         best = top(ranked, columns, k)
     return ranked, best
@@ -620,8 +627,8 @@ def _without(mask: Bools, indices: Sequence[int]) -> Bools:
 
 
 def _took(started: float, embedding: float, reranking: float | None) -> dict[str, float]:
-    """Returns the milliseconds that each step took, as responses show them. `embedding` and `reranking`: the seconds of
-    these two; `search` is all the rest."""
+    """Returns the milliseconds of each step, as responses show them (`RetrievalResult.took_ms`). `embedding`,
+    `reranking`: the seconds of these two steps."""
     total = time.perf_counter() - started
     took = {"embed": embedding, "search": total - embedding - (reranking or 0), "total": total}
     if reranking is not None:
@@ -630,7 +637,8 @@ def _took(started: float, embedding: float, reranking: float | None) -> dict[str
 
 
 def _partners(columns: Columns, findable: Bools, best: Sequence[int]) -> dict[int, int]:
-    """Returns the index of each hit's partner, by the hit's index, for hits that have one."""
+    """Returns the indices of the partners of hits, by the hit's index: after a question the next turn, before another
+    turn the question, if there is one."""
     partners: dict[int, int] = {}
     questions = columns.flags & IS_QUESTION != 0
     for index in best:
@@ -642,7 +650,8 @@ def _partners(columns: Columns, findable: Bools, best: Sequence[int]) -> dict[in
 
 
 def _word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
-    """Returns the weight of each word of the query, of itself: an identifier's parts, without the identifier."""
+    """Returns the weight of each word of the query, without its emphasis. Of an identifier the parts have one, "lh" and
+    "1234", and the term of the whole, "lh1234", has none."""
     weights, _ = term_weights(columns)
     of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis
     by_term = zip(query.terms.tolist(), of_words.tolist(), strict=True)
