@@ -1,11 +1,13 @@
-"""Text indexing: the terms of a text in any script, and two facts about its form.
+"""Text indexing: the terms of a text in any script, and two flags of its form.
+
+    terms("The hikers met in Zürich") == ["hiker", "met", "zurich"]
 
 The functions are pure and the same for documents and queries. A word is treated by its script, never by a guessed
-language, so that both always agree. Word boundaries follow Unicode's categories (a letter keeps its combining marks).
-Scripts written without spaces become overlapping bigrams (Unicode UAX 29 leaves them to a dictionary; bigrams need
-none). Each emoji is a term; so is each part of a joined one. An identifier of several words, as 10.0.4.117 or LH 1234,
-is a term beside its parts (`wholes`). The initials of neighbouring words are terms of a space of their own
-(`initials`).
+language, so that the terms of a document and of a query always agree. Word boundaries follow Unicode's categories (a
+letter keeps its combining marks). Text in scripts without spaces becomes overlapping bigrams (Unicode UAX 29 leaves
+such scripts to a dictionary; bigrams need none). An emoji is a term; an emoji that is joined from several, such as a
+family, has a term for each of these. An identifier of several words, such as 10.0.4.117 or LH 1234, is a term beside
+its parts (`wholes`). The initials of neighbouring words are terms, too, and begin with ^ (`initials`).
 """
 
 import re
@@ -33,7 +35,7 @@ TermIds: TypeAlias = NDArray[np.uint32]
 HAS_NUMBER_OR_TIME_WORD = 1
 IS_QUESTION = 2
 TEXT_FLAGS = HAS_NUMBER_OR_TIME_WORD | IS_QUESTION
-"""Bits that `index_text` sets. The others come from the document (`SearchSchema.flags`)."""
+"""Bits that `index_text` sets. The bits that follow come from the document (`SearchSchema.flags`)."""
 SAID_BY_USER = 4
 SAID_BY_ASSISTANT = 8
 DERIVED = 16
@@ -44,11 +46,14 @@ LONG = 64
 HAS_EVENT_TIME = 128
 """The record says when it happened. Without this bit, its time is when it was stored."""
 
-LONG_TEXT = 64
-"""Characters. Arrays pay from here on."""
+_ARRAYS_FROM = 64
+"""Characters of a text from which on arrays are faster than a loop (`text_ids`)."""
 MAX_MENTIONED = 1_000
+"""Words of a text that `mentions` reads."""
 MAX_WORD = 64
-"""Longer tokens are data (base64, hashes) and are identified by their beginning."""
+"""Characters of a token that count. A longer token is data (base64, a hash), and its beginning identifies it."""
+DATE_TERMS = 3
+"""Terms that the date of a document adds to its length."""
 
 _LETTER = rf"[^\W_{UNSPACED}]"
 _PICTURE = (
@@ -57,11 +62,11 @@ _PICTURE = (
 )
 _FLAG = "[\U0001f1e6-\U0001f1ff]{1,2}|\U0001f3f4[\U000e0020-\U000e007f]*"
 _EMOJI = rf"{_FLAG}|[#*]\ufe0f?\u20e3|[{_PICTURE}]"
-"""A flag (two letters, or a flag with its region), a key, or one picture. Skin tones and variation selectors belong to
-none of them, so that a thumb of any colour is the same term."""
+"""A flag (two letters, or a flag with its region), a key, or a picture. Skin tones and variation selectors are no part
+of it, so that a thumb of any colour is the same term."""
 _HAS_EMOJI = re.compile(_EMOJI)
 _PERSON = re.compile("\u200d[\u2640\u2642\U0001f9b0-\U0001f9b3]")
-"""Sex and hair as they are joined to the picture of a person, which is the same term without them."""
+"""Sex and hair as they are joined to the picture of a person. They are removed: the person is the same term."""
 _WORD = rf"{_LETTER}+(?:[{marks()}]+{_LETTER}*)*"
 _TOKEN = re.compile(rf"[{UNSPACED}]+|{_WORD}|{_EMOJI}")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
@@ -71,7 +76,7 @@ _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _JOINT = "[.:/_@+\u2010\u2011-]{1,3}"
 _JOINED = re.compile(rf"{_WORD}(?:{_JOINT}{_WORD})*")
 _JOINED_ASCII = re.compile(rf"[a-z0-9]+(?:{_JOINT}[a-z0-9]+)*")
-"""The same words in a text that is ASCII, found in a fifth of the time."""
+"""As `_JOINED`, for text in ASCII, in a fifth of the time."""
 _MAY_BE_WHOLE = re.compile(rf"\d|{_LETTER}{_JOINT}{_LETTER}")
 _MAY_BE_WHOLE_ASCII = re.compile(rf"[0-9]|[a-z]{_JOINT}[a-z]")
 _ATOM = re.compile(_WORD)
@@ -80,35 +85,36 @@ _BETWEEN_NUMBERS = re.compile(r"(?<=\d) (?=\d)")
 LONG_WORD = 5
 """Least letters of a word, and of its term, that may be mistyped: "cat" never becomes "car"."""
 LONGEST_MISTYPED = 24
-"""Most letters of such a term: a term has 53 close ones for each of its letters."""
+"""Most letters of a term that may be mistyped: 53 other terms are close to it for each of its letters."""
 _ALPHABETS = tuple(
     tuple(chr(code).encode() for code in range(ord(first), ord(last) + 1))
     for first, last in ("az", "\u03b1\u03c9", "\u0430\u0451", "\u05d0\u05ea", "\u0621\u064a")
 )
-"""Latin, Greek, Cyrillic, Hebrew and Arabic letters. In other scripts letters are left out or exchanged, not added."""
+"""Latin, Greek, Cyrillic, Hebrew and Arabic letters, as UTF-8. In other scripts `close_ids` adds and replaces no
+letters."""
 SHORT_PREFIX = 4
-"""Most letters of a word that is one identifier with the number after it: LH 1234, but not "chapter 12"."""
+"""Most letters of a word that forms an identifier with the number after it: LH 1234, but not "chapter 12"."""
 MAX_INITIALS = 64
-"""Pairs of initials of a text that are terms. Of the pairs of a longer text nearly every acronym could be made."""
+"""Most pairs of initials of a text that are terms. With more pairs a long text would match nearly every acronym."""
 MOST_PARTS = 3
-"""Most words of a query that are looked for as one identifier."""
+"""Most words of a query that are looked for as one identifier: "parse user id" as parse_user_id."""
 SHORT_QUERY_TEXT = 100
-"""Characters of a query whose words are looked for as identifiers. In a longer one nobody types an identifier."""
+"""Most characters of a query whose words are looked for as identifiers. A longer query is prose."""
 MAX_ACRONYM = 4
 """Most letters of an acronym."""
 LONG_QUERY_TEXT = 1_000
-"""Characters of a query in which acronyms are looked for."""
+"""Most characters of a query in which acronyms are looked for."""
 INITIALS_TEXT = 2_000
-"""Characters of a text whose initials are read. They have more pairs than are kept."""
+"""Characters of a text whose initials are read: more than enough for `MAX_INITIALS` pairs."""
 LITTLE = 3
-"""Most letters of a word that an acronym may leave out: MFA of "Ministry of Foreign Affairs"."""
+"""Most letters of a word that an acronym may leave out: MFA leaves out the "of" of "Ministry of Foreign Affairs"."""
 _CLAUSE = re.compile(rf"{_WORD}(?:[\s'\u2019\u2010\u2011-]+{_WORD})+")
 _CASED = re.compile(r"[^\W\d_]{2,}")
 FEWEST_CAPITALS = 2
-"""Fewest capitals of an acronym, and of its beginning that takes an ending: NDA of NDAs, МИД of МИДа."""
+"""Fewest capitals of an acronym, also before an ending: NDA in NDAs, МИД in МИДа."""
 SQUASHED = 8
-"""Least characters of an identifier that is also a term without its inner marks, as the digits of an account are
-written in groups or in a row."""
+"""Least characters of an identifier that is a term without its points, too: an account may be written 4000.1234.5678 or
+400012345678."""
 
 _STEMMERS = (
     ("\u024f", "english"),
@@ -151,10 +157,10 @@ _SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """The indexed terms of one document: distinct term ids, ascending, and how often each occurs (at most 255).
+    """The indexed terms of a document: distinct term ids, ascending, and how often each occurs (at most 255).
 
-    `length`: the number of terms of its words and its date. What `wholes` and `initials` add does not make a text
-    longer.
+    `length`: the number of terms of its words and its date, without those that `wholes` and `initials` add. `flags`:
+    `HAS_NUMBER_OR_TIME_WORD` and `IS_QUESTION`.
     """
 
     ids: TermIds
@@ -174,20 +180,24 @@ def _terms_of(words: Iterable[str]) -> list[str]:
 
 
 def mentions(text: str) -> list[str]:
-    """Returns the words of a text as they are written, without case and stop words, each once, and each pair of words
-    that follow each other. A text has those of any phrase in it. At most `MAX_MENTIONED` words are read."""
-    whole = _words(_fold(text))[:MAX_MENTIONED]
-    words = [word for word in whole if word not in STOP_WORDS] or whole
+    """Returns the distinct words of a text, in lower case and without stop words, and the pairs of neighbours among
+    them: `mentions("Refund of Acme Ltd")` is `["refund", "acme", "ltd", "refund acme", "acme ltd"]`.
+
+    A text that has a phrase has all that `mentions` returns of the phrase. At most `MAX_MENTIONED` words are read.
+    """
+    with_stop_words = _words(_fold(text))[:MAX_MENTIONED]
+    words = [word for word in with_stop_words if word not in STOP_WORDS] or with_stop_words
     spaced = [None if _UNSPACED.match(word) else word for word in words]
-    pairs = [f"{spaced_word} {following}" for spaced_word, following in pairwise(spaced) if spaced_word and following]
+    pairs = [f"{earlier} {later}" for earlier, later in pairwise(spaced) if earlier and later]
     return list(dict.fromkeys([*words, *pairs]))
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An identifier or joined word as one term, and the terms of its parts: "lh1234" of "lh" and "1234".
+    """An identifier or joined word as a term, with the terms of its parts: "lh1234" with "lh" and "1234".
 
-    `one_word`: the text has the whole as a word, so that the parts are what it adds to the text's terms.
+    `one_word`: the text has it as a single word, as in LH1234, so that the parts are new to the text's terms. Of
+    LH 1234 the whole is new.
     """
 
     term: str
@@ -196,17 +206,18 @@ class Whole:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The terms that a text has because of it, beside those of its words."""
+        """The terms that it adds to those of the text's words."""
         return self.parts if self.one_word else (self.term,)
 
 
 def wholes(text: str) -> list[Whole]:
-    """Returns what is one term beside its parts: words joined by one of `. - : / _ @ +`, and letters and digits with or
-    without a space between them.
+    """Returns the identifiers and joined words of a text: words joined by `. - : / _ @ +`, letters and digits with or
+    without a space between them, and words with capitals inside (`_camel`).
 
-    What stands between two numbers is a point, and nothing elsewhere, so that other ways to write the same are the same
-    term: `LH 1234` and `LH1234`, `B-XY 1234` and `BXY1234`, `e-mail` and `email`; but 12.3 and 1.23 are two terms.
-    An identifier that begins with letters is a term from its first number on, too: v3.12.1 and 3.12.1.
+    Whatever stands between two numbers becomes a point; whatever joins other words is left out. So different ways to
+    write an identifier are the same term: `LH 1234` and `LH1234`, `B-XY 1234` and `BXY1234`, `e-mail` and `email`. But
+    12.3 and 1.23 are two terms. An identifier with points that begins with letters is a term from its first number on,
+    too: v3.12.1 has 3.12.1.
     """
     folded = _fold(text)
     may_be = (_MAY_BE_WHOLE_ASCII if folded.isascii() else _MAY_BE_WHOLE).search
@@ -214,7 +225,8 @@ def wholes(text: str) -> list[Whole]:
         return _camel(text)
     pieces = folded.split(" ")
     wanted = [bool(may_be(piece)) for piece in pieces]
-    near = [here or after for here, after in pairwise([*wanted, False])]  # with the word before: LH 1234
+    # only pieces with a number or a joint are read, and the piece before each: LH of "LH 1234"
+    near = [here or after for here, after in pairwise([*wanted, False])]
     regions = (
         " ".join(piece for _, piece in group)
         for is_near, group in groupby(zip(near, pieces, strict=True), itemgetter(0))
@@ -224,13 +236,13 @@ def wholes(text: str) -> list[Whole]:
         whole
         for region in regions
         for atoms in _runs(region)
-        for whole in (_of_one(*atoms) if len(atoms) == 1 else _of_several(atoms))
+        for whole in (_of_word(*atoms) if len(atoms) == 1 else _of_joined(atoms))
     ] + _camel(text)
 
 
 def _camel(text: str) -> list[Whole]:
-    """Returns the words that have a capital behind a small letter, with the parts that begin there: "parseUserID" with
-    "parse", "user" and "id"."""
+    """Returns the words with capitals inside, with the parts that begin at these: "parseUserID" with "parse", "user"
+    and "id"."""
     wholes: list[Whole] = []
     for word in _CASED.findall(text):
         if word.islower() or word.istitle() or word.isupper() or not MAX_ACRONYM < len(word) <= MAX_WORD:
@@ -249,17 +261,17 @@ def _camel(text: str) -> list[Whole]:
 
 
 def written_apart(query: str) -> list[Whole]:
-    """Returns the identifiers that neighbouring words of a query may be: "parseuserid" of "parse user id function", as
-    a document has parse_user_id. Stop words and numbers are in none."""
+    """Returns the identifiers that neighbouring words of a query may be. A query "parse user id function" has
+    "parseuserid" among others, so that it finds parse_user_id. No stop word or number is a part."""
     if len(query) > SHORT_QUERY_TEXT:
         return []
     wholes: list[Whole] = []
     for clause in _CLAUSE.findall(_fold(query)):
         words = _ATOM.findall(clause)
-        usual = (list(group) for is_usual, group in groupby(words, _may_be_part) if is_usual)
+        runs = (list(group) for may_be_part, group in groupby(words, _may_be_part) if may_be_part)
         wholes += [
             Whole(_term("".join(run[start:end])), tuple(map(_term, run[start:end])))
-            for run in usual
+            for run in runs
             for start in range(len(run))
             for end in range(start + 2, min(start + MOST_PARTS, len(run)) + 1)
         ]
@@ -271,15 +283,16 @@ def _may_be_part(word: str) -> bool:
 
 
 def initials(text: str) -> list[str]:
-    """Returns the pairs of initials of neighbouring words, each once: `^nd` and `^da` of "non-disclosure agreement".
+    """Returns the distinct pairs of initials of neighbouring words: `^nd` and `^da` of "non-disclosure agreement".
 
-    A text has an acronym if it has all its pairs (`acronyms`), which takes a third of the room of the acronyms
-    themselves. Between the words of a pair little ones may stand. No pair is made across a mark or of two stop words.
+    A text spells an acronym out if it has all pairs of the acronym (`acronyms`): NDA has `^nd` and `^da`. Pairs take a
+    third of the room of the acronyms themselves. Little words may stand between the words of a pair: "Ministry of
+    Foreign Affairs" has `^mf`, too. There is no pair across a punctuation mark, and none of two stop words.
     """
     pairs: dict[str, None] = {}
     for clause in _CLAUSE.findall(_fold(text[:INITIALS_TEXT])):
         words = [word for word in _ATOM.findall(clause) if not word[0].isdecimal()]
-        last: str | None = None  # the last word that is not little, if little ones follow it
+        last: str | None = None  # the last word before a row of little words: "Ministry" at "of Foreign"
         for earlier, later in pairwise(words):
             if earlier not in STOP_WORDS or later not in STOP_WORDS:
                 pairs[_pair(earlier, later)] = None
@@ -293,12 +306,17 @@ def initials(text: str) -> list[str]:
 
 
 def _pair(word: str, following: str) -> str:
+    """Returns the term of two initials. No word begins with ^, so that it is never the term of a word."""
     return f"^{fold(word[0])}{fold(following[0])}"
 
 
 def acronyms(query: str) -> dict[str, tuple[str, ...]]:
-    """Returns the pairs of initials of each acronym in a query, by its word: a word of two to four letters with two
-    capitals, and the only word of a query. An acronym may have an ending: "NDAs"."""
+    """Returns the acronyms of a query with their pairs of initials: `acronyms("Which NDAs?")` is
+    `{"NDAs": ("^nd", "^da")}`.
+
+    An acronym has two to four letters, and two capitals unless it is the only word of the query. It may have an ending,
+    as "NDAs" has. A query of several words in capitals has none: there capitals tell nothing.
+    """
     words = _CASED.findall(query) if len(query) <= LONG_QUERY_TEXT else []
     alone = len(words) == 1 and words[0] == query.strip()
     spelled_out: dict[str, tuple[str, ...]] = {}
@@ -317,7 +335,8 @@ def acronyms(query: str) -> dict[str, tuple[str, ...]]:
 
 
 def _runs(folded: str) -> Iterator[list[str]]:
-    """Yields the words of each joined token. A number after a space continues a token (`_takes_number`)."""
+    """Yields the words of each joined token: `["e", "mail"]` of "e-mail". A number after a space may continue a token
+    (`_takes_number`): `["lh", "1234"]` of "lh 1234"."""
     run, end = list[str](), -1
     for match in (_JOINED_ASCII if folded.isascii() else _JOINED).finditer(folded):
         token, start = match[0], match.start()
@@ -334,16 +353,20 @@ def _runs(folded: str) -> Iterator[list[str]]:
 
 
 def _takes_number(run: Sequence[str], number: Sequence[str]) -> bool:
-    """Returns whether a number after the words belongs to them: after another number, or one without joints after a few
-    letters that are no stop word and no word of time ("May 8")."""
+    """Returns whether a number after some words belongs to their identifier.
+
+    It does after another number ("4000 1234"). After letters it does if it has no joints, and if they are few and no
+    stop word and no word of time: "LH 1234", but not "LH 12-34", "in 1234" or "May 8".
+    """
     if any(map(str.isdecimal, run[-1])):
         return True
     short = len(number) == 1 and all(len(atom) <= SHORT_PREFIX for atom in run)
     return short and run[-1] not in STOP_WORDS and not _TIME_WORD.fullmatch(run[-1])
 
 
-def _of_one(atom: str) -> list[Whole]:
-    """Returns a word of letters and then digits, or the reverse, with both as its parts."""
+def _of_word(atom: str) -> list[Whole]:
+    """Returns a word of letters and then digits, or the reverse, with both as its parts: "lh1234" with "lh" and "1234".
+    Other words, and ordinals such as "3rd", are no identifiers: the list is empty."""
     mixed = _MIXED.fullmatch(atom[:MAX_WORD])
     if mixed is None or _ORDINAL.fullmatch(atom):
         return []
@@ -351,7 +374,9 @@ def _of_one(atom: str) -> list[Whole]:
     return [Whole(_term(atom), tuple(map(_term, parts)), one_word=True)]
 
 
-def _of_several(atoms: Sequence[str]) -> list[Whole]:
+def _of_joined(atoms: Sequence[str]) -> list[Whole]:
+    """Returns the forms of an identifier of several words, with these as its parts: "v3.12.1" and "3.12.1" of "v3",
+    "12" and "1"."""
     spaced = _BETWEEN_NUMBERS.sub(".", " ".join(atoms)).replace(" ", "")
     forms = [spaced]
     first = next((at for at, character in enumerate(spaced) if character.isdecimal()), 0)
@@ -364,7 +389,7 @@ def _of_several(atoms: Sequence[str]) -> list[Whole]:
 
 
 def spelled(text: str) -> dict[int, str]:
-    """Returns the terms in which a typing error is looked for, by their ids: words of `LONG_WORD` letters or more."""
+    """Returns the terms that may be mistyped, by their ids: those of words with `LONG_WORD` letters or more."""
     long_words = (word for word in _tokens(_fold(text)) if len(word) >= LONG_WORD and word.isalpha())
     stems = dict.fromkeys(_term(word) for word in long_words if word not in STOP_WORDS and not _UNSPACED.match(word))
     long = [stem for stem in stems if LONG_WORD <= len(stem) <= LONGEST_MISTYPED]
@@ -384,7 +409,7 @@ def close_ids(term: str) -> TermIds:
         ids |= {crc32(before + letter + after) for letter in alphabet}
         if at < len(rest):
             left = b"".join(rest[at + 1 :])
-            if len(letters) > LONG_WORD:  # "given" is no mistyped "give"
+            if len(letters) > LONG_WORD:  # the shorter term has `LONG_WORD` letters, too: "give" is none for "given"
                 ids.add(crc32(before + left))
             ids |= {crc32(before + letter + left) for letter in alphabet}
         if at + 1 < len(rest):
@@ -401,9 +426,9 @@ def term_ids(words: Sequence[str]) -> TermIds:
 def text_ids(text: str) -> TermIds:
     """Returns the ids of the index terms of a text, with repetition, in any order: `term_ids(terms(text))`.
 
-    Many characters of scripts without spaces are done with arrays, because each has two terms.
+    Scripts without spaces are done with arrays, because each of their characters has up to two terms.
     """
-    if text.isascii() or len(text) < LONG_TEXT:
+    if text.isascii() or len(text) < _ARRAYS_FROM:
         return term_ids(terms(text))
     words: list[str] = []
     runs: list[str] = []
@@ -417,7 +442,8 @@ def text_ids(text: str) -> TermIds:
 
 
 def _ids_of_runs(runs: Sequence[str]) -> TermIds:
-    """Returns the ids of the terms of runs (`_bigrams`) without stop words. They have no character below U+0800."""
+    """Returns the ids of the terms of runs (`_bigrams`) without stop words, in any order. A run is text of a script
+    without spaces, of two characters or more; none of these lies below U+0800."""
     characters = np.frombuffer("\0".join(runs).encode("utf-32-le", "surrogatepass"), np.uint32)
     single = _crc_on(np.full(len(characters), 0xFFFFFFFF, np.uint32), characters)
     paired = (characters[:-1] != 0) & (characters[1:] != 0)
@@ -430,7 +456,8 @@ def _ids_of_runs(runs: Sequence[str]) -> TermIds:
 
 
 def _crc_on(state: TermIds, characters: TermIds) -> TermIds:
-    """Continues a crc32, without its last inversion, by the UTF-8 bytes of a character each: three, or four."""
+    """Continues each crc32 in `state`, which is without its last inversion, by the three or four UTF-8 bytes of the
+    character in its place."""
     top, high, middle, low = ((characters >> np.uint32(shift)) & np.uint32(0x3F) for shift in (18, 12, 6, 0))
     four = characters > np.uint32(0xFFFF)
     if four.any():
@@ -452,7 +479,7 @@ def _crc_table() -> TermIds:
 
 
 _CRC = _crc_table()
-"""The table of crc32 (ISO 3309), a byte at a time."""
+"""The table of crc32 (ISO 3309) for steps of one byte."""
 _HAN_RANGES = [(ord(HAN[at]), ord(HAN[at + 2])) for at in range(0, len(HAN), 3)]
 _STOP_CHARACTERS = np.array([ord(word) for word in STOP_WORDS if len(word) == 1], np.uint32)
 
@@ -494,16 +521,20 @@ def name_id(name: str) -> int:
 
 
 def _fold(text: str) -> str:
+    """Returns the text without differences of case and width. Accents stay, unlike with `fold`: `_term` decides by
+    script whether they count."""
     if text.isascii():
         return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def _words(folded: str) -> list[str]:
+    """Returns the words of a folded text, with bigrams in place of what is written without spaces."""
     return [word for token in _tokens(folded) for word in (_bigrams(token) if _UNSPACED.match(token) else [token])]
 
 
 def _tokens(folded: str) -> list[str]:
+    """Returns the words, emoji, and runs of characters of scripts without spaces, in the order of the text."""
     if folded.isascii():
         return _TOKEN.findall(folded)
     tokens = _TOKEN.findall(_JOINERS.sub("", _PERSON.sub("", folded)))
@@ -516,7 +547,8 @@ def has_emoji(text: str) -> bool:
 
 
 def _bigrams(run: str) -> list[str]:
-    """Returns overlapping pairs of characters, and each Han character by itself, because it is often a whole word."""
+    """Returns overlapping pairs of characters, and Han characters by themselves, because many are whole words:
+    `_bigrams("城山里")` is `["城山", "山里", "城", "山", "里"]`."""
     if len(run) == 1:
         return [run]
     return [run[i : i + 2] for i in range(len(run) - 1)] + _HAN.findall(run)
@@ -524,7 +556,8 @@ def _bigrams(run: str) -> list[str]:
 
 @kept(32 << 20, longest=MAX_WORD)
 def _term(word: str) -> str:
-    """Returns the index form of a word: numbers by value, Latin letters without accents, stemmed by script."""
+    """Returns the index form of a word: numbers by value ("03" and "3rd" are "3"), Latin letters without accents,
+    stemmed by script ("hiking" is "hike")."""
     word = word[:MAX_WORD]
     if word.isdecimal():
         return str(int(word))
@@ -544,17 +577,14 @@ def _term(word: str) -> str:
         return str(_snowball[name].stemWord(word)) or word
 
 
-DATE_TERMS = 3
-"""Number of terms that a memory's date adds to its length."""
-
-
 def _flags(content: str) -> int:
+    """Returns those of `TEXT_FLAGS` that a text has."""
     folded = _fold(content)
     return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * _ends_in_question(folded)
 
 
 def is_question(text: str) -> bool:
-    """Returns whether a text ends in a question, as `IS_QUESTION` says of a document's."""
+    """Returns whether a text ends in a question. A document of such a text has the flag `IS_QUESTION`."""
     return _ends_in_question(_fold(text))
 
 
