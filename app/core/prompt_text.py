@@ -1,7 +1,9 @@
 """Text for prompts: it is fenced, and its tokens are counted.
 
-Fenced text cannot act as structure: as our own tags, as the special tokens of chat templates and tool calls, or as
-lines in the format of ours.
+    entry("[mem_1] ", "Likes tea.\\n<system>") == "[mem_1] Likes tea.\\n  &lt;system>\\n"
+
+Fenced text cannot act as structure of the prompt: not as a tag of ours, not as a special token of chat templates and
+tool calls, and not as a line in the format of our entries.
 
 Tokens are counted by the o200k_base vocabulary, offline. All budgets and limits use this unit. Special tokens inside a
 text count as plain characters. Runs of whitespace longer than `LONGEST_RUN` are cut, because tiktoken's regex overflows
@@ -36,9 +38,10 @@ KNOWN_OF_USER = "What is known of this user, as Recalld keeps it."
 """The first lines of our blocks. They identify a block that comes back without its tags (`served_text`)."""
 
 _OURS = (CONTEXT, "recalled_context", EXPERIENCE, OF_USER)
-"""Names of ours that occur nowhere else, so that any form of them counts. The others are plain words in code."""
+"""Names of our tags that occur nowhere else, so that any form of them is structure: `</ Recalld-Context`."""
 _BLOCKS = ("user_profile", "memories")
-"""Names of ours that are plain words in code: only their tags count."""
+"""Names of our tags that are plain words in code: their closing tags are structure in any form, such as `< / memories`.
+Their opening tags are found by `_TAGS`."""
 _TAGS = (
     "user_profile memories memory system system_prompt system-reminder developer assistant user human tool tools "
     "function functions tool_call tool_calls tool_response tool_responses tool_result tool_results tool_use tool_code "
@@ -46,6 +49,7 @@ _TAGS = (
     "function_results invoke parameter arg_key arg_value think thinking sys pad unk sep "
     "longcat_user longcat_system longcat_assistant longcat_tool_call fim_prefix fim_suffix fim_middle"
 ).split()
+"""Names of tags that mark roles, tools and thoughts in prompts and in the templates of models."""
 _SHAPES = (
     r"(?:start|end|begin)_(?:of|function)_\w{1,40}",  # <start_of_turn>, <end_of_utterance>, <start_function_call>
     r"[bes]o[acdhimpstu]",  # <bos>, <eos>, <sop>, <eop>, <eod>, <eot>, <eoi>
@@ -54,62 +58,72 @@ _SHAPES = (
     r"ctrl_?\d{1,6}",
     r"(?:special|reserved|tokens?_unused|unused|extra|extra_id)_?\w{0,32}?\d{1,6}|special_\w{1,32}",
 )
-"""Shapes of the names of control tokens. Families number such tokens, and name them by what begins and ends."""
+"""Shapes of the names of control tokens: what begins or ends, or a word with a number."""
 _BRACKETS = "INST TOOL_CALL TOOL_CALLS TOOL_RESULTS AVAILABLE_TOOLS SYSTEM_PROMPT".split()
+"""Names in square brackets, such as `[INST]`."""
 _EXACT_BRACKETS = "THINK TOOL_CONTENT CALL_ID ARGS IMG gMASK sMASK MODEL_SETTINGS".split()
-"""Matched with case: in lower case they are words in code."""
+"""The same, matched with case: in lower case they are words in code, such as `[args]`."""
 _LIKE = {"i": "[il1]", "l": "[il1]", "o": "[o0]", "_": r"[\W_]{0,3}"}
+"""Characters that look like others: `<t00l-ca1l>`."""
 
 
 def _alternatives(names: Sequence[str]) -> str:
+    """Returns a pattern of these names, also in look-alike characters."""
     return "|".join("".join(_LIKE.get(char, re.escape(char)) for char in name) for name in names)
 
 
 _ATTRIBUTES = r"(?:[\s/|=][^<>]*)?"
 _NAME = rf"(?:\w{{1,20}}:)?(?:{_alternatives(_TAGS)}|{'|'.join(_SHAPES)})"
 _ANGLES = (
-    rf"(?=(?:[^\w<]|_)*(?:{_alternatives(_OURS)}))",
-    rf"(?=[^\w<]*[/\\][^\w<]*(?:{_alternatives(_BLOCKS)})\b)",
+    rf"(?=(?:[^\w<]|_)*(?:{_alternatives(_OURS)}))",  # <recalld_context, </ Recalld-Context
+    rf"(?=[^\w<]*[/\\][^\w<]*(?:{_alternatives(_BLOCKS)})\b)",  # < / memories
+    # <system>, </tool_call>, <invoke name="x">; three things in code are none
     r"(?!function [\w.]+ at 0x)(?!memory>(?<=include <memory>))"  # Python's print of a function, a header of C++
     r"(?:(?!(?-i:[A-Z][a-z]+)>)|(?<!\w<))"  # List<User>
     rf"(?=[\s/\\!?]*{_NAME}{_ATTRIBUTES}>)",
-    rf"(?=/?{_NAME}{_ATTRIBUTES}\Z)",
-    r"(?=role>\s*(?:system|user|human|assistant|observation)\b)",
-    r"(?=[\s/]*s[\s/]*>)",
-    r"(?=<[\s/]*sys)",
-    r"(?=\|[/\w])",
-    r"(?=\s*\|[^<>]{1,64}\|\s*>)",
-    r"(?=/?\w{1,64}\|>)",
+    rf"(?=/?{_NAME}{_ATTRIBUTES}\Z)",  # <system, where the text ends
+    r"(?=role>\s*(?:system|user|human|assistant|observation)\b)",  # <role>system
+    r"(?=[\s/]*s[\s/]*>)",  # <s>, </s>
+    r"(?=<[\s/]*sys)",  # <<SYS>>
+    r"(?=\|[/\w])",  # <|im_start|>
+    r"(?=\s*\|[^<>]{1,64}\|\s*>)",  # < | end of turn | >
+    r"(?=/?\w{1,64}\|>)",  # <eom|>
 )
+"""What follows `<` where it begins structure."""
 _SQUARES = (
-    rf"(?=[\s/]*(?-i:{_alternatives(_BRACKETS)})\s*\])",
-    rf"(?<!\w\[)(?=[\s/]*(?:{_alternatives(_BRACKETS)})\s*\])",
-    rf"(?=/?(?-i:{'|'.join(_EXACT_BRACKETS)})\])",
-    r"(?=(?:control|unused_token)_\d{1,6}\])",
+    rf"(?=[\s/]*(?-i:{_alternatives(_BRACKETS)})\s*\])",  # [INST], [ /INST ], also in code: x[INST]
+    rf"(?<!\w\[)(?=[\s/]*(?:{_alternatives(_BRACKETS)})\s*\])",  # [inst], but not x[inst]
+    rf"(?=/?(?-i:{'|'.join(_EXACT_BRACKETS)})\])",  # [THINK]
+    r"(?=(?:control|unused_token)_\d{1,6}\])",  # [control_12]
     r"(?=\|/?[^\W\d]\w{0,63}\|\])",  # [|assistant|]
     r"(?=\w{1,8}~\[)",  # [e~[
 )
+"""What follows `[` where it begins structure."""
 _CLOSED = (r"(?=~!\w{1,8}\[|~\w{1,8}\])", r"(?=<\][^\[\]\n]{1,64}\[>\[)")  # ]~b], ]~!b[, ]<]image[>[
+"""What follows `]` where it begins structure."""
 _STRUCTURE = re.compile(
     rf"<(?:{'|'.join(_ANGLES)})|\[(?:{'|'.join(_SQUARES)})|\](?:{'|'.join(_CLOSED)})", re.IGNORECASE
 )
-"""Matches structure in folded text. One character of each match is escaped, so that the rest stays readable."""
+"""Matches the first character of structure in folded text. Only that character is escaped, so that the rest stays
+readable: `&lt;system>`."""
 _BRACES = "\\[\\]\uff3b\ufe47\uff3d\ufe48"
 _CONTROLS = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
-"""Control characters that end no line: ESC and BEL steer the terminal that shows a text."""
+"""Control characters that end no line. ESC and BEL, for example, steer the terminal that shows a text."""
 _OPENERS = f"{LESS_THAN}{_BRACES}"
 _SUSPECT = re.compile(f"[{HIDDEN}{_OPENERS}{_CONTROLS}\U00010000-\U0010ffff]")
-"""A quick test: a text without these characters needs no escaping. (Ranges above U+FFFF are slow, so they are one.)"""
+"""A quick test: a text without these characters needs no escaping. Characters above U+FFFF are a single range, because
+many such ranges are slow."""
 _ASCII_CONTROLS = bytes([*range(0x09), *range(0x0E, 0x1C), 0x7F]).decode()
 _WITHOUT_CONTROLS = bytes(ord(" ") if chr(code) in _ASCII_CONTROLS else code for code in range(256))
 _SHORT = 1_000
-"""Characters up to which one look at each is faster than a search for each of the control characters."""
+"""Characters of a text up to which `bytes.translate` is faster than a search for each of the control characters."""
 _OPENER = re.compile(f"[{_OPENERS}]")
 _CONTROL = re.compile(f"[{_CONTROLS}]")
 _ENTITIES = {"<": "&lt;", "[": "&#91;", "]": "&#93;"}
 _ENTITY = re.compile(r"&(?P<again>(?:amp;)*)(?:lt|#(?P<code>\d{1,7}));")
 _IN_LABELS = {ord("<"): "&lt;", ord(">"): "&gt;", ord("["): "&#91;", ord("]"): "&#93;"}
 _JSON_BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
+"""Line separators that JSON leaves as they are."""
 
 
 def entry(label: str, text: str) -> str:
@@ -129,7 +143,7 @@ def as_label(text: str) -> str:
 _ROLES = frozenset(
     "system developer user assistant tool tools function model human ai ipython environment observation summary".split()
 )
-"""What chat templates call those who speak, and the title that a summary has here."""
+"""Names of speakers in chat templates, and `summary`, the title of a summary in our prompts."""
 _FIRST_WORD = re.compile(r"\w+")
 
 
@@ -145,15 +159,15 @@ def speaker(role: str, name: str | None) -> str:
 
 
 def plain_name(name: str | None) -> str | None:
-    """Returns the name as a chat message can hold it beside its role. None: there is none, or it could pass for a
+    """Returns the name as a chat message can have it beside its role; None without a name, or if it could pass for a
     role."""
     name = " ".join((name or "").split())
     return escape(name) if name and not _could_be_role(name) else None
 
 
 def _could_be_role(name: str) -> bool:
-    """Returns whether a name begins with a role, in any letters that look like it, or has a colon, behind which text
-    would look said by somebody."""
+    """Returns whether a name begins with a role, also in look-alike letters, or has a colon: after "Ada: Bob" the text
+    would look as if Bob had said it."""
     folded = fold(visible(name)).casefold()
     first = _FIRST_WORD.search(folded)
     return ":" in folded or (first is not None and first.group().strip("_") in _ROLES)
@@ -165,19 +179,19 @@ def json_line(value: Any) -> str:
 
 
 def framed(value: Any) -> str:
-    """Returns a JSON value as a block of a prompt, with the frame that a context has: one line of JSON, whose strings
-    are escaped or `quote`d already."""
+    """Returns a JSON value as a block of a prompt: one line of JSON in the frame of a context. The strings of the value
+    must be escaped (`escape_strings`) or quoted (`quote`) already."""
     line = escape(orjson.dumps(value).decode()).translate(_JSON_BREAKS)
     return f"{CONTEXT_OPENING}{line}\n</{CONTEXT}>\n"
 
 
 def escape_strings(value: Any) -> Any:
-    """Returns the JSON value with each string in it escaped, keys included."""
+    """Returns the JSON value with all its strings escaped, also the names in its objects."""
     return map_strings(value, escape)
 
 
 def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """Returns the JSON value with each string in it changed, keys included."""
+    """Returns the JSON value with all its strings changed, also the names in its objects."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -190,9 +204,9 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
 def escape(text: str) -> str:
     """Returns the text without hidden characters and with structure escaped.
 
-    The first character of each delimiter and special token becomes an entity: `&lt;system>`, `&#91;INST]`. So do
-    control characters: `&#27;[2J`. Structure in look-alike or wide letters, or with invisible characters inside, counts
-    as well. All other text is unchanged.
+    The first character of delimiters and special tokens becomes an entity: `&lt;system>`, `&#91;INST]`. So does a
+    control character: `&#27;[2J`. Structure in look-alike or wide letters, or with invisible characters inside, is
+    escaped, too. All other text is unchanged.
     """
     if not _is_suspect(text):
         return text
@@ -204,9 +218,9 @@ def escape(text: str) -> str:
 def quote(text: str) -> str:
     """Returns the text escaped such that `unquote` gives it back, character for character.
 
-    As `escape`, but a hidden character becomes an entity, too, and what looks like an entity of ours already gets one
-    `amp;` more: `<system>` is `&lt;system>`, and `&lt;system>` is `&amp;lt;system>`. Other entities are unchanged:
-    `a &lt; b` stays.
+    As `escape`, but a hidden character becomes an entity, too, and an entity that `escape` would have written gets an
+    `amp;` more: `<system>` becomes `&lt;system>`, and `&lt;system>` becomes `&amp;lt;system>`. Other entities are
+    unchanged: `a &lt; b` stays.
     """
     if not _is_suspect(text) and "&" not in text:
         return text
@@ -214,17 +228,18 @@ def quote(text: str) -> str:
 
 
 def unquote(text: str) -> str:
-    """Returns the text that `quote` was given. A text that it never made loses nothing but entities of structure."""
+    """Returns the text that `quote` was given. Of a text that `quote` never made, only entities of structure change."""
     if "&" not in text:
         return text
     return _requoted(text, lambda char, again: char if not again else f"&{again[4:]}{_entity(char)[1:]}")
 
 
 def _requoted(text: str, write: Callable[[str, str | None], str]) -> str:
-    """Writes each special character of the text anew, and leaves all else.
+    """Returns the text with its special characters, hidden ones and those of structure, written anew by `write`.
 
     `write` gets the character, and how often its entity is quoted: `""` for `&lt;`, `"amp;"` for `&amp;lt;`, None
-    for the character itself. The decoded text is the same before and after, so both find the same ones special.
+    for the character itself. `quote` and `unquote` do not change the decoded text, so that both find the same special
+    characters in it.
     """
     written_as, at = list[tuple[str, str, str | None]](), 0  # the characters, each with how the text writes it
     for entity in _ENTITY.finditer(text):
@@ -241,7 +256,8 @@ def _requoted(text: str, write: Callable[[str, str | None], str]) -> str:
 
 
 def _escaped_char(code: str | None) -> str | None:
-    """Returns the character of an entity that we write. None: it is another one. `code`: its number; None for `lt`."""
+    """Returns the character of an entity that `quote` may have written; None of any other entity. `code`: the number of
+    the entity; None for `&lt;`."""
     if code is None:
         return "<"
     if not 0 < int(code) <= sys.maxunicode:
@@ -252,6 +268,7 @@ def _escaped_char(code: str | None) -> str | None:
 
 
 def _is_suspect(text: str) -> bool:
+    """Returns False for most texts that need no escaping, fast."""
     if not text.isascii():
         return _SUSPECT.search(text) is not None
     if "<" in text or "[" in text or ("]" in text and "]~" in text):  # one character is found faster than two
@@ -263,7 +280,8 @@ def _is_suspect(text: str) -> bool:
 
 
 def _structure(text: str, hidden: Collection[int] = ()) -> dict[int, str]:
-    """Returns the places of the characters that act as structure, with their entities. `hidden`: places to ignore."""
+    """Returns the places of the characters that must be escaped, with their entities: control characters, and the first
+    character of structure. `hidden`: places to ignore."""
     special = {match.start(): _entity(match.group()) for match in _CONTROL.finditer(text)}
     shown = "".join(char for at, char in enumerate(text) if at not in hidden) if hidden else text
     if not _OPENER.search(shown) or not _STRUCTURE.search(fold(shown)):
@@ -280,25 +298,29 @@ def _entity(char: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Returns the JSON text escaped such that its decoded strings contain no structure, either: `\u003c` is `<`."""
+    r"""Returns the JSON text escaped such that its decoded strings contain no structure, either: JSON may write `<` as
+    `\u003c`."""
     try:
         value = json.loads(text)
         escaped = escape_strings(value)
     except (ValueError, RecursionError):
         return escape(text)
     if escaped != value:
-        text = (
-            json.dumps(escaped, ensure_ascii=False).encode(errors="replace").decode()
-        )  # a lone surrogate becomes a question mark
+        # a lone surrogate becomes a question mark
+        text = json.dumps(escaped, ensure_ascii=False).encode(errors="replace").decode()
     return escape(text)
 
 
 T = TypeVar("T")
 
 NAME = "o200k_base"
-LONGEST_RUN = 16_384  # characters
-SHORT_TEXT = 500  # characters
-LONGEST_TOKEN = 128  # bytes; a text of more than 128 × n characters has more than n tokens
+"""The vocabulary."""
+LONGEST_RUN = 16_384
+"""Most characters of a run of whitespace that is encoded at once."""
+SHORT_TEXT = 500
+"""Most characters of a text whose count is cached."""
+LONGEST_TOKEN = 128
+"""Bytes. A text of more than 128 × n characters has more than n tokens."""
 
 _VOCABULARY = Path(__file__).parent / "data" / "o200k_base.bin.zlib"
 _VOCABULARY_SIZE = 199_998
@@ -330,8 +352,8 @@ def count(text: str) -> int:
 def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int | None) -> tuple[str, int, int]:
     """Renders the longest prefix of `parts` that fits in `limit` tokens.
 
-    Returns the text, its tokens and the number of parts, where the text is `render(number)`. Counts nearly add up
-    except for a token at a seam, so their sum is an estimate, which is then checked.
+    Returns the text, its tokens and the number of parts; the text is `render(number)`. A text has the tokens of its
+    parts but for some at the seams, so that their sum is a good first guess; then the text itself is counted.
     """
     taken = len(parts)
     if limit is not None:
@@ -348,8 +370,8 @@ def most_that_fit(parts: Sequence[str], render: Callable[[int], str], limit: int
 def in_chunks(
     items: Iterable[T], text: Callable[[T], str], limit: int, max_items: int | None = None
 ) -> Iterator[list[T]]:
-    """Splits items into chunks of at most `limit` tokens of `text(item)`, and of at most `max_items`. An item with more
-    tokens is a chunk of its own."""
+    """Splits items into chunks of at most `max_items`, whose texts have at most `limit` tokens together. An item with
+    more tokens is a chunk of its own."""
     chunk: list[T] = []
     size = 0
     for item in items:
@@ -369,7 +391,7 @@ def truncate(text: str, limit: int) -> str:
     tokens = _encode(head)
     if len(tokens) <= limit and len(head) == len(text):
         return text
-    for number in range(limit, 0, -1):  # the first nearly always fits; a prefix can tokenize differently
+    for number in range(limit, 0, -1):  # `limit` tokens nearly always fit; but a prefix can tokenize differently
         cut = _encoding().decode_bytes(tokens[:number]).decode("utf-8", errors="ignore")
         if count(cut) <= limit:
             return cut
@@ -414,7 +436,7 @@ def _encode(text: str) -> list[int]:
 
 
 def _pieces(text: str) -> list[str]:
-    """Cuts `text`, only inside whitespace runs of more than LONGEST_RUN characters."""
+    """Cuts runs of whitespace of more than `LONGEST_RUN` characters, and nothing else."""
     runs = (match.span() for match in _LONG_RUN.finditer(text))
     cuts = [cut for start, end in runs for cut in range(start + LONGEST_RUN, end, LONGEST_RUN)]
     return [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
