@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app import setting_groups as groups
@@ -174,11 +175,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_fixed(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _without_fixed(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Drops variables that are no settings any more, such as RECALLD_JOBS_EMBED_SECONDS: a group takes no others
         than its own, and an upgrade must start. `unknown_variables` warns of them."""
 
-        def settable(group: str, value: Any) -> Any:
+        def settable(group: str, value: object) -> object:
             if not isinstance(value, dict):
                 return value
             return {name: own for name, own in value.items() if f"{group}_{name}".upper() not in FIXED}
@@ -311,18 +312,38 @@ def by_subject() -> list[tuple[str, list[tuple[str, str, str]]]]:
     return list(by_subject.items())
 
 
-def in_force(settings: Settings) -> list[dict[str, Any]]:
-    """Returns every setting with its value as `name`, `value`, `default`, `changed`, `secret` and `description`. The
-    value of a secret, and of what concerns the operator alone, is `set` where it differs from the default."""
-    rows = []
+class SettingRow(TypedDict):
+    """A setting as the console shows it. `changed`: its value differs from the default. `secret`: its value is not
+    shown."""
+
+    name: str
+    value: str
+    default: str
+    changed: bool
+    secret: bool
+    description: str
+
+
+def in_force(settings: Settings) -> list[SettingRow]:
+    """Returns every setting with its value. The value of a secret, and of what concerns the operator alone, is `set`
+    where it differs from the default."""
+    rows = list[SettingRow]()
     for name, default, description in describe():
         path = name.removeprefix(_PREFIX).lower()
         given, field = _setting(settings, path)
         secret = isinstance(given, SecretStr) or field.json_schema_extra == OPERATOR
         changed = _shown(given) != default
         value = ("set" if changed else default) if secret else str(given)
-        named = {"name": name, "value": value, "default": default}
-        rows.append({**named, "changed": changed, "secret": secret, "description": description})
+        rows.append(
+            {
+                "name": name,
+                "value": value,
+                "default": default,
+                "changed": changed,
+                "secret": secret,
+                "description": description,
+            }
+        )
     return rows
 
 
@@ -371,7 +392,7 @@ def explain(error: ValidationError | SettingsError) -> list[str]:
     return [_wrong("_".join(map(str, fault["loc"])).upper(), fault) for fault in error.errors()]
 
 
-def _wrong(name: str, fault: Mapping[str, Any]) -> str:
+def _wrong(name: str, fault: ErrorDetails) -> str:
     if fault["type"] == "extra_forbidden":
         return _no_setting(name)
     given = fault["input"]

@@ -6,7 +6,8 @@ The library's own sentences speak of its types ("Input should be a valid diction
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+
+from pydantic_core import ErrorDetails
 
 _OBJECT, _LIST, _TEXT, _BOOL = "must be an object", "must be a list", "must be a text", "must be true or false"
 _WHOLE, _NUMBER, _TIME = "must be a whole number", "must be a number", "must be an RFC 3339 time with a zone"
@@ -49,7 +50,7 @@ _WORDS: Mapping[str, str] = MappingProxyType(
 _CHARACTERS = re.compile(r"\^\[(?P<set>.+)\]\{(?P<least>\d+)(?:,(?P<most>\d+))?\}\$")
 
 
-def in_words(fault: Mapping[str, Any]) -> str:
+def in_words(fault: ErrorDetails) -> str:
     """Returns what is wrong, as `must be at least 1`. `fault` is one of `ValidationError.errors()`: its type, context
     and message."""
     kind, context = fault["type"], fault.get("ctx", {})

@@ -12,7 +12,7 @@ from app.audit.trail import AUDIT
 from app.auth.keys import ANONYMOUS, API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
 from app.core.schemas import WHOLE, Count, Flag, Identifier, Json, Schema, example
 from app.errors import Forbidden
-from app.settings import Settings, in_force
+from app.settings import SettingRow, Settings, in_force
 from app.storage.protocol import Store
 from app.storage.repository import Listing, RenderedPage, Repository, between, having, render_items
 from app.storage.schema import Eq, Has, In, Or, both
@@ -130,7 +130,7 @@ class AuditEntry(Schema):
     created_at: str
 
 
-def settings_in_force(settings: Settings, principal: Principal) -> RenderedPage[Json]:
+def settings_in_force(settings: Settings, principal: Principal) -> RenderedPage[SettingRow]:
     """Returns the settings, as `SettingsInForce`. Raises Forbidden for a caller with bindings."""
     if principal.scope.agents is not None or principal.scope.users is not None:
         raise Forbidden("A key that is bound to agents or users does not read the settings.")

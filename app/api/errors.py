@@ -6,12 +6,13 @@ from difflib import get_close_matches
 from http import HTTPStatus
 from itertools import islice
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, TypedDict, Union, get_args, get_origin
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
@@ -28,10 +29,30 @@ from app.validation_words import in_words
 MEDIA_TYPE = "application/problem+json"
 
 
+class ProblemField(TypedDict):
+    """What is wrong with a field, as `ProblemError` declares it."""
+
+    pointer: str
+    detail: str
+
+
+class ProblemBody(TypedDict):
+    """The body of a problem, as `Problem` declares it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    errors: list[ProblemField]
+    trace_id: NotRequired[str]
+
+
 def problem_response(error: RecalldError, request_id: str) -> Response:
     """Returns the problem+json response of an error, and notes the error at the request's span."""
     tracing.fail(error.code, fault=error.status >= RecalldError.status)
-    body: dict[str, Any] = {
+    body: ProblemBody = {
         "type": "about:blank",
         "title": error.title,
         "status": error.status,
@@ -77,22 +98,22 @@ def problems(*statuses: int) -> Responses:
 
 def only(*statuses: int) -> Responses:
     """Returns the declarations of the given statuses, for `responses=`."""
-    return {status: _declared(status) for status in sorted(statuses)}
-
-
-def _declared(status: int) -> dict[str, Any]:
-    code, text = _ERRORS[status]
-    example = {
-        "type": "about:blank",
-        "title": text,
-        "status": status,
-        "detail": text,
-        "code": code,
-        "request_id": "req_01a2003d395076f9a13acea58faaf745",
-        "errors": [{"pointer": "/user_id", "detail": "what is wrong with it"}] if status == HTTPStatus(422) else [],
-    }
+    declarations: Responses = {}
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
-    return {"description": text, "content": {MEDIA_TYPE: {"schema": schema, "example": example}}}
+    for status in sorted(statuses):
+        code, text = _ERRORS[status]
+        example: ProblemBody = {
+            "type": "about:blank",
+            "title": text,
+            "status": status,
+            "detail": text,
+            "code": code,
+            "request_id": "req_01a2003d395076f9a13acea58faaf745",
+            "errors": [{"pointer": "/user_id", "detail": "what is wrong with it"}] if status == HTTPStatus(422) else [],
+        }
+        content = {MEDIA_TYPE: {"schema": schema, "example": example}}
+        declarations[status] = {"description": text, "content": content}
+    return declarations
 
 
 _BY_STATUS: Mapping[int, type[RecalldError]] = {
@@ -132,7 +153,7 @@ def _respond(request: Request, error: RecalldError) -> Response:
     return problem_response(error, getattr(request.state, "request_id", "unknown"))
 
 
-def _field_error(fault: Mapping[str, Any], value: Any, body: Any) -> FieldError:
+def _field_error(fault: ErrorDetails, value: Any, body: Any) -> FieldError:
     """Returns in words what validation found. `value` is the request's body, `body` the route's field for it."""
     loc = fault["loc"]
     if not (loc and loc[0] == "body"):
@@ -211,7 +232,7 @@ def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
         yield step
 
 
-def sentence(fault: Mapping[str, Any], models: Iterable[type[BaseModel]] = (), what: str = "field") -> str:
+def sentence(fault: ErrorDetails, models: Iterable[type[BaseModel]] = (), what: str = "field") -> str:
     """Returns what is wrong, in words. `models`: what may stand around an unknown field."""
     kind, text = fault["type"], in_words(fault)
     if kind == "extra_forbidden":

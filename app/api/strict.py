@@ -14,12 +14,12 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 from fastapi import Depends, Query, Response
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType
 
 from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.metadata_filter import condition_of
-from app.core.schemas import MAX_SEQ, RULE
+from app.core.schemas import MAX_SEQ, RULE, JsonObject
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
 from app.storage.repository import Listing
 
@@ -90,7 +90,7 @@ def is_deeper(value: Any, levels: int) -> bool:
     return True
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     """Makes an object. Raises BadRequest if a key occurs twice: of two parsers, one would take the first value and one
     the last."""
     made = dict(pairs)
@@ -266,7 +266,7 @@ async def metadata_filter(
             description='As `metadata` of a search: a JSON object, as `{"topic": "billing", "priority": {"gte": 3}}`.',
         ),
     ] = None,
-) -> dict[str, Any] | None:
+) -> JsonObject | None:
     """Returns the filter on metadata in the query string. Raises Invalid if it is none."""
     if metadata is None:
         return None
@@ -280,7 +280,7 @@ async def metadata_filter(
     return entries
 
 
-InMetadata = Annotated[dict[str, Any] | None, Depends(metadata_filter)]
+InMetadata = Annotated[JsonObject | None, Depends(metadata_filter)]
 
 
 def texts_in_query(name: str, given: str | None, valid: TypeAdapter[list[str]]) -> list[str] | None:

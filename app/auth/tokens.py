@@ -21,7 +21,7 @@ from jwt.exceptions import PyJWTError
 from app.auth.keys import VERBS, Principal
 from app.core import work
 from app.core.clock import Clock
-from app.core.schemas import TENANT, identifier
+from app.core.schemas import TENANT, JsonObject, identifier
 from app.errors import Forbidden, IssuerUnavailable, TokenExpired, Unauthorized
 from app.setting_groups import OidcSettings, safe_address
 from app.storage.scope import Scope
@@ -138,7 +138,7 @@ class IssuerKeys:
             raise Unusable("the key set has no key for signatures with " + ", ".join(ALGORITHMS))
         return keys
 
-    async def _document(self, address: str) -> dict[str, Any]:
+    async def _document(self, address: str) -> JsonObject:
         body = bytearray()
         async with self._client.stream("GET", address, headers={"accept": "application/json"}) as response:
             if response.status_code != httpx2.codes.OK:
@@ -206,7 +206,7 @@ class TokenVerifier:
         """Closes the connections to the issuer."""
         await self._keys.close()
 
-    def _claims(self, token: str, key: PyJWK) -> dict[str, Any]:
+    def _claims(self, token: str, key: PyJWK) -> JsonObject:
         # the library reads the system's clock, and this service has its own
         options: Any = dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat"), False)
         options |= {"require": _REQUIRED, "enforce_minimum_key_length": True}
@@ -227,7 +227,7 @@ class TokenVerifier:
             raise refused("it is bound to a key of its client, of which no proof is asked here")
         return claims
 
-    def _check_times(self, claims: Mapping[str, Any]) -> None:
+    def _check_times(self, claims: JsonObject) -> None:
         now = self._clock.now().timestamp()
         expires, begins, issued = (_seconds(claims, name) for name in ("exp", "nbf", "iat"))
         if expires is None or now >= expires + LEEWAY_SECONDS:
@@ -263,7 +263,7 @@ def _header(token: str) -> tuple[str | None, str]:
     return kid, algorithm
 
 
-def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
+def _seconds(claims: JsonObject, name: str) -> float | None:
     """Returns a time in seconds, or None if the claim is absent. Raises Unauthorized if it is not a time."""
     value = claims.get(name)
     if value is None:
@@ -277,7 +277,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     return seconds
 
 
-def principal_of(claims: Mapping[str, Any], settings: OidcSettings) -> Principal:
+def principal_of(claims: JsonObject, settings: OidcSettings) -> Principal:
     """Maps the claims of a valid token. Raises Forbidden if a claim that the settings name is absent or unusable: a
     token without its user must not become one for all users."""
     meanings = rights_of(settings.scopes)
@@ -311,7 +311,7 @@ def caller_id(issuer: str, subject: str) -> str:
     return "oidc:" + sha256(f"{issuer}\n{subject}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _names(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
+def _names(claims: JsonObject, claim: str) -> frozenset[str]:
     given = _texts(claims, claim, split=False)
     try:
         names = frozenset(map(identifier, given))
@@ -322,7 +322,7 @@ def _names(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
     return names
 
 
-def _texts(claims: Mapping[str, Any], claim: str, *, split: bool = True) -> list[str]:
+def _texts(claims: JsonObject, claim: str, *, split: bool = True) -> list[str]:
     """Returns the texts of a claim, which is a text or a list of texts; absent or of another kind: none. A text of
     scopes is split at spaces. A claim within another is named with dots, if none has the whole name."""
     value: Any = claims.get(claim)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Protocol, TextIO, TypeVar
+from typing import Annotated, Any, Protocol, TextIO, TypedDict, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -156,16 +156,22 @@ def on_store(work: Callable[[MovableStore], Awaitable[T]], *, existing: bool = F
     return asyncio.run(run())
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
+def _fields(record: logging.LogRecord) -> dict[str, object]:
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     traced = tracing.ids()
     return fields if traced is None else fields | {"trace_id": traced[0], "span_id": traced[1]}
 
 
-def _error(record: logging.LogRecord) -> dict[str, Any]:
-    """Returns type and place of a record's error. Its message is left out: it may quote what a caller sent."""
+class LoggedError(TypedDict):
+    """Type and place of a record's error. Its message is left out: it may quote what a caller sent."""
+
+    error: str
+    stack: list[str]
+
+
+def _error(record: logging.LogRecord) -> LoggedError | None:
     if not record.exc_info or not record.exc_info[0]:
-        return {}
+        return None
     return {"error": record.exc_info[0].__name__, "stack": traceback.format_tb(record.exc_info[2])}
 
 
@@ -179,7 +185,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        return orjson.dumps(line | _fields(record) | _error(record), default=str).decode()
+        return orjson.dumps({**line, **_fields(record), **(_error(record) or {})}, default=str).decode()
 
 
 class TextFormatter(logging.Formatter):
@@ -195,7 +201,7 @@ class TextFormatter(logging.Formatter):
         level = f"{colour}{record.levelname:7}{_PLAIN if colour else ''}"
         fields = "".join(f" {name}={value!r}" for name, value in _fields(record).items())
         error = _error(record)
-        below = "".join(["\n", *error["stack"], error["error"]]) if error else ""
+        below = "" if error is None else "".join(["\n", *error["stack"], error["error"]])
         return f"{time:%H:%M:%S} {level} {record.name}: {_one_line(record)}{fields}{below}"
 
 

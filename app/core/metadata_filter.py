@@ -18,6 +18,7 @@ from operator import ge, gt, le, lt
 from typing import Any, TypeAlias
 
 import orjson
+from pydantic import JsonValue
 
 MOST_CONDITIONS, DEEPEST = 256, 8
 """Conditions of one filter, each value of a list counted; and filters within AND, OR and NOT within each other."""
@@ -64,7 +65,7 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | NoneOf
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-def condition_of(entries: Mapping[str, Any]) -> AllOf:
+def condition_of(entries: Mapping[str, JsonValue]) -> AllOf:
     """Returns a filter that was checked already, or raises ValueError with the rule that it breaks."""
     condition = _of_object(entries, 0)
     if (count := _size(condition)) > MOST_CONDITIONS:
@@ -78,7 +79,7 @@ def _size(condition: Condition) -> int:
     return len(condition.values) if isinstance(condition, Compare) else sum(map(_size, condition.parts))
 
 
-def _of_object(entries: Mapping[str, Any], depth: int) -> AllOf:
+def _of_object(entries: Mapping[str, JsonValue], depth: int) -> AllOf:
     if depth > DEEPEST:
         raise ValueError(f"has AND, OR and NOT nested deeper than {DEEPEST} levels")
     parts: list[Condition] = []
@@ -123,7 +124,7 @@ def _of_field(path: tuple[str, ...], value: Any) -> list[Condition]:
     return [condition for name, below in value.items() for condition in _of_field((*path, name), below)]
 
 
-def _has_operator(value: Mapping[str, Any]) -> bool:
+def _has_operator(value: Mapping[str, JsonValue]) -> bool:
     return any(
         _looks_like_operator(name) or (isinstance(below, dict) and _has_operator(below))
         for name, below in value.items()
@@ -169,7 +170,7 @@ def _compared(path: tuple[str, ...], operator: str, wanted: Any) -> Compare:
 # --- Meaning ----------------------------------------------------------------------------------------------------------
 
 
-def matches(condition: Condition, metadata: Mapping[str, Any]) -> bool:
+def matches(condition: Condition, metadata: Mapping[str, JsonValue]) -> bool:
     """Returns whether the metadata matches. What is missing matches `ne`, `nin`, `exists: false` and NOT alone.
 
     It takes as long as it takes to read the metadata once and the condition once, not their product: a list may have
@@ -181,7 +182,7 @@ def matches(condition: Condition, metadata: Mapping[str, Any]) -> bool:
 class _Metadata:
     """Metadata whose values are each looked up and prepared once."""
 
-    def __init__(self, entries: Mapping[str, Any]) -> None:
+    def __init__(self, entries: Mapping[str, JsonValue]) -> None:
         self._entries, self._found = entries, dict[tuple[str, ...], _Value]()
 
     def at(self, path: tuple[str, ...]) -> "_Value":

@@ -25,6 +25,7 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 from typing_extensions import TypeAliasType
 
@@ -59,7 +60,12 @@ def identifier(text: str) -> str:
 
 
 Json: TypeAlias = dict[str, Any]
-"""A JSON object."""
+"""A JSON object that this service makes, or reads from another service."""
+JsonObject = TypeAliasType(
+    "JsonObject",
+    Annotated[dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")],
+)
+"""A JSON object of a caller, such as metadata."""
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Mapping[str, Any])
@@ -87,7 +93,7 @@ class Schema(BaseModel):
         return cast(M, {**stored, **self.model_dump(exclude_unset=True)})
 
 
-def example(value: dict[str, Any]) -> ConfigDict:
+def example(value: JsonObject) -> ConfigDict:
     """Returns a `model_config` that shows the value as an example in the documentation."""
     return ConfigDict(json_schema_extra={"examples": [value]})
 
@@ -114,7 +120,7 @@ class NotNull:
         return no_info_before_validator_function(cls._given, handler(source))
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return without_null(handler(core))
 
     @staticmethod
@@ -132,7 +138,7 @@ def _whole(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() and abs(value) <= MAX_WHOLE else value
 
 
-def without_null(schema: dict[str, Any]) -> dict[str, Any]:
+def without_null(schema: JsonSchemaValue) -> JsonSchemaValue:
     """Returns the JSON schema of `X | None` without the null, for fields that can be left out but are never null."""
     options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     if len(options) != 1:
@@ -162,14 +168,10 @@ TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
-JsonObject = TypeAliasType(
-    "JsonObject",
-    Annotated[dict[str, JsonValue], Field(description="Any JSON object; its keys are data and come back unchanged.")],
-)
 Object: TypeAlias = JsonObject
 
 
-def metadata_filter(entries: Json) -> Json:
+def metadata_filter(entries: JsonObject) -> JsonObject:
     """Returns a filter on metadata. Raises ValueError if it is none."""
     condition_of(entries)
     return entries
@@ -200,7 +202,7 @@ class Owned(Schema):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         result = handler(core)
         shape = handler.resolve_ref_schema(result)
         # A word of ours: generators make one class for each choice of required fields, or require them all.
@@ -214,12 +216,12 @@ def equal_json(value: Any, other: Any) -> bool:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)
 
 
-def differing(stored: M, fields: Mapping[str, Any]) -> M:
-    """Returns those of the fields whose value is another one than that of the stored object."""
+def differing(stored: M, fields: Mapping[str, object]) -> M:
+    """Returns the fields whose value differs from that of the stored object."""
     return cast(M, {name: value for name, value in fields.items() if not equal_json(stored.get(name), value)})
 
 
-def shown_as(shape: type[BaseModel], record: Mapping[str, Any]) -> Json:
+def shown_as(shape: type[BaseModel], record: Mapping[str, object]) -> Json:
     """Returns the fields of a record that a response has, in the order of its model: `shown_as(Fact, fact)`."""
     return {name: record[name] for name in shape.model_fields}
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypedDict, Unpack
+from typing import Unpack
 
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
 from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.models import FactGroupRecord, FactRecord, ObjectType
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE, FactListStatus
 from app.memories.pending import pending_note
-from app.memories.repository import of_pair, of_session
+from app.memories.repository import SessionFilters, of_pair, of_session
 from app.memories.search_filters import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -62,7 +62,7 @@ class View:
         return both(Eq("status", status), gone, self.valid())
 
 
-class FactFilters(TypedDict, total=False):
+class FactFilters(SessionFilters, total=False):
     """What a list of facts is asked for. None, as what is absent, filters nothing."""
 
     agent_id: str | None
@@ -71,9 +71,6 @@ class FactFilters(TypedDict, total=False):
     predicate: str | None
     object: str | None
     object_type: ObjectType | None
-    session_id: str | None
-    after_seq: int | None
-    before_seq: int | None
     as_of: str | None
     known_at: str | None
     timeline: bool

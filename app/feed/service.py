@@ -19,7 +19,7 @@ from app.storage.protocol import Store, begin_request
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Eq, Filter, In, Not, Or, both
 from app.storage.scope import Scope
-from app.views import RecordReader
+from app.views import RecordReader, ShownRecord
 
 NOW = "now"
 """In place of a cursor: the end of the log."""
@@ -173,7 +173,7 @@ class ChangeFeed:
         return [self._change(entry, page.position.log, records) for entry in page.entries]
 
     def _change(
-        self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], Mapping[str, Any]] | None
+        self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], ShownRecord] | None
     ) -> RecordChangeAnswer:
         change: RecordChangeAnswer = {
             "cursor": self._cursor(Position(log, entry.seq)),
@@ -189,7 +189,7 @@ class ChangeFeed:
             change["record"] = None if entry.id is None else records.get((entry.kind, entry.id))
         return change
 
-    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    async def _records(self, entries: Sequence[LogEntry]) -> dict[tuple[str, str], ShownRecord]:
         """Returns the records of the entries as they are now, by kind and id, as far as the caller may read them."""
         wanted: defaultdict[str, list[str]] = defaultdict(list)
         for entry in entries:

@@ -14,6 +14,8 @@ from itertools import groupby
 from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict
 from urllib.parse import quote
 
+from pydantic import JsonValue
+
 from app.core.clock import rfc3339
 from app.core.schemas import MAX, Json, identifier
 
@@ -116,7 +118,7 @@ class DefaultOwner:
         return owner
 
 
-def memory(system: str, where: str, record: Mapping[str, Any], text: Any, **fields: Any) -> ImportRecord:
+def memory(system: str, where: str, record: Mapping[str, JsonValue], text: Any, **fields: Any) -> ImportRecord:
     """Returns a memory with a key made of its original id, so that a repeated import updates it. Raises Unreadable if
     it has no text."""
     if not isinstance(text, str) or not text.strip():

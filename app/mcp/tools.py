@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from app.api.errors import models_at, pointer, sentence
 from app.api.strict import DECODER
@@ -294,6 +295,6 @@ def _is_id(given: Any, fixed: str) -> bool:
         return False
 
 
-def _argument_fault(wanted: type[Schema], fault: Any) -> str:
+def _argument_fault(wanted: type[Schema], fault: ErrorDetails) -> str:
     models = models_at(wanted, fault["loc"][:-1])
     return f"{pointer(fault['loc']) or '/'}: {sentence(fault, models, 'argument')}"

@@ -5,14 +5,14 @@ decide `gte`, `contains` or what lies deeper. `SplitFilter.where` is what it can
 that matches is left out. `SplitFilter.keep` then decides, from the metadata itself.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.metadata_filter import AllOf, Compare, Condition, NoneOf, condition_of, matches
-from app.core.schemas import MetadataFilter, Schema
+from app.core.schemas import JsonObject, MetadataFilter, Schema
 from app.memories.models import MemoryRecord
 from app.memories.records import metadata_term
 from app.memories.schemas import Tags
@@ -63,7 +63,7 @@ def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str
     return both(wanted, *(Not(Has("tags", tag)) for tag in excluded or ()))
 
 
-def by_metadata(entries: Mapping[str, Any] | None) -> SplitFilter:
+def by_metadata(entries: JsonObject | None) -> SplitFilter:
     """Returns the filter for documents with a field `metadata` and its digests in `metadata_terms`."""
     if not entries:
         return SplitFilter(And(), None)

@@ -10,7 +10,7 @@ from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
-from app.core.schemas import differing
+from app.core.schemas import JsonObject, differing
 from app.memories.embedding import Passage
 from app.memories.models import SMALL_TALK, STANDING, MemoryChange, MemoryRecord, MemorySource
 from app.storage.text import content_hash, normalise_content
@@ -197,7 +197,7 @@ def speaker_of(source: MemorySource) -> str | None:
     return prompt_text.speaker(role, name) if name else None
 
 
-def metadata_terms(metadata: Mapping[str, Any]) -> list[str]:
+def metadata_terms(metadata: JsonObject) -> list[str]:
     """Returns one digest for each metadata entry.
 
     Equal entries have equal digests, and a caller's key never becomes a field name.

@@ -1,9 +1,9 @@
 """Queries over memories and their history, and the changes that store, revise, retire and remove them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from typing_extensions import TypeAliasType
 
@@ -205,15 +205,20 @@ class TagFilters(TypedDict, total=False):
     exclude_tags: list[str] | None
 
 
-class MemoryFilters(TagFilters, total=False):
+class SessionFilters(TypedDict, total=False):
+    """What a list asks of the session that a record was learned from. None or absent: nothing."""
+
+    session_id: str | None
+    after_seq: int | None
+    before_seq: int | None
+
+
+class MemoryFilters(TagFilters, SessionFilters, total=False):
     """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
 
     agent_id: str | None
     user_id: str | None
     memory_type: MemoryType | None
-    session_id: str | None
-    after_seq: int | None
-    before_seq: int | None
     origin: Origin | None
     key: str | None
     tag: str | None
@@ -229,17 +234,17 @@ class MemoryListFilters(MemoryFilters):
     status: MemoryListStatus
 
 
-def of_session(filters: Mapping[str, Any]) -> list[Filter]:
+def of_session(filters: SessionFilters) -> list[Filter]:
     """Returns the filters for records whose source is a session, or messages of it.
 
     `after_seq` and `before_seq` exclude their own message. Raises Invalid if they are given without a session.
     """
-    session, after, before = (filters.get(name) for name in ("session_id", "after_seq", "before_seq"))
+    session, after, before = filters.get("session_id"), filters.get("after_seq"), filters.get("before_seq")
     if session is not None:
         of = Eq("source.session_id", session)
         return [of] if after is None and before is None else [of, Range("source.message_seq", gt=after, lt=before)]
-    for name in ("after_seq", "before_seq"):
-        if filters.get(name) is not None:
+    for name, number in {"after_seq": after, "before_seq": before}.items():
+        if number is not None:
             raise invalid(f"/query/{name}", "session_id is required with it: messages are numbered in their session")
     return []
 

@@ -4,9 +4,10 @@
 """
 
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema
 from typing_extensions import TypeAliasType
 
@@ -44,7 +45,7 @@ class FoundMemory(Memory):
     """A memory. If the request names `fields`, it has these and its id."""
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         result = handler(core)
         handler.resolve_ref_schema(result)["required"] = ["memory_id"]
         return result

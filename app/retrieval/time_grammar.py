@@ -2,12 +2,12 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from app.retrieval import calendar_spans
 from app.retrieval.calendar_spans import Holidays, Span, long_weekend
@@ -26,6 +26,7 @@ _RECURS: Mapping[str, Literal["year", "week"]] = {
     "bare_weekday": "week",
     "nth": "year",
 }
+K = TypeVar("K")
 TimeOrder: TypeAlias = Literal["present", "latest", "earliest"]
 TIME_ORDERS: tuple[TimeOrder, ...] = ("present", "latest", "earliest")
 
@@ -419,7 +420,7 @@ def _shift(match: re.Match[str], otherwise: int | None = None) -> int | None:
     return next((shift for name, shift in _SHIFTS.items() if groups.get(name) is not None), otherwise)
 
 
-def _without_minutes(table: Mapping[str, str]) -> dict[str, Any]:
+def _without_minutes(table: Mapping[str, str]) -> dict[str, str]:
     """Returns the words of units but minutes, which count only behind a number: a "last minute" booking."""
     return _by_word({unit: words for unit, words in table.items() if unit != "minute"}, str)
 
@@ -430,7 +431,8 @@ def _day_and_part(key: str) -> tuple[int, str | None]:
     return int(offset), part or None
 
 
-def _by_word(table: Mapping[str, str], key: Callable[[str], Any]) -> dict[str, Any]:
+def _by_word(table: Mapping[str, str], key: Callable[[str], K]) -> dict[str, K]:
+    """Returns the keys of a table by the words that stand for them: `{"mon": 0, "monday": 0}` of `0 = "mon monday"`."""
     return {word.replace("_", " "): key(name) for name, words in table.items() for word in words.split()}
 
 
@@ -439,7 +441,8 @@ def _phrase(text: str) -> str:
     return re.sub(r"[\s\-]+", " ", text)
 
 
-def _group(name: str, words: Mapping[str, Any]) -> str:
+def _group(name: str, words: Iterable[str]) -> str:
+    """Returns a named group that matches one of the words, or phrases, of a table."""
     longest = sorted(words, key=len, reverse=True)
     return f"(?P<{name}>" + "|".join(re.escape(word).replace(r"\ ", r"[\s\-]+") for word in longest or ["(?!)"]) + ")"
 

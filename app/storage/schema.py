@@ -317,7 +317,7 @@ class Collection(Generic[R]):
         """Returns a document without its tenant and its internal fields."""
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
 
-    def as_record(self, fields: Mapping[str, Any]) -> R:
+    def as_record(self, fields: Mapping[str, object]) -> R:
         """Returns fields as a record of this collection, where their names are known only while the program runs:
         `MEMORIES.as_record(body.model_dump(exclude_unset=True))`, what a PATCH sets."""
         return cast(R, dict(fields))

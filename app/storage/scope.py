@@ -9,7 +9,7 @@ and embeds nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from app.errors import Forbidden
 from app.storage.schema import Absent, Filter, In, Or, both
@@ -44,6 +44,14 @@ class Viewpoint(NamedTuple):
     known_at: str | None = None
 
 
+class Bindings(TypedDict):
+    """The bindings of a scope as JSON, in the payload of a job."""
+
+    agents: list[str] | None
+    users: list[str] | None
+    key_id: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What one caller may reach: a tenant, and the agents and users that its key is bound to.
@@ -58,7 +66,7 @@ class Scope:
     """The id of the API key, as records keep it; None for callers without a key (in the audit trail, they are
     `Principal.key_id`: `anonymous`, and `unauthenticated` with `RECALLD_AUTH=off`)."""
 
-    def bindings(self) -> dict[str, Any]:
+    def bindings(self) -> Bindings:
         """Returns the bindings as JSON, for a job that works for this caller. `of_bindings` reads them."""
         return {
             "agents": None if self.agents is None else sorted(self.agents),

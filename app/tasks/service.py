@@ -5,7 +5,6 @@ nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
@@ -171,7 +170,7 @@ class TaskService:
         """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
-    async def page(self, filters: Mapping[str, Any], listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> RenderedPage[Json]:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, request=repr(named))

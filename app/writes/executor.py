@@ -72,7 +72,7 @@ class IfMatch:
 
     header: str | None
 
-    def check(self, record: Mapping[str, Any] | None) -> None:
+    def check(self, record: Mapping[str, object] | None) -> None:
         """Raises PreconditionFailed unless the header is absent or names the record's current version (`*`: any)."""
         if self.header is None or (self.header.strip() == "*" and record is not None):
             return
@@ -82,7 +82,7 @@ class IfMatch:
             raise PreconditionFailed()
 
 
-def etag(record: Mapping[str, Any]) -> str:
+def etag(record: Mapping[str, object]) -> str:
     """Returns the ETag of a record of any collection, or of what is shown of one: its version, in quotes."""
     return f'"{record["version"]}"'
 
@@ -122,7 +122,7 @@ class StoredAnswer:
 
 
 def changed(
-    repository: Repository[R], record: R, fields: R, render: Callable[[R], Mapping[str, Any]], now: str
+    repository: Repository[R], record: R, fields: R, render: Callable[[R], Mapping[str, object]], now: str
 ) -> WriteResult:
     """Updates the record with `fields`, raises its version and returns it rendered. Without fields nothing is written.
     Raises Forbidden if the key may not write the record, even without fields."""

@@ -2,7 +2,7 @@
 compares a query with them (`SegmentView.cosine`)."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -257,9 +257,9 @@ class SegmentView:
     """Windows after the first; None if every text has one window."""
     _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
 
-    def with_columns(self, columns: dict[str, Any]) -> "SegmentView":
+    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> "SegmentView":
         """Returns a copy with these columns replaced. Results derived from the others stay."""
-        return replace(self, columns=self.columns | columns)
+        return replace(self, columns={**self.columns, **columns})
 
     def cosine(self, query: SearchQuery, vectors: NDArray[np.int8]) -> tuple[Floats, Bools]:
         """Returns the cosine of each entry (n,), and whether it has a vector of the query's model (n,).
@@ -295,7 +295,7 @@ class SegmentView:
         return self._of_model[model]
 
 
-def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, Any]:
+def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, NDArray[Any]]:
     """Returns the decay columns of the entries `live`."""
     at = slice(None) if live is None else live
     return {
