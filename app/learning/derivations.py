@@ -296,7 +296,7 @@ class Restored(NamedTuple):
     now: int
 
 
-def _as_left(record: Mapping[str, Any], expect: Mapping[str, Any], moved: Restored | None) -> bool:
+def _as_left(record: Mapping[str, object], expect: Mapping[str, object], moved: Restored | None) -> bool:
     """Returns True if nobody else has changed the record since."""
     seen = record if moved is None or moved.now != record["version"] else {**record, "version": moved.was}
     return all(seen[name] == value for name, value in expect.items())

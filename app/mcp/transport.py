@@ -119,7 +119,7 @@ class _Once:
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    async def __call__(self) -> dict[str, Any]:
+    async def __call__(self) -> dict[str, object]:
         return {"type": "http.request", "body": self._body, "more_body": False}
 
 

@@ -49,7 +49,7 @@ _SHAPES: Mapping[str, RecordShape] = {
 }
 
 
-def fault_in(collection: Collection, doc: Mapping[str, Any]) -> str | None:
+def fault_in(collection: Collection, doc: Mapping[str, object]) -> str | None:
     """Returns why a document is no record of its kind, such as `created_at is no time`, or None."""
     if (fault := damage(collection, doc)) is not None:
         return fault

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, NotRequired, TypeAlias, TypedDict, TypeVar
 
 from app.retrieval import calendar_spans
 from app.retrieval.calendar_spans import Holidays, Span, long_weekend
@@ -34,6 +34,47 @@ ReadDate = Callable[[str, str, datetime], Span | None]
 """Reads a date as it is written in a language. Takes the text, the language and the current local time."""
 
 
+class WordTable(TypedDict):
+    """The table of a language in `data/time_words.toml`, whose head explains the entries. Words are separated by
+    spaces; what stands for "no words" is an empty text."""
+
+    spaced: NotRequired[bool]
+    """Whether words are separated by spaces, as in all languages but Chinese and Japanese. Default: True."""
+    function_words: str
+    lead: str
+    articles: str
+    between: str
+    joins: str
+    doubtful: str
+    doubtful_months: str
+    anchors: NotRequired[str]
+    """In tables of languages with spaces."""
+    rejected_after: str
+    rejected_before: str
+    present: str
+    latest: str
+    earliest: str
+    general: str
+    coming: str
+    gone: str
+    nth: dict[str, str]
+    days: dict[str, str]
+    one: dict[str, str]
+    many: dict[str, str]
+    numbers: dict[str, str]
+    months: dict[str, str]
+    weekdays: dict[str, str]
+    seasons: dict[str, str]
+    holidays: dict[str, str]
+    parts: dict[str, str]
+    shifts: dict[str, str]
+    years: dict[str, str]
+    templates: dict[str, list[str]]
+    """Patterns by the kind of expression that they match."""
+    ahead_of: dict[str, str]
+    behind: dict[str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """An expression at text[start:end].
@@ -58,7 +99,7 @@ class Reading:
 class Grammar:
     """The time expressions of one language. Texts are folded first (`query_language.fold`)."""
 
-    def __init__(self, code: str, table: Mapping[str, Any], holidays: Holidays, read_date: ReadDate) -> None:
+    def __init__(self, code: str, table: WordTable, holidays: Holidays, read_date: ReadDate) -> None:
         self.code, self._table, self._feasts, self._read_date = code, table, holidays, read_date
         self.spaced: bool = table.get("spaced", True)
         self.function_words = frozenset(table["function_words"].split())

@@ -74,7 +74,7 @@ class Update(Generic[R]):
     id: str
     set: R = field(default_factory=dict)  # type: ignore[assignment]  # an empty dict is a change of any record
     inc: Mapping[str, int] = field(default_factory=dict)
-    expect: Mapping[str, Any] = field(default_factory=dict)
+    expect: Mapping[str, object] = field(default_factory=dict)
     entry: IndexEntry | None = None
     """New terms and vectors; None leaves both unchanged."""
     text: IndexedText | None = None
@@ -84,7 +84,7 @@ class Update(Generic[R]):
     user: str | None = field(default=None, compare=False)
     """The owner of the document. Engines ignore it."""
 
-    def fields(self, doc: Mapping[str, Any], allocated: Mapping[str, int]) -> Doc:
+    def fields(self, doc: Mapping[str, object], allocated: Mapping[str, int]) -> Doc:
         """Returns the new values of the fields that change. A field without a value counts from 0."""
         new: Doc = dict(resolve(self.set, allocated))
         return new | {name: (new.get(name, doc.get(name)) or 0) + by for name, by in self.inc.items()}
@@ -97,7 +97,7 @@ class Delete:
     collection: Collection
     tenant: str
     id: str
-    expect: Mapping[str, Any] = field(default_factory=dict)
+    expect: Mapping[str, object] = field(default_factory=dict)
     user: str | None = field(default=None, compare=False)
     """The owner of the document. Engines ignore it."""
 
@@ -185,7 +185,7 @@ def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
     return tree
 
 
-def stale(doc: Mapping[str, Any], expect: Mapping[str, Any]) -> bool:
+def stale(doc: Mapping[str, object], expect: Mapping[str, object]) -> bool:
     """Returns whether any field of `doc` differs from its value in `expect`."""
     return any(doc.get(name) != value for name, value in expect.items())
 

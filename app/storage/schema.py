@@ -138,7 +138,7 @@ def both(*parts: Filter | None) -> Filter:
     return flat[0] if len(flat) == 1 else And(tuple(flat))
 
 
-def value_at(doc: Mapping[str, Any], field: str) -> Any:
+def value_at(doc: Mapping[str, object], field: str) -> Any:
     """Returns the value at a path such as `source.session_id`, or None if it is missing."""
     if "." not in field:
         return doc.get(field)
@@ -153,7 +153,7 @@ def top_of(field: str) -> str:
     return field.partition(".")[0]
 
 
-def matches(doc: Mapping[str, Any], where: Filter) -> bool:
+def matches(doc: Mapping[str, object], where: Filter) -> bool:
     """Returns whether the document matches the filter."""
     match where:
         case And(parts):
@@ -313,7 +313,7 @@ class Collection(Generic[R]):
             raise TypeError(f"{self.name} is not searched")
         return self.searched
 
-    def public(self, doc: Mapping[str, Any]) -> Doc:
+    def public(self, doc: Mapping[str, object]) -> Doc:
         """Returns a document without its tenant and its internal fields."""
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
 

@@ -193,7 +193,7 @@ def facet_id(field: str, value: object) -> int:
     return int.from_bytes(blake2b(f"{field}\0{text}".encode(), digest_size=8).digest(), "little")
 
 
-def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int) -> PackedRecord:
+def pack(spec: SearchSchema, doc: Mapping[str, object], entry: IndexEntry, rev: int) -> PackedRecord:
     """Returns the packed record of a document and its index entry, at the partition version `rev`."""
     record = _Record(spec)
     record["rev"] = rev
@@ -211,7 +211,7 @@ def pack(spec: SearchSchema, doc: Mapping[str, Any], entry: IndexEntry, rev: int
 
 
 def repack(
-    spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, rev: int, changed: Set[str] | None = None
+    spec: SearchSchema, doc: Mapping[str, object], old: PackedRecord, rev: int, changed: Set[str] | None = None
 ) -> PackedRecord:
     """Returns the record of a changed document whose text and vector stayed.
 
@@ -229,7 +229,9 @@ def repack(
     return replace(old, head=record.bytes(), facets=facets)
 
 
-def reword(spec: SearchSchema, doc: Mapping[str, Any], old: PackedRecord, text: IndexedText, rev: int) -> PackedRecord:
+def reword(
+    spec: SearchSchema, doc: Mapping[str, object], old: PackedRecord, text: IndexedText, rev: int
+) -> PackedRecord:
     """Returns the record of a document with new terms. Its vectors stay; `rev` moves if the terms differ."""
     result = repack(spec, doc, old, rev)
     record, terms = _Record(spec, result.head), _terms(text)
@@ -281,7 +283,7 @@ def _layout(ranges: int) -> tuple[Struct, dict[str, int | slice]]:
     return Struct(codes), places
 
 
-def _describe(record: _Record, spec: SearchSchema, doc: Mapping[str, Any], changed: Set[str] | None = None) -> None:
+def _describe(record: _Record, spec: SearchSchema, doc: Mapping[str, object], changed: Set[str] | None = None) -> None:
     for name, sources, read in _parts(spec):
         if changed is None or not changed.isdisjoint(sources):
             record[name] = read(doc)
@@ -313,7 +315,7 @@ def _parts(spec: SearchSchema) -> tuple[tuple[str, frozenset[str], Callable[[Map
     return tuple((name, frozenset(map(top_of, fields)), read) for name, (fields, read) in parts.items())
 
 
-def _session(spec: SearchSchema, doc: Mapping[str, Any]) -> int:
+def _session(spec: SearchSchema, doc: Mapping[str, object]) -> int:
     """Returns the session's hash, or 0. Derived records have no session position."""
     session, needed = value_at(doc, spec.session), (spec.ordinal, spec.placed or spec.ordinal)
     if session is None or any(value_at(doc, field) is None for field in needed):
@@ -331,7 +333,7 @@ def range_value(value: str | float | None) -> float:
     return float(to_ms(value)) if isinstance(value, str) else float(value)
 
 
-def _first(doc: Mapping[str, Any], fields: tuple[str, ...], default: Any = None) -> Any:
+def _first(doc: Mapping[str, object], fields: tuple[str, ...], default: Any = None) -> Any:
     return next((value for field in fields if (value := value_at(doc, field)) is not None), default)
 
 
@@ -340,7 +342,7 @@ def _facet_sources(spec: SearchSchema) -> frozenset[str]:
     return frozenset(map(top_of, spec.facets))
 
 
-def _facets(spec: SearchSchema, doc: Mapping[str, Any]) -> NDArray[np.uint64]:
+def _facets(spec: SearchSchema, doc: Mapping[str, object]) -> NDArray[np.uint64]:
     facet_ids = sorted({facet_id(field, value) for field in spec.facets for value in _values(value_at(doc, field))})
     return np.array(facet_ids, FACET)
 

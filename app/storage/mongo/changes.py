@@ -260,7 +260,7 @@ class ChangeAttempt:
         self._written(collection, stored["_id"])
 
     async def _take(
-        self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]
+        self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]
     ) -> tuple[Stored, Doc]:
         """Returns the current document, as stored and as given. Raises CommitConflict."""
         stored_id = key(tenant, doc_id)

@@ -94,7 +94,7 @@ class _Work:
             like, _ = self._read(collection, doc["tenant_id"], change.like, {})
             self.rows.add_like(collection, doc, row, like)
 
-    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, Any]) -> tuple[int, Doc]:
+    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]) -> tuple[int, Doc]:
         statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         stored: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if stored is None:

@@ -66,12 +66,12 @@ def search_table(collection: Collection) -> str:
     return quoted(f"{collection.name}_search")
 
 
-def row_values(collection: Collection, doc: Mapping[str, Any]) -> list[Value]:
+def row_values(collection: Collection, doc: Mapping[str, object]) -> list[Value]:
     """Returns the values of the collection's columns, in order."""
     return values_of(doc, collection.columns)
 
 
-def values_of(doc: Mapping[str, Any], names: Sequence[str]) -> list[Value]:
+def values_of(doc: Mapping[str, object], names: Sequence[str]) -> list[Value]:
     """Returns the stored values of these fields, in order."""
     return [_stored(value_at(doc, name)) for name in names]
 
