@@ -21,6 +21,7 @@ from app.storage.mongo.codec import (
     REV,
     ROW,
     VECTOR,
+    OwnFields,
     Stored,
     packed_of,
     raw_vector,
@@ -137,7 +138,7 @@ async def changed_rows(
     return overlaid(collection.spec, rows, model, dim, lambda _: alternates)
 
 
-def row_of(own: Stored) -> Row:
+def row_of(own: OwnFields) -> Row:
     """Returns the row of a document's `_r`."""
     return Row(int(own["row"]), packed_of(own))
 

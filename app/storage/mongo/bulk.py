@@ -6,7 +6,7 @@ entry in the audit trail, its partition, the tenant's usage, the change log) are
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 from pymongo import DeleteOne, InsertOne, UpdateOne
 from pymongo.errors import BulkWriteError, ClientBulkWriteException, InvalidOperation, OperationFailure, PyMongoError
@@ -17,7 +17,16 @@ from app.storage.mongo.connection import Database, MongoSession
 from app.storage.mongo.transactions import Retry
 
 BulkWrite: TypeAlias = InsertOne[Stored] | UpdateOne | DeleteOne
-Refusal: TypeAlias = Callable[[Mapping[str, Any]], RecalldError | Retry | None]
+
+
+class WriteError(TypedDict):
+    """The server's answer to a refused write. `keyPattern`: of a duplicate key, the fields of its index."""
+
+    code: int
+    keyPattern: NotRequired[dict[str, int]]
+
+
+Refusal: TypeAlias = Callable[[WriteError], RecalldError | Retry | None]
 """Returns the error for the server's answer to a refused write, or None if it is no error of the write's own."""
 WIRE_VERSION = 25
 """That of MongoDB 8.0."""
@@ -45,7 +54,7 @@ class _Write:
     refusal: Refusal
 
 
-def _not_ours(_: Mapping[str, Any]) -> None:
+def _not_ours(_: WriteError) -> None:
     return None
 
 

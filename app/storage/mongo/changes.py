@@ -8,7 +8,6 @@ write, one of the two transactions is retried. A document that is named twice in
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from bson.int64 import Int64
 from pymongo import ReturnDocument
@@ -28,7 +27,7 @@ from app.storage.changes import (
     stale,
 )
 from app.storage.mongo import codec
-from app.storage.mongo.bulk import TransactionWrites
+from app.storage.mongo.bulk import TransactionWrites, WriteError
 from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import (
     OWN,
@@ -36,6 +35,7 @@ from app.storage.mongo.codec import (
     PLAIN,
     ROW,
     SEPARATOR,
+    OwnFields,
     Stored,
     decode,
     encode,
@@ -72,7 +72,7 @@ def competing(changes: Sequence[Change], slot: int) -> tuple[set[str], set[str]]
     return keys, partitions
 
 
-def _refusal(collection: Collection, stored_id: str, reply: Mapping[str, Any]) -> CommitConflict | Retry | None:
+def _refusal(collection: Collection, stored_id: str, reply: WriteError) -> CommitConflict | Retry | None:
     """Returns the error for the server's answer to the write of a document: for a duplicate key a conflict of that
     unique key or id, or a retry."""
     if reply["code"] != DUPLICATE_KEY:
@@ -93,7 +93,7 @@ class Assignment:
     inc: Stored
     unset: Stored = field(default_factory=dict)
 
-    def own(self, prefix: str, values: Mapping[str, Any]) -> None:
+    def own(self, prefix: str, values: Mapping[str, object]) -> None:
         """Sets or removes fields of `_r`, whose names get the prefix."""
         for name, value in values.items():
             path = f"{OWN}.{prefix}{name}"
@@ -230,12 +230,12 @@ class ChangeAttempt:
         self._writes.insert(collection.name, stored, partial(_refusal, collection, stored["_id"]))
         self._written(collection, stored["_id"])
 
-    def _like(self, change: Insert) -> Stored:
+    def _like(self, change: Insert) -> OwnFields:
         assert change.like is not None
         stored = self._likes[change.collection.name, key(change.doc["tenant_id"], change.like)]
         if stored is None:
             raise CommitConflict(change.collection.name, change.like, "missing")
-        own: Stored = stored.get(OWN, {})
+        own: OwnFields = stored.get(OWN, {})
         return own
 
     async def _update(self, change: Update) -> None:

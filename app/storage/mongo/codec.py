@@ -14,7 +14,7 @@ read. `kept` has alternate vectors, by the codes of their models. A vector index
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypedDict, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -46,6 +46,29 @@ from app.storage.schema import (
 from app.storage.text import LONG
 
 Stored: TypeAlias = dict[str, Any]
+"""A document as MongoDB has it, whole or in parts, or what an update sets."""
+
+
+class OwnFields(TypedDict, total=False):
+    """What a stored document has under `_r`. A field that it does not need is missing; integers come as `Int64`."""
+
+    u: dict[str, str]
+    writes: int
+    pair: int
+    rev: int
+    row: int
+    head: bytes
+    vector: bytes
+    further: bytes
+    terms: bytes
+    facets: bytes
+    model: int
+    words: str
+    ranges: dict[str, float]
+    absent: list[str]
+    kept: dict[str, bytes]
+
+
 T = TypeVar("T")
 
 SEPARATOR = "\x1f"
@@ -84,7 +107,7 @@ def id_in(stored: Stored) -> str:
     return str(stored["_id"]).partition(SEPARATOR)[2]
 
 
-def encode(collection: Collection, fields: Mapping[str, Any]) -> Stored:
+def encode(collection: Collection, fields: Mapping[str, object]) -> Stored:
     """Returns the fields as they are stored: objects and lists of an opaque field as their JSON."""
     return {
         name: {"json": orjson.dumps(value).decode()}
@@ -207,14 +230,14 @@ def raw_vector(stored: bytes) -> bytes:
     return bytes(stored)[2:]
 
 
-def packed_of(own: Mapping[str, Any]) -> PackedRecord | None:
+def packed_of(own: OwnFields) -> PackedRecord | None:
     """Returns the packed record in `_r`, or None."""
     if "head" not in own:
         return None
     return PackedRecord(own["head"], whole_vector(own), own["terms"], own["facets"])
 
 
-def whole_vector(own: Mapping[str, Any]) -> bytes | None:
+def whole_vector(own: OwnFields) -> bytes | None:
     """Returns the record's `vector`, with all windows, or None."""
     if "vector" not in own:
         return None

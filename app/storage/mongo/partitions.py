@@ -18,8 +18,8 @@ from pymongo import ReturnDocument
 from app.storage.changes import IndexEntry
 from app.storage.index.partitions import PartitionState, model_of
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack, reword
-from app.storage.mongo.bulk import TransactionWrites
-from app.storage.mongo.codec import OWN, Stored, packed_fields, packed_of, vector_of, whole_vector
+from app.storage.mongo.bulk import TransactionWrites, WriteError
+from app.storage.mongo.codec import OWN, OwnFields, Stored, packed_fields, packed_of, vector_of, whole_vector
 from app.storage.mongo.connection import (
     DUPLICATE_KEY,
     META,
@@ -181,7 +181,7 @@ class PartitionWriting:
         self,
         collection: Collection,
         doc: Doc,
-        own: Mapping[str, Any] | None,
+        own: OwnFields | None,
         entry: IndexEntry | None,
         *,
         text: IndexedText | None = None,
@@ -211,7 +211,7 @@ class PartitionWriting:
         return fields
 
     def _alternates(
-        self, collection: Collection, state: MongoPartition, own: Mapping[str, Any], packed: PackedRecord
+        self, collection: Collection, state: MongoPartition, own: OwnFields, packed: PackedRecord
     ) -> Stored:
         """Returns the fields of alternate vectors. They are of the same text; a new text drops them."""
         state.has_alternates = True
@@ -220,7 +220,7 @@ class PartitionWriting:
         before = {} if vector is None else {int(own["model"]): vector_of(vector)}
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
-    async def put_like(self, collection: Collection, doc: Doc, own: Mapping[str, Any]) -> Stored:
+    async def put_like(self, collection: Collection, doc: Doc, own: OwnFields) -> Stored:
         """Returns the fields of `_r` for a new document with the text and vectors of another, whose `_r` is `own`."""
         like = packed_of(own)
         if like is None:
@@ -311,7 +311,7 @@ class PartitionWriting:
         return int(counter["value"])
 
 
-def _created_meanwhile(reply: Mapping[str, Any]) -> Retry | None:
+def _created_meanwhile(reply: WriteError) -> Retry | None:
     return Retry() if reply["code"] == DUPLICATE_KEY else None
 
 
@@ -320,6 +320,6 @@ def length_of(collection: Collection, head: bytes) -> int:
     return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])
 
 
-def add_own(stored: Stored, fields: Mapping[str, Any]) -> None:
+def add_own(stored: Stored, fields: Mapping[str, object]) -> None:
     """Adds fields of `_r` to a new document. None means that the field is not stored."""
     stored.setdefault(OWN, {}).update({name: value for name, value in fields.items() if value is not None})

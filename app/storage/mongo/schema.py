@@ -20,7 +20,7 @@ from app.storage.mongo.codec import (
     REV,
     ROW,
     SEPARATOR,
-    Stored,
+    OwnFields,
     decode,
     raw_vector,
     unique_keys,
@@ -242,7 +242,7 @@ async def _bad_documents(database: Database, collection: Collection) -> AsyncIte
                 yield f"{doc_id} {error}"
 
 
-def _bad_row(collection: Collection, own: Stored) -> list[str]:
+def _bad_row(collection: Collection, own: OwnFields) -> list[str]:
     if "row" not in own:
         return ["has no search row"]
     size = head_dtype(len(collection.spec.ranges)).itemsize
@@ -256,7 +256,7 @@ def _bad_row(collection: Collection, own: Stored) -> list[str]:
     return faults
 
 
-def _windows_fit(collection: Collection, own: Stored) -> bool:
+def _windows_fit(collection: Collection, own: OwnFields) -> bool:
     """Returns whether further windows exist if the record says so, each as long as the first."""
     further, long = own.get("further", b""), is_long(collection.spec, own["head"])
     fits = "vector" in own and not len(further) % len(raw_vector(own["vector"]))

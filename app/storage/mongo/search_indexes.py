@@ -8,10 +8,10 @@ search stage failed, when it answered with nothing, and every few minutes.
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, cast
 
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
@@ -38,6 +38,34 @@ log = logging.getLogger(__name__)
 
 # --- Definitions ------------------------------------------------------------------------------------------------------
 
+FieldMapping: TypeAlias = dict[str, Any]
+"""What a definition says of a field: its `type`, and what depends on the type."""
+Fields: TypeAlias = dict[str, FieldMapping | list[FieldMapping]]
+"""The mappings of fields by name. A field may have several."""
+
+
+class TextMappings(TypedDict, total=False):
+    """The mappings of a text search index."""
+
+    dynamic: bool
+    fields: Fields
+
+
+class Definition(TypedDict, total=False):
+    """The definition of an index: a vector search index has `fields`, a text search index `mappings`."""
+
+    fields: list[FieldMapping]
+    mappings: TextMappings
+
+
+class ListedIndex(TypedDict, total=False):
+    """An index as MongoDB lists it."""
+
+    name: str
+    latestDefinition: Definition
+    queryable: bool
+    status: str
+
 
 def vector_index(collection: Collection) -> str:
     """Returns the name of the collection's vector search index."""
@@ -58,7 +86,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     spec = collection.spec
     numbers = [PARTITION, MODEL, spec.importance, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
-    vector: list[dict[str, Any]] = [
+    vector: list[FieldMapping] = [
         {"type": "vector", "path": VECTOR, "numDimensions": dim, "similarity": "cosine"},
         *({"type": "filter", "path": path} for path in [*numbers, *texts]),
     ]
@@ -81,7 +109,7 @@ def neighbours(collection: Collection) -> list[tuple[str, int]]:
     return [(PARTITION, 1), (spec.session, 1), (spec.ordinal, 1)]
 
 
-def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
+def _place(fields: FieldMapping, path: str, kind: FieldMapping) -> None:
     """Sets a field's mapping. A path with dots is a document inside a document."""
     *outer, last = path.split(".")
     for name in outer:
@@ -89,7 +117,7 @@ def _place(fields: dict[str, Any], path: str, kind: dict[str, Any]) -> None:
     fields[last] = kind
 
 
-def missing(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+def missing(wanted: Definition, there: Definition) -> list[str]:
     """Returns the fields of a definition that another one lacks or declares otherwise.
 
     What is there may declare more, and have defaults filled in, as Atlas does.
@@ -99,14 +127,14 @@ def missing(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
     return sorted({path for path, _ in lacking})
 
 
-def _declared(definition: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _declared(definition: Definition) -> Iterator[tuple[tuple[str, str], FieldMapping]]:
     """Yields ((path, type), what else is said of it) of each field."""
     for part in definition.get("fields", ()):
         yield (part["path"], part["type"]), part
     yield from _mapped(definition.get("mappings", {}).get("fields", {}), "")
 
 
-def _mapped(fields: Mapping[str, Any], before: str) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _mapped(fields: Fields, before: str) -> Iterator[tuple[tuple[str, str], FieldMapping]]:
     for name, mapping in fields.items():
         for kind in mapping if isinstance(mapping, list) else [mapping]:
             if kind["type"] == "document":
@@ -256,9 +284,9 @@ class SearchIndexes:
                     await self._look_now.wait()
                     looks = 0
 
-    async def _listed(self, collection: Collection) -> dict[str, dict[str, Any]]:
+    async def _listed(self, collection: Collection) -> dict[str, ListedIndex]:
         cursor = await self._database[collection.name].list_search_indexes()
-        return {index["name"]: dict(index) async for index in cursor}
+        return {index["name"]: cast(ListedIndex, index) async for index in cursor}
 
     async def _faults(self, collection: Collection) -> list[str]:
         if collection.name not in self._with_neighbours:
@@ -272,7 +300,7 @@ class SearchIndexes:
                 faults.append(await self._make(collection, model, index) or fault)
         return faults
 
-    async def _make(self, collection: Collection, model: SearchIndexModel, index: dict[str, Any] | None) -> str | None:
+    async def _make(self, collection: Collection, model: SearchIndexModel, index: ListedIndex | None) -> str | None:
         """Creates an index that is missing, or updates one of another definition. Returns why it could not."""
         name, definition = model.document["name"], model.document["definition"]
         documents = self._database[collection.name]
@@ -293,7 +321,7 @@ class SearchIndexes:
         return None
 
 
-def fault_of(model: SearchIndexModel, index: Mapping[str, Any] | None) -> str | None:
+def fault_of(model: SearchIndexModel, index: ListedIndex | None) -> str | None:
     """Returns why an index as it is listed cannot be used; None if it can."""
     name = model.document["name"]
     if index is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from bson.int64 import Int64
 from pymongo import UpdateOne
@@ -119,6 +119,8 @@ def undecayable(
     return FadingScan(database, collection, tenant, {"$and": [wanted, {"$nor": [_DECAYS]}]}, limit)
 
 
+Expression: TypeAlias = dict[str, Any]
+"""An expression of MongoDB's aggregation: `{"$add": ["$importance", 1]}`."""
 _TIME = {"$convert": {"input": "$anchored_at", "to": "date", "onError": None, "onNull": None}}
 _DECAYS: dict[str, Any] = {
     "importance": {"$type": "number"},
@@ -129,18 +131,18 @@ _DECAYS: dict[str, Any] = {
 """Whether a rule can be applied to a document."""
 
 
-def _fading(collection: Collection, tenant: str | None, where: Filter) -> dict[str, Any]:
+def _fading(collection: Collection, tenant: str | None, where: Filter) -> codec.Query:
     return {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), _DECAYS]}
 
 
-def written(rule: DecayRule) -> dict[str, Any]:
+def written(rule: DecayRule) -> Expression:
     """Returns the expression of the new `importance`. The server does not write a document whose value stays."""
     moved = {"$abs": {"$subtract": ["$importance", "$$faded"]}}
     value = {"$cond": [{"$gte": [moved, rule.least]}, "$$faded", "$importance"]}
     return {"$let": {"vars": {"faded": faded(rule)}, "in": value}}
 
 
-def faded(rule: DecayRule) -> dict[str, Any]:
+def faded(rule: DecayRule) -> Expression:
     """Returns the formula of `retrieval/decay.py` as an expression."""
     since = {"$subtract": [{"$toDate": rule.now}, _TIME]}
     idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}

@@ -29,6 +29,7 @@ from pymongo.write_concern import WriteConcern
 from app.core.work import begin, end
 from app.errors import StoreUnavailable
 from app.storage import protocol
+from app.storage.mongo.codec import Stored
 from app.storage.mongo.connection import COUNTERS, WRITE_CONFLICT, Database, guarded
 
 P = ParamSpec("P")
@@ -99,7 +100,7 @@ def shielded(
 class AbandonedTransactions:
     """Ends transactions whose end is unknown, so that their locks on the server are released."""
 
-    def __init__(self, anything: AsyncCollection[dict[str, Any]]) -> None:
+    def __init__(self, anything: AsyncCollection[Stored]) -> None:
         """Takes as `anything` any collection that can be read."""
         self._anything = anything
         self._sessions: deque[tuple[float, AsyncClientSession]] = deque()

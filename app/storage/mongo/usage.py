@@ -6,7 +6,7 @@ and a transaction picks one at random. Bytes are those of the documents as BSON,
 
 import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import bson
@@ -32,7 +32,7 @@ def slot_at_random() -> int:
     return random.randrange(SLOTS)  # noqa: S311 (spreads writers)
 
 
-def size_of(stored: Mapping[str, Any]) -> int:
+def size_of(stored: Stored) -> int:
     """Returns the bytes of a stored document without its id and the engine's own fields."""
     return len(bson.encode({name: value for name, value in stored.items() if name not in PLAIN}))
 
