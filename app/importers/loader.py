@@ -230,6 +230,16 @@ class ShownReport(TypedDict):
     not_memory: list[SkipReason]
 
 
+class ImportAnswer(ShownReport):
+    """What the command reports of an import. `mapped`: the ids here of ids of the source that had to change. `erased`:
+    the records of each erased user that were left out; `erased_checked`: whether tombstones could be read."""
+
+    dry_run: bool
+    mapped: dict[str, str]
+    erased: dict[str, int]
+    erased_checked: bool
+
+
 @dataclass(slots=True)
 class ImportReport:
     """The result of an import. `taken` counts records that came in, `there` messages that an earlier import had
