@@ -199,9 +199,12 @@ class MetricsSender:
         numbers, or is of a type that nothing here uses."""
         span = (self._started, now)
         name = f"{family.name}_total" if family.type == "counter" else family.name
-        points: list[Any] = (
-            list(_histograms(family, span)) if family.type == "histogram" else _numbers(family, name, span)
-        )
+        points: list[Any]
+        if family.type == "histogram":
+            points = list(_histograms(family, span))
+        else:
+            samples = (sample for sample in family.samples if sample.name == name)
+            points = [NumberDataPoint(dict(sample.labels), *span, sample.value) for sample in samples]
         if not points or family.type not in ("counter", "gauge", "histogram"):
             return None
         data: Sum | Gauge | Histogram = Gauge(points)
@@ -210,11 +213,6 @@ class MetricsSender:
         elif family.type == "histogram":
             data = Histogram(points, AggregationTemporality.CUMULATIVE)
         return Metric(name, family.documentation, "", data)
-
-
-def _numbers(family: Family, name: str, span: tuple[int, int]) -> list[NumberDataPoint]:
-    samples = (sample for sample in family.samples if sample.name == name)
-    return [NumberDataPoint(dict(sample.labels), *span, sample.value) for sample in samples]
 
 
 def _interval_ms() -> float:

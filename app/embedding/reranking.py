@@ -154,7 +154,9 @@ class SecondStage:
         except RerankingFailed as error:
             self._failed(str(error))
             raise
-        self._succeeded()
+        if self._failures:
+            log.info("searches are reranked again", extra={"failures": self._failures})
+        self._failures, self._pause_ends = 0, 0.0
         return scores
 
     async def _in_turn(self, query: str, texts: Sequence[str]) -> list[float]:
@@ -181,11 +183,6 @@ class SecondStage:
             log.warning("a search was not reranked", extra={"reason": reason})
         if (beyond := self._failures - FAILURES_BEFORE_PAUSE) >= 0:
             self._pause_ends = self._monotonic() + min(2.0 ** min(beyond, 10), MAX_PAUSE_SECONDS)
-
-    def _succeeded(self) -> None:
-        if self._failures:
-            log.info("searches are reranked again", extra={"failures": self._failures})
-        self._failures, self._pause_ends = 0, 0.0
 
 
 def best_first(scores: Sequence[float]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, SCHEDULES, Payload, ScheduleRecord
+from app.jobs.models import CONSOLIDATION, SCHEDULES, ScheduleRecord
 from app.jobs.runner import Done, Run
 from app.learning import deduplication
 from app.learning.deduplication import Deduplicator, Merged
@@ -24,8 +24,8 @@ from app.llm.base import LLM
 from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
 from app.storage.changes import CommitConflict, Update
-from app.storage.repository import anything, pages
-from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, Not, Range, both
+from app.storage.repository import anything, having, pages
+from app.storage.schema import EVERYTHING, Absent, Collection, Filter, Not, Range, both
 from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
@@ -62,7 +62,10 @@ class TidyingJobs:
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope = Scope.of_bindings(run.tenant, run.payload)
-        request = both(_asked(run.payload), scope.writable())
+        # a scheduled run names the partition that it found, a request the owners
+        pair = run.payload.get("pair")
+        wanted = of_pair(pair["agent_id"], pair["user_id"]) if pair else having(run.payload, "agent_id", "user_id")
+        request = both(wanted, scope.writable())
         dry_run = bool(run.payload.get("dry_run"))
         merged = await self._merge(run, scope, request, dry_run=dry_run)
         report = Report()
@@ -181,10 +184,3 @@ def _news(schedule: ScheduleRecord | None) -> Filter:
     """Filters records created since the previous run."""
     since = None if schedule is None else schedule.get("looked_at")
     return EVERYTHING if since is None else Range("created_at", ge=since)
-
-
-def _asked(payload: Payload) -> Filter:
-    """Filters by the partition that a scheduled run found, or else by each owner that the request names."""
-    if pair := payload.get("pair"):
-        return of_pair(pair["agent_id"], pair["user_id"])
-    return both(*(Eq(name, payload[name]) for name in ("agent_id", "user_id") if payload.get(name) is not None))

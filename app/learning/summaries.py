@@ -26,7 +26,7 @@ from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
-from app.sessions.schemas import SESSIONS, SessionRecord
+from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.scope import Scope
 
@@ -171,7 +171,8 @@ def stored(
             raise CommitConflict(SESSIONS.name, session["session_id"], "revised")  # the job runs again
         if (session.get("summary_seq") or 0) > (summary.seq or 0):
             raise Skipped("a later summary stands")
-        if not await _covered(sessions, session, summary.seq):
+        last = None if summary.seq is None else sessions.within(session, summary.seq - 1, summary.seq + 1)
+        if last is not None and not await sessions.messages.find(last, limit=1):
             raise Skipped("the messages are gone")
         now = rfc3339(tools.clock.now())
         fields, changes = await summaries.write(session, summary, now)
@@ -184,10 +185,3 @@ def stored(
         return result, [*changes, update]
 
     return plan
-
-
-async def _covered(sessions: SessionRepository, session: SessionRecord, seq: int | None) -> bool:
-    """Returns True if the last message that the summary covers still exists."""
-    if seq is None:
-        return True
-    return bool(await sessions.messages.find(sessions.within(session, seq - 1, seq + 1), limit=1))

@@ -128,7 +128,8 @@ class OperationService:
             raise Conflict(
                 f"An operation {operation['kind']} that is {operation['status']} cannot be undone, or no longer."
             )
-        if await self._under_way(operation["undoing"]):
+        undo = None if operation["undoing"] is None else await self._operations.find_one(operation["undoing"])
+        if undo is not None and undo["status"] != "failed":  # one that failed for good may be requested again
             raise Conflict(f"It is being undone already, by {operation['undoing']}.")
         payload = {"operation_id": operation_id, "kind": operation["kind"], "undo": operation["undo"]}
         begun = self._begin(UNDO, payload, agent_id=operation["agent_id"], user_id=operation["user_id"])
@@ -136,8 +137,3 @@ class OperationService:
         expect = {"undoing": operation["undoing"], "status": operation["status"]}
         claim = Update(OPERATIONS, operation["tenant_id"], operation_id, set=undoing, expect=expect)
         return replace(begun, changes=[claim, *begun.changes])
-
-    async def _under_way(self, undo_id: str | None) -> bool:
-        """Returns True unless the undo failed for good; it may then be requested again."""
-        undo = None if undo_id is None else await self._operations.find_one(undo_id)
-        return undo is not None and undo["status"] != "failed"

@@ -244,7 +244,8 @@ class Segment:
                 self._links[1, last], self._links[0, at] = at, last
                 in_order &= self._place(last) < self._place(at)
         if not in_order:
-            self._relink()
+            live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
+            self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
 
     def _link_first(self) -> None:
         """Links the entries of a segment that was empty, without a loop."""
@@ -262,10 +263,6 @@ class Segment:
     def _place(self, at: int) -> tuple[int, int]:
         """Returns the sort key in a session: the ordinal, then the order of insertion."""
         return int(self._heads[at]["ordinal"]), int(self._ids[at])
-
-    def _relink(self) -> None:
-        live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
-        self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
 
     def _link_in(self, order: Ints) -> None:
         """Rebuilds all links.
