@@ -154,7 +154,16 @@ class _Handlers:
 
     async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
         """Lists the prompts."""
-        return types.ListPromptsResult(prompts=[_prompt(prompt, self._user) for prompt in PROMPTS.values()])
+        arguments = [
+            types.PromptArgument(name=argument.name, description=argument.description, required=argument.required)
+            for argument in parameters(self._user)
+        ]
+        return types.ListPromptsResult(
+            prompts=[
+                types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
+                for prompt in PROMPTS.values()
+            ]
+        )
 
     async def get_prompt(self, _: Any, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         """Returns a prompt with its arguments filled in."""
@@ -233,18 +242,6 @@ def listed(fixed: frozenset[str], instructions: bool = False) -> tuple[types.Too
             ),
         )
         for tool in TOOLS.values()
-    )
-
-
-def _prompt(prompt: Prompted, user_id: str | None) -> types.Prompt:
-    return types.Prompt(
-        name=prompt.name,
-        title=prompt.title,
-        description=prompt.description,
-        arguments=[
-            types.PromptArgument(name=argument.name, description=argument.description, required=argument.required)
-            for argument in parameters(user_id)
-        ],
     )
 
 
