@@ -10,7 +10,7 @@ from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.models import FactGroupRecord, FactRecord, ObjectType
 from app.facts.schemas import FACT_GROUPS, FACTS, RULE, FactListStatus
 from app.memories.pending import pending_note
-from app.memories.repository import SessionFilters, of_pair, of_session
+from app.memories.repository import SourceSessionFilters, of_pair, of_session
 from app.memories.search_filters import true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -62,7 +62,7 @@ class View:
         return both(Eq("status", status), gone, self.valid())
 
 
-class FactFilters(SessionFilters, total=False):
+class FactFilters(SourceSessionFilters, total=False):
     """What a list of facts is asked for. None, as what is absent, filters nothing."""
 
     agent_id: str | None

@@ -205,7 +205,7 @@ class TagFilters(TypedDict, total=False):
     exclude_tags: list[str] | None
 
 
-class SessionFilters(TypedDict, total=False):
+class SourceSessionFilters(TypedDict, total=False):
     """What a list asks of the session that a record was learned from. None or absent: nothing."""
 
     session_id: str | None
@@ -213,7 +213,7 @@ class SessionFilters(TypedDict, total=False):
     before_seq: int | None
 
 
-class MemoryFilters(TagFilters, SessionFilters, total=False):
+class MemoryFilters(TagFilters, SourceSessionFilters, total=False):
     """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
 
     agent_id: str | None
@@ -234,7 +234,7 @@ class MemoryListFilters(MemoryFilters):
     status: MemoryListStatus
 
 
-def of_session(filters: SessionFilters) -> list[Filter]:
+def of_session(filters: SourceSessionFilters) -> list[Filter]:
     """Returns the filters for records whose source is a session, or messages of it.
 
     `after_seq` and `before_seq` exclude their own message. Raises Invalid if they are given without a session.
