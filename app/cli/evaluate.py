@@ -131,10 +131,10 @@ def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
         with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
             answer: dict[str, Any] = json.load(response)
     except urllib.error.HTTPError as error:
-        body_read = error.read().decode(errors="replace")
-        detail = body_read[:200]
+        text = error.read().decode(errors="replace")
+        detail = text[:200]
         with suppress(ValueError, KeyError, TypeError):
-            detail = str(json.loads(body_read)["detail"])
+            detail = str(json.loads(text)["detail"])
         raise Unavailable(f"{question.query!r} was answered {error.code}: {detail}") from error
     except (OSError, ValueError) as error:
         raise Unavailable(f"{url} does not answer: {error}") from error
