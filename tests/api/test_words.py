@@ -23,7 +23,7 @@ CONTEXT: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", get_args(core_schema.ErrorType))
 def test_every_kind_of_fault_has_words_of_ours(kind: str) -> None:
-    words = in_words({"type": kind, "ctx": CONTEXT, "msg": "Value error, must be so", "loc": ("x",)})
+    words = in_words({"type": kind, "ctx": CONTEXT, "msg": "Value error, must be so", "loc": ("x",), "input": None})
     assert words
     assert foreign_words({"title": "", "errors": [{"detail": words}]}) is None
     assert "{" not in words

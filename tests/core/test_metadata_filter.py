@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from app.core.metadata_filter import MOST_CONDITIONS, condition_of, matches
 from app.core.work import ASKED_AT_ONCE, taken_by
@@ -23,7 +24,9 @@ class Counted(list[Any]):
 @pytest.mark.parametrize("operator", ["contains", "icontains"])
 def test_a_long_list_is_read_once_for_all_conditions(operator: str) -> None:
     guests = Counted(["Ann", "Bob"] * 10)
-    asked = {"OR": [{"guests": {operator: f"guest {number}"}} for number in range(MOST_CONDITIONS)]}
+    asked: dict[str, JsonValue] = {
+        "OR": [{"guests": {operator: f"guest {number}"}} for number in range(MOST_CONDITIONS)]
+    }
     assert not matches(condition_of(asked), {"guests": guests})
     assert guests.reads == 1
     name = "bob" if operator == "icontains" else "Bob"
@@ -32,7 +35,7 @@ def test_a_long_list_is_read_once_for_all_conditions(operator: str) -> None:
 
 def test_a_value_is_compared_once_with_all_that_are_wanted() -> None:
     size = Counted([1, 2])
-    asked = {"NOT": [{"size": {"eq": [number]}} for number in range(MOST_CONDITIONS)]}
+    asked: dict[str, JsonValue] = {"NOT": [{"size": {"eq": [number]}} for number in range(MOST_CONDITIONS)]}
     assert matches(condition_of(asked), {"size": size})
     assert size.reads == 1
 

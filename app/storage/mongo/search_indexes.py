@@ -52,10 +52,12 @@ class TextMappings(TypedDict, total=False):
 
 
 class Definition(TypedDict, total=False):
-    """The definition of an index: a vector search index has `fields`, a text search index `mappings`."""
+    """The definition of an index: a vector search index has `fields`, a text search index `mappings`. MongoDB may list
+    it with an `analyzer`, too."""
 
     fields: list[FieldMapping]
     mappings: TextMappings
+    analyzer: str
 
 
 class ListedIndex(TypedDict, total=False):
