@@ -270,10 +270,17 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
+USUAL = Settings(disk_reserve_bytes=RESERVE_BYTES, _env_file=None)
+"""With little of the disk kept back for each store. Read once: that takes longer than to open a store."""
+
+
 def settings_of(folder: Path, **given: Any) -> Settings:
-    """With little of the disk kept back for each store."""
-    given = {"disk_reserve_bytes": RESERVE_BYTES, **given}
-    return Settings(data_dir=folder / "data", _env_file=None, **given)
+    """The usual ones in this folder, or with what is given."""
+    if given:
+        return Settings(
+            **{"data_dir": folder / "data", "disk_reserve_bytes": RESERVE_BYTES, "_env_file": None, **given}
+        )
+    return USUAL.model_copy(update={"data_dir": folder / "data"})
 
 
 @pytest.fixture(scope="session")
@@ -295,8 +302,13 @@ def settings(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Set
         shutil.copytree(request.getfixturevalue("empty_store"), tmp_path / "data")
         return settings_of(tmp_path)
     deployment: Deployment = request.getfixturevalue("mongodb")
-    own = MongodbSettings(database=request.getfixturevalue("emptied_database"), deadline_seconds=PATIENT_SECONDS)
-    return settings_of(tmp_path, store=SecretStr(deployment.uri), mongodb=own)
+    return on_mongodb(tmp_path, deployment, request.getfixturevalue("emptied_database"))
+
+
+def on_mongodb(folder: Path, deployment: Deployment, database: str) -> Settings:
+    """The usual settings with another store."""
+    own = MongodbSettings(database=database, deadline_seconds=PATIENT_SECONDS)
+    return settings_of(folder).model_copy(update={"store": SecretStr(deployment.uri), "mongodb": own})
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -309,8 +321,7 @@ def shared_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         return
     deployment: Deployment = request.getfixturevalue("mongodb")
     database: Emptied = request.getfixturevalue("shared_database")
-    own = MongodbSettings(database=database.name, deadline_seconds=PATIENT_SECONDS)
-    yield settings_of(folder, store=SecretStr(deployment.uri), mongodb=own)
+    yield on_mongodb(folder, deployment, database.name)
     database.empty()
 
 

@@ -5,6 +5,7 @@ API, which asks for the key.
 """
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from http import HTTPStatus
 from os import stat_result
 from pathlib import Path
@@ -99,14 +100,20 @@ def _start(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
+@cache
+def _names(folder: Path) -> frozenset[str]:
+    """Returns the names of the files, read once in a process, which may make several applications."""
+    files = (path for path in folder.rglob("*") if path.suffix in TYPES and path.is_file())
+    return frozenset(path.relative_to(folder).as_posix() for path in files) - {INDEX}
+
+
 class PageFiles(StaticFiles):
     """The files of a folder, each under one name: `./console.js`, `vendor//preact.mjs` or a link to outside are none. A
     file that is new is seen after a restart. A route without a path is that of `INDEX`, which has no other name."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder)
-        files = (path for path in folder.rglob("*") if path.suffix in TYPES and path.is_file())
-        self._names = frozenset(path.relative_to(folder).as_posix() for path in files) - {INDEX}
+        self._names = _names(folder)
 
     def get_path(self, scope: Scope) -> str:
         """Returns the name of the file. Raises NoRoute where there is none of the name as it is spelled."""

@@ -1,8 +1,11 @@
 """No stored record makes a list an error: one that does not fit is named in the log and left out."""
 
 import logging
+import shutil
 from collections.abc import AsyncIterator
-from typing import Any
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -22,7 +25,7 @@ from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING, Collection, Doc, Eq
 from app.storage.scope import SYSTEM
 from app.tasks.schemas import CHECKPOINTS, TASKS
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TurnedClock
 from tests.support import findings
 from tests.support.lives import Life
 from tests.support.memories import Json
@@ -61,18 +64,57 @@ PARENT = {
 }
 
 
+class Kept(NamedTuple):
+    """A store with records of every kind, to copy; the headers of a key there, and the time when all was written."""
+
+    data: Path
+    headers: dict[str, str]
+    time: datetime
+
+
+@pytest.fixture(scope="module")
+def kept() -> list[Kept]:
+    """What the first test on the embedded engine leaves to the others: a life takes longer than most of them."""
+    return []
+
+
 @pytest.fixture
-async def lived(start: Starter, settings: Settings) -> AsyncIterator[tuple[Service, dict[str, str]]]:
+async def lived(
+    start: Starter,
+    settings: Settings,
+    clock: TurnedClock,
+    engine: str,
+    kept: list[Kept],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> AsyncIterator[tuple[Service, dict[str, str]]]:
     """A service with records of every kind."""
-    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
-        await Life(service.client, "ada").lived()
-        for agent_id in ("a", "b"):
-            await service.client.post("/v1/agents", json={"agent_id": agent_id, "name": agent_id})
-        known = (await service.client.get("/v1/memories", params={"user_id": "ada", "limit": 2})).json()["items"]
-        owner = {"agent_id": "a", "user_id": "ada"}
-        await findings.found(service, *(one["memory_id"] for one in known), owner=owner)
-        await service.client.post("/v1/jobs/decay/run", json={})
-        yield service, await service.key(verbs="read,write,admin")
+    quiet = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+    if engine != "embedded":
+        async with start(quiet) as service:
+            yield service, await live(service)
+        return
+    if not kept:
+        async with start(quiet) as service:
+            headers = await live(service)
+        kept.append(Kept(tmp_path_factory.mktemp("lived") / "data", headers, clock.time))
+        shutil.copytree(settings.data_dir, kept[0].data)
+    shutil.rmtree(settings.data_dir)
+    shutil.copytree(kept[0].data, settings.data_dir)
+    clock.time = kept[0].time
+    async with start(quiet) as service:
+        yield service, kept[0].headers
+
+
+async def live(service: Service) -> dict[str, str]:
+    """Makes the records, and returns the headers of a key."""
+    await Life(service.client, "ada").lived()
+    for agent_id in ("a", "b"):
+        await service.client.post("/v1/agents", json={"agent_id": agent_id, "name": agent_id})
+    known = (await service.client.get("/v1/memories", params={"user_id": "ada", "limit": 2})).json()["items"]
+    owner = {"agent_id": "a", "user_id": "ada"}
+    await findings.found(service, *(memory["memory_id"] for memory in known), owner=owner)
+    await service.client.post("/v1/jobs/decay/run", json={})
+    return await service.key(verbs="read,write,admin")
 
 
 async def items(api: httpx.AsyncClient, path: str, headers: dict[str, str]) -> list[Json]:

@@ -15,9 +15,14 @@ MOST_STOPS = 150
 def tab_to(page: Page, target: Locator) -> None:
     """Presses Tab until the target has the focus."""
     target.wait_for()
+    node = target.element_handle()
     for _ in range(MOST_STOPS):
         page.keyboard.press("Tab")
-        if target.evaluate("node => node === document.activeElement"):
+        there, reached = node.evaluate("node => [node.isConnected, node === document.activeElement]")
+        if not there:  # drawn anew: only then it is looked up by its role, which takes ten times as long
+            node = target.element_handle()
+            reached = node.evaluate("node => node === document.activeElement")
+        if reached:
             return
     pytest.fail(f"{MOST_STOPS} stops do not reach {target}")
 
