@@ -35,7 +35,7 @@ function listQuery({ as_of, known_at, status, subject, predicate, object, order 
 }
 
 /** @param {import("./owners.js").PartProps} props */
-export function Facts({ id, owner, route, caller }) {
+export default function Facts({ id, owner, route, caller }) {
   const { fact: chosen, ...params } = route.params;
   const name = useNames().person(id);
   const told = (/** @type {Fact} */ fact) => statement(fact, owner.user_id && name);
