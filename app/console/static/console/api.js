@@ -2,7 +2,7 @@
 import createClient from "./vendor/openapi-fetch.mjs";
 import { follow } from "./live.js";
 import { load, loaded } from "./pages/index.js";
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const KEY = "recalld.key";
 /** The address of the service, without a slash at the end: the console lies in `/console/` of it. */
@@ -141,8 +141,9 @@ export function usePages(load, inputs, kinds = []) {
       busy.current = false;
     }
   };
+  const items = useMemo(() => first.data && [...first.data.items, ...current.items], [first.data, rest]); // the same until more is loaded
   return {
-    items: first.data && [...first.data.items, ...current.items],
+    items,
     next: Boolean(current.next), loading: first.loading, error: first.error ?? problem, more, again: first.again,
   };
 }

@@ -55,7 +55,7 @@ function Edit({ id, profile: latest, again, onClose }) {
   const toast = useToast();
   const [profile] = useState(latest); // what the form began with
   const before = written(profile);
-  const save = async (/** @type {Record<string, string>} */ { name = null, age, home = null, occupation = null, interests = "", conversation_preferences = "" }) => {
+  const save = async (/** @type {Record<string, string>} */ { name, age, home, occupation, interests = "", conversation_preferences = "" }) => {
     const body = { ...before, name, home, occupation, age: age ? Number(age) : undefined, interests: lines(interests), conversation_preferences: lines(conversation_preferences) };
     const saved = await write(id, body, profile?.version);
     again();
