@@ -21,6 +21,7 @@ PAGES = {
     "owners/agents/workshop/actions": "Latest actions",
     "prompt": "Query",
     "memories": "Memories",
+    "memories/mem_gone": "Memories",
     "sessions/mira-has-moved": "What was said",
     "tasks": "Tasks",
     "findings": "Findings",

@@ -29,7 +29,7 @@ def test_a_session_shows_what_came_of_each_turn(visit: Visit) -> None:
 def test_a_session_names_what_it_replaced_and_what_was_learned(visit: Visit) -> None:
     page = visit.open("sessions/mira-has-moved", "What it changed")
     changed = page.get_by_role("region", name="What it changed")
-    home = changed.get_by_role("listitem").filter(has_text="Mira: home Bergedorf")
+    home = changed.get_by_role("listitem").filter(has_text="Mira · home: Bergedorf")
     expect(home).to_contain_text("before: Altona")
     expect(home).to_contain_text("I moved to Bergedorf")
     commute = changed.get_by_role("listitem").filter(has_text="Mira commutes 23 km a day since she moved.")

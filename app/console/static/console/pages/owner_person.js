@@ -104,10 +104,11 @@ function Shown({ id, writes, known }) {
   /** What holds, by its id, with what would take its place if it had more trust. */
   const challenged = new Map(disputed.flatMap((fact) => rivals(fact, known.facts).map((rival) => /** @type {[string, Fact]} */ ([rival.fact_id, fact]))));
   const beside = divided(present, known.profile?.name);
-  const challengedBy = (/** @type {Fact} */ { fact_id }) => {
-    const by = challenged.get(fact_id), other = beside.get(fact_id);
-    if (by) return html` <a href=${address(by)}><${Tag} of="contradicted" tone="bad" /></a>`;
-    return other && html` <span><${Tag} of="contradicted" tone="bad" /> by <a href=${address(other)}><${Text} text=${told(other)} long=${80} /></a> · </span>`;
+  /** That a fact is contradicted, and by what. Where a finding says so, its mark leads to where it is decided. */
+  const contradictedBy = (/** @type {Fact} */ { fact_id }) => {
+    const finding = againstRecord(known.findings, fact_id), by = challenged.get(fact_id), other = beside.get(fact_id);
+    const mark = html`<${Tag} of="contradicted" tone="bad" />`;
+    return html`<${Contradicted} by=${finding} />${by && html` <a href=${address(by)}>${mark}</a>`}${!finding && !by && other && mark}${other && html` by <a href=${address(other)}><${Text} text=${told(other)} long=${80} /></a> · `}`;
   };
   /** Notes that a disputed one contradicts. */
   const doubted = new Map(known.memories.filter((memory) => memory.status === "disputed").flatMap((memory) => memory.contradicts.map((id) => [id, memory.memory_id])));
@@ -123,7 +124,7 @@ function Shown({ id, writes, known }) {
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
         <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} />${challengedBy(fact)} ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
+          <div class="small quiet">${contradictedBy(fact)} ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Notes</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>

@@ -175,12 +175,12 @@ function Changed({ session, memories, operations, person }) {
   if (!profile.length && !newer.length && !learns) return null;
   const old = (/** @type {string} */ id) => {
     const memory = before.data?.find((known) => known.memory_id === id);
-    return html`<div class="small quiet" key=${id}>before: <a href=${to("memories", [id])}>${memory ? html`<s><${Text} text=${memory.content} long=${160} /></s>` : "another memory"}</a></div>`;
+    return html` before: <a key=${id} href=${to("memories", [id])}>${memory ? html`<${Text} text=${memory.content} long=${160} />` : "another memory"}</a>`;
   };
   return html`<section class="box" aria-label="What it changed"><h2>What it changed</h2><ul class="list">
-    ${profile.map((change) => html`<li key=${`${change.field} ${change.value}`}><a class="title" href=${to("owners", ["users", user_id ?? "", "profile"])}>${person}: ${words(change.field)} <${Text} text=${change.value} long=${160} /></a>
-      ${change.before ? html`<div class="small quiet">before: <s><${Text} text=${String(change.before)} long=${160} /></s></div>` : ""}<div class="small quiet"><${Tag} of="profile" /> “<${Text} text=${change.quote} long=${160} />”</div></li>`)}
-    ${newer.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${160} /></a>${memory.supersedes.map(old)}<div class="small quiet"><${Tag} of=${memory.memory_type} /></div></li>`)}
+    ${profile.map((change) => html`<li key=${`${change.field} ${change.value}`}><a class="title" href=${to("owners", ["users", user_id ?? "", "profile"])}>${person} · ${words(change.field)}: <${Text} text=${change.value} long=${160} /></a>
+      <div class="small quiet"><${Tag} of="profile" />${change.before ? html` before: <${Text} text=${String(change.before)} long=${160} /> ·` : ""} “<${Text} text=${change.quote} long=${160} />”</div></li>`)}
+    ${newer.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${160} /></a><div class="small quiet"><${Tag} of=${memory.memory_type} />${memory.supersedes.map(old)}</div></li>`)}
     ${(lessons.data ?? []).map((lesson) => html`<li key=${lesson.text}><a class="title" href=${to("owners", ["agents", agent_id, "experience"])}><${Text} text=${lesson.text} long=${160} /></a>
       <div class="small quiet"><${Tag} of="lesson" /> of ${names.agent(agent_id)}</div></li>`)}</ul>
     ${learns && !lessons.data && html`<${Loaded} of=${lessons} waiting=${html`<${Waiting} lines=${1} />`}>${() => null}</${Loaded}>`}
