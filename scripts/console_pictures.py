@@ -87,6 +87,7 @@ PICTURES = {
     "person": Picture("owners/users/mira", "A person, what is known"),
     "person-uncertain": Picture("owners/users/jonas", "A person of whom something is uncertain"),
     "profile": Picture("owners/users/mira/profile", "A person, profile"),
+    "profile-edit": Picture("owners/users/mira/profile", "A person, the profile being edited", pressed="Edit"),
     "facts": Picture("owners/users/mira/facts", "A person, facts on a timeline"),
     "fact": Picture("owners/users/mira/facts?fact={fact}", "A person, one fact beside the list"),
     "fact-edit": Picture("owners/users/mira/facts?fact={fact}", "A person, a fact being edited", pressed="Edit"),

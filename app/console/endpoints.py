@@ -1,9 +1,12 @@
 """The pages of the service: `/` leads to the console, `/console/` is the console, `/docs` is the API page.
 
 Their files are static, and sent compressed, with an ETag. They need no key and hold no data: the pages ask the REST
-API, which asks for the key.
+API, which asks for the key. Addresses of the console's files have a version, `/console/0123456789abcdef/console.js`,
+and browsers keep them; the page itself, which names the version, is asked for again.
 """
 
+import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from functools import cache
 from http import HTTPStatus
@@ -11,14 +14,16 @@ from os import stat_result
 from pathlib import Path
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.staticfiles import PathLike, StaticFiles
+from starlette.staticfiles import NotModifiedResponse, PathLike, StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from app import VERSION
+from app.console.modules import Modules
 from app.errors import NoRoute
 from app.settings import Settings
 
@@ -47,6 +52,7 @@ HEADERS = {
     "Cache-Control": "no-cache",  # asked again by ETag: a new version of the service is seen at once
     "Vary": "Accept-Encoding",
 }
+KEPT = "public, max-age=31536000, immutable"
 
 
 INDEX = "index.html"
@@ -56,7 +62,7 @@ def routes(settings: Settings) -> list[Route]:
     """Returns the routes of the pages that the settings open. They are not part of the API's document."""
     opened = [_route("/", _start(settings))]
     if settings.console == "on":
-        pages = _compressed(PageFiles(STATIC / "console"))
+        pages = _compressed(ConsoleFiles(STATIC / "console"))
         opened += [
             _route("/console", _to_console),
             _route("/console/", pages),
@@ -113,14 +119,14 @@ class PageFiles(StaticFiles):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(directory=folder)
-        self._names = _names(folder)
+        self.names = _names(folder)
 
     def get_path(self, scope: Scope) -> str:
         """Returns the name of the file. Raises NoRoute where there is none of the name as it is spelled."""
         name: str | None = scope["path_params"].get("path")
         if name is None:
             return INDEX
-        if name not in self._names or b"%" in scope.get("raw_path", b""):
+        if name not in self.names or b"%" in scope.get("raw_path", b""):
             raise NoRoute("There is no such page.")
         return name
 
@@ -131,3 +137,45 @@ class PageFiles(StaticFiles):
         if response.status_code == HTTPStatus.OK:
             response.headers["content-type"] = TYPES[Path(full_path).suffix]
         return response
+
+
+class ConsoleFiles(PageFiles):
+    """The files of the console, each below a version of them all. A version of before leads to the file of now, without
+    being kept: a tab that was opened before an update fetches a page's module later."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._folder = folder
+        self._modules: tuple[tuple[int, ...], Modules] | None = None
+
+    def get_path(self, scope: Scope) -> str:
+        name: str | None = scope["path_params"].get("path")
+        if name is None:
+            return INDEX
+        version, _, file = name.partition("/")
+        if not _A_VERSION.fullmatch(version):
+            raise NoRoute("There is no such page.")
+        scope["state"] = {**scope.get("state", {}), "kept": version == self.modules().version}
+        return super().get_path({**scope, "path_params": {"path": file}})
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        if path != INDEX:
+            response = await super().get_response(path, scope)
+            if scope["state"]["kept"]:
+                response.headers["Cache-Control"] = KEPT
+            return response
+        page = self.modules().index.encode()
+        tag = hashlib.sha256(page).hexdigest()[:32]
+        response = Response(page, headers={**HEADERS, "ETag": f'"{tag}"', "content-type": TYPES[".html"]})
+        changed = not self.is_not_modified(response.headers, Headers(scope=scope))
+        return response if changed else NotModifiedResponse(response.headers)
+
+    def modules(self) -> Modules:
+        """The modules as their files are now."""
+        stats = tuple((self._folder / name).stat().st_mtime_ns for name in (INDEX, *sorted(self.names)))
+        if self._modules is None or self._modules[0] != stats:
+            self._modules = (stats, Modules(self._folder, self.names))
+        return self._modules[1]
+
+
+_A_VERSION = re.compile("[0-9a-f]{16}")

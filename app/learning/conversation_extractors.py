@@ -222,7 +222,8 @@ class ProfileExtractor:
         return checks.refusal("memory", item, talk.lines) is None  # what the profile cannot keep, memory may
 
     def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
-        """Returns the plan that patches the profile. The result keeps the quote of each field."""
+        """Returns the plan that patches the profile. The result keeps the quote of each field, and the value
+        that a field with one value had before."""
         assert talk.user_id is not None
         users, user_id = tools.users(talk.scope), talk.user_id
         origin = source(talk, prompts.load(self.prompt), answer.model)
@@ -230,7 +231,8 @@ class ProfileExtractor:
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
             items = await _by_rule(talk, rules.profile, answer.reply.profile)
-            patch = profile_patch([item for item, _ in items], await _profile(tools, talk))
+            profile = await _profile(tools, talk)
+            patch = profile_patch([item for item, _ in items], profile)
             dropped = dict(rules.dropped)
             if not patch:
                 return {"changed": [], "dropped": dropped}, []
@@ -243,8 +245,15 @@ class ProfileExtractor:
             changes = list(outcome.changes)
             if not changes:
                 return {"changed": [], "dropped": dropped, "quotes": []}, []
+            singles: dict[str, str | int | None] = {
+                "name": profile["name"],
+                "age": profile["age"],
+                "home": profile["home"],
+                "occupation": profile["occupation"],
+            }
             quotes: list[ProfileQuote] = [
-                {"field": item.field, "value": item.value, "quote": quote.text} for item, quote in items
+                {"field": item.field, "value": item.value, "quote": quote.text, "before": singles.get(item.field)}
+                for item, quote in items
             ]
             return {"changed": sorted(patch), "dropped": dropped, "quotes": quotes}, changes
 

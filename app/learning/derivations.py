@@ -46,6 +46,7 @@ class ProfileQuote(TypedDict):
     field: str
     value: str
     quote: str
+    before: str | int | None
 
 
 class DerivationResult(TypedDict, total=False):

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.console.endpoints import STATIC, TYPES, PageFiles
+from app.console.endpoints import STATIC, TYPES, ConsoleFiles, PageFiles
+from app.console.modules import Modules
 from app.errors import NoRoute
 from app.settings import Settings
 from tests.conftest import Starter
@@ -40,8 +42,20 @@ async def test_the_start_leads_browsers_to_the_console_and_tells_others_in_json(
     assert (moved.status_code, moved.headers["location"]) == (307, "console/")
 
 
+async def folder_of(api: httpx.AsyncClient) -> str:
+    """Where the console's files are: `/console/0123456789abcdef`."""
+    return f"/console/{version_in((await api.get('/console/')).text)}"
+
+
+def version_in(page: str) -> str:
+    (version,) = re.findall('src="([0-9a-f]{16})/start.js"', page)
+    return str(version)
+
+
 async def test_files_have_a_strict_policy_and_an_etag(api: httpx.AsyncClient) -> None:
-    for path in ("/console/", "/console/console.js", "/console/vendor/preact.mjs", "/docs", "/docs/swagger-ui.css"):
+    folder = await folder_of(api)
+    kept = (f"{folder}/console.js", f"{folder}/vendor/preact.mjs")
+    for path in ("/console/", "/docs", "/docs/swagger-ui.css", f"/console/{'0' * 16}/console.js", *kept):
         found = await api.get(path, headers={"accept-encoding": "identity"})
         assert found.status_code == 200
         policy = found.headers["content-security-policy"]
@@ -49,9 +63,11 @@ async def test_files_have_a_strict_policy_and_an_etag(api: httpx.AsyncClient) ->
         assert "unsafe" not in policy
         assert "http" not in policy
         assert found.headers["x-content-type-options"] == "nosniff"
-        assert found.headers["cache-control"] == "no-cache"
+        for_good = "public, max-age=31536000, immutable"
+        assert found.headers["cache-control"] == (for_good if path in kept else "no-cache")
         again = await api.get(path, headers={"if-none-match": f'"other", W/{found.headers["etag"]}'})
         assert (again.status_code, again.content) == (304, b"")
+        assert again.headers["cache-control"] == found.headers["cache-control"]
         packed = await api.get(path, headers={"accept-encoding": "gzip"})
         assert packed.headers["content-encoding"] == "gzip"
         assert packed.content == found.content
@@ -59,9 +75,12 @@ async def test_files_have_a_strict_policy_and_an_etag(api: httpx.AsyncClient) ->
 
 async def test_only_files_of_known_types_inside_the_folder_are_served(api: httpx.AsyncClient) -> None:
     outside = ["..%2f..%2fendpoints.py", "%2e%2e/%2e%2e/libraries.json", "/etc/passwd", "%00.js", "x" * 5_000 + ".js"]
-    for name in (*outside, "vendor", "vendor/preact.d.mts", "nothing.js"):
+    folder = await folder_of(api)
+    for name in (*outside, "vendor", "vendor/preact.d.mts", "nothing.js", ""):
+        problem(await api.get(f"{folder}/{name}"), 404, "not_found")
+    for name in (*outside, "console.js", "vendor/preact.mjs", folder.rpartition("/")[2], f"{'g' * 16}/console.js"):
         problem(await api.get(f"/console/{name}"), 404, "not_found")
-    problem(await api.post("/console/console.js"), 405, "method_not_allowed")
+    problem(await api.post(f"{folder}/console.js"), 405, "method_not_allowed")
 
 
 async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
@@ -83,14 +102,56 @@ async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
         assert (await client.get("/page.js")).status_code == 404
 
 
+def test_a_page_names_all_that_its_modules_import(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("{version} {preloads} {imports}")
+    modules = {
+        "start.js": 'import { parse } from "./route.js";\nimport("./api.js");',
+        "route.js": 'export const a = "./no.js";\n/** import("./no.js") */\n',
+        "api.js": 'import createClient from "./vendor/a.mjs";',
+        "console.js": 'import { b } from "./api.js";\nimport { c } from "./parts/c.js";',
+        "parts/c.js": 'export {\n  useState, useEffect,\n} from "../vendor/b.mjs";',
+        "pages/d.js": 'import "./e.js";\nimport { c } from "../parts/c.js";\nimport { f } from "../parts/f.js";',
+        "pages/e.js": 'import { d } from "./d.js";\n',
+        "parts/f.js": "",
+        "vendor/a.mjs": 'import{a as b}from"./b.mjs";var c=1;',
+        "vendor/b.mjs": "",
+    }
+    for name, text in modules.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    made = Modules(tmp_path, frozenset(modules))
+    version, *links, imports = made.index.split()
+    assert version == made.version
+    named = re.findall(f'href="{version}/(.+?)"', " ".join(links))
+    assert set(named) == {"start.js", "route.js", "api.js", "vendor/a.mjs", "vendor/b.mjs", "console.js", "parts/c.js"}
+    assert named[:2] == ["start.js", "route.js"]
+    assert json.loads(imports) == {
+        "pages/d.js": ["pages/d.js", "pages/e.js", "parts/f.js"],
+        "pages/e.js": ["pages/e.js", "pages/d.js", "parts/f.js"],
+    }
+    (tmp_path / "parts/f.js").write_text("1")
+    assert Modules(tmp_path, frozenset(modules)).version != version
+
+
+def test_a_changed_module_has_another_version(tmp_path: Path) -> None:
+    shutil.copytree(STATIC / "console", tmp_path / "console")
+    files = ConsoleFiles(tmp_path / "console")
+    before = files.modules()
+    assert files.modules() is before
+    (tmp_path / "console/parts/bars.js").write_text("// none")
+    assert files.modules().version != before.version
+
+
 def test_each_file_has_one_name(port: Server) -> None:
     """Asked by raw paths: clients and proxies may send them as they are."""
+    version = version_in(port.client.get("/console/").text)
     spellings = ["./console.js", "vendor/../console.js", "//console.js", "consol%65.js", "vendor//preact.mjs"]
     spellings += ["vendor/./preact.mjs", "index.html", "./", "console.js/", "CONSOLE.JS", "console.js%00"]
-    asked = [f"/console/{name}" for name in spellings]
-    asked += ["//console/console.js", "/docs/", "/docs/index.html", "/docs/./swagger-ui.js"]
+    asked = [f"/console/{version}/{name}" for name in spellings]
+    asked += [f"/console/./{version}/console.js", f"/console//{version}/console.js", f"/console/{version}//console.js"]
+    asked += [f"//console/{version}/console.js", "/docs/", "/docs/index.html", "/docs/./swagger-ui.js"]
     assert {path: status(port, path) for path in asked} == dict.fromkeys(asked, 404)
-    assert [status(port, path) for path in ("/console/", "/console/vendor/preact.mjs", "/docs")] == [200] * 3
+    assert [status(port, path) for path in ("/console/", f"/console/{version}/vendor/preact.mjs", "/docs")] == [200] * 3
 
 
 def status(server: Server, path: str) -> int:

@@ -72,6 +72,46 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     visit.check()
 
 
+def test_two_values_that_hold_beside_each_other_say_so(visit: Visit, server: Server) -> None:
+    body = {"user_id": "omar", "predicate": "lives_in", "cardinality": "one"}
+    for subject, value in (("@user", "Porto"), ("Omar", "Braga")):
+        server.client.post("/v1/facts", json={**body, "subject": subject, "object": value}).raise_for_status()
+    server.client.patch("/v1/users/omar/profile", json={"name": "Omar"}).raise_for_status()
+    page = visit.open("owners/users/omar", "What holds now")
+    rows = page.get_by_role("region", name="What holds now").get_by_role("listitem")
+    expect(rows.filter(has_text="contradicted by Omar lives in Braga")).to_contain_text("Omar lives in Porto")
+    expect(rows.filter(has_text="contradicted by Omar lives in Porto")).to_contain_text("Omar lives in Braga")
+    visit.check()
+
+
+def test_a_profile_is_edited_and_the_edit_taken_back(visit: Visit, server: Server) -> None:
+    path = "/v1/users/zoe/profile"
+    first = {"home": "Lyon", "age": 30, "interests": ["chess", "rowing"], "custom": {"seat": "aisle"}}
+    server.client.put(path, json=first).raise_for_status()
+    page = visit.open("owners/users/zoe/profile", "Lyon")
+    page.get_by_role("button", name="Edit").click()
+    visit.check()
+    page.get_by_label("Home").fill("Nice")
+    page.get_by_role("spinbutton", name="Age").fill("")
+    page.get_by_label("Interests, one in a line").fill("rowing\nsailing")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("The profile is changed.").wait_for()
+    expect(page.get_by_role("main")).to_contain_text("sailing")
+    saved = server.client.get(path).json()
+    assert (saved["home"], saved["age"], saved["interests"]) == ("Nice", None, ["rowing", "sailing"])
+    assert saved["custom"] == {"seat": "aisle"}
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("main")).to_contain_text("chess")
+    back = server.client.get(path).json()
+    assert {name: back[name] for name in first} == first
+    page.get_by_role("button", name="Edit").click()
+    server.client.patch(path, json={"home": "Dijon"}).raise_for_status()
+    page.get_by_label("Home").fill("Metz")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_role("alert").wait_for()  # somebody else changed it meanwhile
+    assert server.client.get(path).json()["home"] == "Dijon"
+
+
 def test_what_ended_is_marked_and_below_what_took_its_place(visit: Visit, server: Server) -> None:
     told = {"user_id": "rosa", "subject": "@user", "predicate": "lives_in", "cardinality": "one"}
     for value, since in (("Turin", _date(20)), ("Genoa", _date(90))):  # the earlier home is told last

@@ -26,6 +26,22 @@ def test_a_session_shows_what_came_of_each_turn(visit: Visit) -> None:
     visit.check()
 
 
+def test_a_session_names_what_it_replaced_and_what_was_learned(visit: Visit) -> None:
+    page = visit.open("sessions/mira-has-moved", "What it changed")
+    changed = page.get_by_role("region", name="What it changed")
+    home = changed.get_by_role("listitem").filter(has_text="Mira · home: Bergedorf")
+    expect(home).to_contain_text("before: Altona")
+    expect(home).to_contain_text("I moved to Bergedorf")
+    commute = changed.get_by_role("listitem").filter(has_text="Mira commutes 23 km a day since she moved.")
+    expect(commute).to_contain_text("before: Mira commutes 14 km a day.")
+    lesson = changed.get_by_role("link", name="An error code in the cold is often the battery's temperature.")
+    expect(lesson).to_have_attribute("href", "#/owners/agents/front-desk/experience")
+    expect(home.get_by_role("link")).to_have_attribute("href", "#/owners/users/mira/profile")
+    visit.check()
+    commute.get_by_role("link", name="Mira commutes 14 km a day.").click()
+    expect(page.get_by_role("heading", name="Mira commutes 14 km a day.")).to_be_visible()
+
+
 def test_a_session_stands_beside_the_list_and_on_a_phone_alone(visitor: Visitor, server: Server) -> None:
     for number in range(31):
         session = {"session_id": f"short-{number}", "agent_id": "front-desk", "user_id": "sam"}

@@ -370,7 +370,7 @@ async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm:
     assert len(notes) == 5  # memories, profile, facts, summary, interaction: the agent is not registered
     assert {(note["session_id"], note["from_seq"], note["to_seq"]) for note in notes} == {("s", 1, 4)}
     (profile,) = [note["result"] for note in notes if "changed" in note["result"]]
-    quoted = {"field": "interest", "value": "action films", "quote": "I prefer action films"}
+    quoted = {"field": "interest", "value": "action films", "quote": "I prefer action films", "before": None}
     assert (profile["changed"], profile["quotes"]) == (["interests"], [quoted])
 
 

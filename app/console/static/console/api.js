@@ -1,7 +1,8 @@
 /** The REST API: a typed client (openapi-fetch on the paths of the service's document), problems and loading. */
 import createClient from "./vendor/openapi-fetch.mjs";
 import { follow } from "./live.js";
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
+import { load, loaded } from "./pages/index.js";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./ui.js";
 
 const KEY = "recalld.key";
 /** The address of the service, without a slash at the end: the console lies in `/console/` of it. */
@@ -100,6 +101,17 @@ export function useLoad(load, inputs, kinds = []) {
   return { ...state, again };
 }
 
+/** A module of `pages/`, as `useLoad` gives what it loads. @param {string} file */
+export function useModule(file) {
+  const [failed, set] = useState(/** @type {{ file?: string, error?: Problem }} */ ({}));
+  const module = loaded(file);
+  useLayoutEffect(() => {
+    if (!module) load(file).then(() => set({}), (error) => set({ file, error: asProblem(error) }));
+  }, [file]);
+  const error = failed.file === file ? failed.error : undefined;
+  return { data: module, error, loading: !module && !error };
+}
+
 /**
  * Loads a list page by page. `more()` appends the next page; `next` says whether there is one.
  * @template T
@@ -129,8 +141,9 @@ export function usePages(load, inputs, kinds = []) {
       busy.current = false;
     }
   };
+  const items = useMemo(() => first.data && [...first.data.items, ...current.items], [first.data, rest]); // the same until more is loaded
   return {
-    items: first.data && [...first.data.items, ...current.items],
+    items,
     next: Boolean(current.next), loading: first.loading, error: first.error ?? problem, more, again: first.again,
   };
 }
@@ -142,8 +155,25 @@ export function asProblem(error) {
   return new Problem(0, "console", `The console failed: ${error instanceof Error ? error.message : error}`, "");
 }
 
+/** A record that is missing is no fault: null. @template T @param {Promise<T>} call of `ask` @returns {Promise<T | null>} */
+export const orNull = (call) => call.catch((problem) => {
+  if (problem.status === 404) return null;
+  throw problem;
+});
+
 /** @typedef {{ tenant: string, key_id: string, verbs: string[], agents: string[] | null, users: string[] | null }} Caller */
 
 /** Whether the caller may use a verb. Buttons that it may not use are not drawn.
  * @param {Caller | undefined} caller @param {"read" | "write" | "admin"} verb */
 export const may = (caller, verb) => caller?.verbs.includes(verb) ?? false;
+
+/** Asked as soon as this module runs, before there is a frame that wants to know. @type {Promise<Caller> | undefined} */
+let first = ask(api.GET("/v1/whoami"));
+first.catch(() => {}); // whoever calls `whoami` gets it
+
+/** Who asks. @returns {Promise<Caller>} */
+export function whoami() {
+  const caller = first ?? ask(api.GET("/v1/whoami"));
+  first = undefined;
+  return caller;
+}

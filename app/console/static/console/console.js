@@ -1,13 +1,12 @@
 /** The frame of the console: menu, whose memory, finding, key, theme, and the page that the address names. */
 import { Component, html, render, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
-import { Problem, api, ask, asProblem, key, may, unauthorized } from "./api.js";
-import { PAGES } from "./pages/index.js";
+import { Problem, asProblem, key, may, unauthorized, useModule, whoami } from "./api.js";
+import { PAGES, filesOf, load } from "./pages/index.js";
 import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
-import { Palette } from "./parts/palette.js";
 import { KnownOwners, ScopeChoice } from "./parts/scope.js";
 import { OpenTour, TOUR, Tour, useTour } from "./parts/tour.js";
 import { Icon } from "./parts/text.js";
-import { parse, to, useRoute } from "./route.js";
+import { parse, to } from "./route.js";
 
 /** @typedef {{ route: import("./route.js").Route, caller: import("./api.js").Caller }} PageProps */
 /** @typedef {(props: PageProps) => any} Page */
@@ -57,8 +56,6 @@ function KeyForm({ onDone, wrong }) {
   </form>`;
 }
 
-const whoami = () => ask(api.GET("/v1/whoami"));
-
 /** Catches what a page throws while it draws, so that the menu stays. @extends {Component<{ children: any }, { error?: Problem }>} */
 class Guard extends Component {
   state = /** @type {{ error?: Problem }} */ ({});
@@ -76,19 +73,16 @@ class Guard extends Component {
 /** @param {PageProps} props */
 function View({ route, caller }) {
   const entry = PAGES.find((page) => page.name === route.page);
-  const [loaded, set] = useState(/** @type {{ name?: string, page?: Page, error?: Problem }} */ ({}));
-  useLayoutEffect(() => {
-    if (!entry) return;
-    document.title = `${entry.title} · Recalld`;
-    entry.load().then(
-      (module) => set({ name: entry.name, page: module.default }),
-      (error) => set({ name: entry.name, error: asProblem(error) }),
-    );
-  }, [entry]);
-  if (!entry) return html`<p>There is no page “${route.page}”. <a href=${to("overview")}>Overview</a></p>`;
-  if (loaded.name !== entry.name) return html`<p class="quiet" role="status">Loading…</p>`;
-  if (!loaded.page) return html`<${ProblemBox} problem=${loaded.error} />`;
-  return html`<${Guard} key=${entry.name}><${loaded.page} route=${route} caller=${caller} /></${Guard}>`;
+  return entry ? html`<${Entry} entry=${entry} route=${route} caller=${caller} />`
+    : html`<p>There is no page “${route.page}”. <a href=${to("overview")}>Overview</a></p>`;
+}
+
+/** @param {PageProps & { entry: typeof PAGES[number] }} props */
+function Entry({ entry, ...props }) {
+  const { data: module, error, loading } = useModule(entry.file);
+  useLayoutEffect(() => { document.title = `${entry.title} · Recalld`; }, [entry]);
+  if (loading) return html`<p class="quiet" role="status">Loading…</p>`;
+  return module ? html`<${Guard} key=${entry.name}><${module.default} ...${props} /></${Guard}>` : html`<${ProblemBox} problem=${error} />`;
 }
 
 const SHORTCUTS = [["⌘K", "Find people, pages, sessions and memories; Ctrl+K, too"], ["/", "Go to the search of the page"], ["?", "Show this list"], ["Esc", "Close a dialog"]];
@@ -116,6 +110,17 @@ function useShortcuts(showHelp, showFind) {
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, []);
+}
+
+/** The route of now; the component draws again when it changes. */
+function useRoute() {
+  const [hash, set] = useState(location.hash);
+  useEffect(() => {
+    const changed = () => set(location.hash);
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return parse(hash);
 }
 
 function Console() {
@@ -176,17 +181,23 @@ function Console() {
         <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>
       </div>
     </div>
-    ${finds && html`<${Palette} route=${route} commands=${commands} onClose=${() => showFind(false)} />`}
+    ${finds && html`<${Find} route=${route} commands=${commands} onClose=${() => showFind(false)} />`}
     ${help && html`<${Dialog} title="Keyboard" onClose=${() => showHelp(false)}><table><tbody>
       ${pages.map((page, index) => html`<tr><th><kbd>${index + 1}</kbd></th><td>${page.title}</td></tr>`)}
       ${SHORTCUTS.map(([name, what]) => html`<tr><th><kbd>${name}</kbd></th><td>${what}</td></tr>`)}</tbody></table></${Dialog}>`}
   </${KnownOwners}></${ToastArea}>`;
 }
 
+/** What ⌘K opens, fetched when it is asked for. @param {Parameters<typeof import("./parts/palette.js").default>[0]} props */
+function Find(props) {
+  const { data: module, error } = useModule("../parts/palette.js");
+  return module ? html`<${module.default} ...${props} />` : html`<${ProblemBox} problem=${error} />`;
+}
+
 const root = document.getElementById("console");
 if (root) {
-  // The page of the address is fetched while the service says who asks. View reports what fails.
-  PAGES.find((page) => page.name === parse(location.hash).page)?.load().catch(() => {});
+  // `start.js` has asked for the page's modules together with those of the frame. The frame reports what fails.
+  await Promise.allSettled(filesOf(parse(location.hash)).map(load));
   root.replaceChildren();
   render(html`<${Console} />`, root);
 }

@@ -1,5 +1,4 @@
 /** The address of a view: `#/memories/mem_1?query=tea` is page `memories`, rest `["mem_1"]`, params `{query: "tea"}`. */
-import { useEffect, useState } from "./ui.js";
 
 /** @typedef {{ page: string, rest: string[], params: Record<string, string> }} Route */
 
@@ -55,15 +54,4 @@ export function go(address, { replace = false } = {}) {
   }
   history.replaceState(null, "", address);
   dispatchEvent(new HashChangeEvent("hashchange"));
-}
-
-/** The route of now; the component draws again when it changes. */
-export function useRoute() {
-  const [hash, set] = useState(location.hash);
-  useEffect(() => {
-    const changed = () => set(location.hash);
-    addEventListener("hashchange", changed);
-    return () => removeEventListener("hashchange", changed);
-  }, []);
-  return parse(hash);
 }

@@ -40,7 +40,7 @@ function NewKey({ first, onClose, onMade }) {
 /** @param {Schemas["ApiKey"]} key */
 const state = (key) => (key.revoked_at ? "revoked" : key.expires_at && Date.parse(key.expires_at) < Date.now() ? "expired" : "valid");
 
-export function Keys() {
+function Keys() {
   const keys = usePages(async (cursor, signal) => {
     const page = await ask(api.GET("/v1/keys", { params: { query: { limit: 50, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
@@ -98,7 +98,7 @@ function Entry({ entry }) {
 }
 
 /** @param {{ params: Record<string, string> }} props */
-export function Audit({ params }) {
+function Audit({ params }) {
   const entries = usePages(async (cursor, signal) => {
     const { key_id, user_id, record_id } = params;
     const action = params.action?.trim().replaceAll(" ", "_");
@@ -152,7 +152,7 @@ function SettingTable({ items, keyless }) {
 }
 
 /** @param {{ caller: import("../api.js").Caller }} props */
-export function SettingList({ caller }) {
+function SettingList({ caller }) {
   const settings = useLoad((signal) => ask(api.GET("/v1/settings", { signal })), []);
   const [changed, setChanged] = useState(false);
   const [typed, type] = useState("");
@@ -170,4 +170,11 @@ export function SettingList({ caller }) {
           <summary>${name ? groupName(name) : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && ", some changed"}</span></summary>
           <${SettingTable} items=${shown} keyless=${caller.key_id === "anonymous"} /></details>`)}`;
     }}</${Loaded}></section>`;
+}
+
+/** @type {import("../console.js").Page} */
+export default function Administration({ route, caller }) {
+  const [tab] = route.rest;
+  if (tab === "keys") return html`<${Keys} />`;
+  return tab === "audit" ? html`<${Audit} params=${route.params} />` : html`<${SettingList} caller=${caller} />`;
 }

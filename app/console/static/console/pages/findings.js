@@ -8,7 +8,7 @@ import { DisputeOf, Doubt, NEEDS_WRITE, claimsOf, disputes, statusOf, titleOf } 
 import { useNames } from "../parts/scope.js";
 import { Icon, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
-import { Progress } from "./operations.js";
+import { Progress } from "../parts/results.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["ReflectionFinding"]} Finding */

@@ -5,7 +5,7 @@ import { Confirm, ProblemBox, useAction } from "../parts/feedback.js";
 import { Chart } from "../parts/chart.js";
 import { Tag, Text } from "../parts/text.js";
 import { to } from "../route.js";
-import { Progress } from "./operations.js";
+import { Progress } from "../parts/results.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 
@@ -28,7 +28,7 @@ function Spread({ items }) {
 }
 
 /** @param {{ caller: import("../api.js").Caller }} props */
-export function Forget({ caller }) {
+export default function Forget({ caller }) {
   const [asked, setAsked] = useState(/** @type {Schemas["ForgetRequest"] | undefined} */ (undefined));
   const [plan, setPlan] = useState(/** @type {Schemas["ForgetPlan"] | undefined} */ (undefined));
   const [sure, setSure] = useState(false);

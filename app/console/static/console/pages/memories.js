@@ -1,5 +1,5 @@
 /** Memories: search as one types, filters, and one memory beside the list. */
-import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
+import { BASE, api, ask, key, may, useLoad, useModule, usePages } from "../api.js";
 import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChosen } from "../parts/collection.js";
 import { Empty, More, ProblemBox, WaitingRows, useToast } from "../parts/feedback.js";
@@ -205,10 +205,10 @@ function Nothing({ params, set, owners }) {
 }
 
 /** The chosen memory. Its module, which brings charts and diffs, is fetched when one is chosen.
- * @param {Parameters<typeof import("./memory.js").MemoryView>[0]} props */
+ * @param {Parameters<typeof import("./memory.js").default>[0]} props */
 function Chosen(props) {
-  const module = useLoad(() => import("./memory.js"), []);
-  return module.data ? html`<${module.data.MemoryView} ...${props} />` : html`<${ProblemBox} problem=${module.error} />`;
+  const module = useModule("memory.js");
+  return module.data ? html`<${module.data.default} ...${props} />` : html`<${ProblemBox} problem=${module.error} />`;
 }
 
 /** @type {import("../console.js").Page} */

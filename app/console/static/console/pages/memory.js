@@ -191,7 +191,7 @@ function Actions({ memory, onDone, onGone }) {
 
 /** @param {{ id: string, caller: import("../api.js").Caller, owners: import("../parts/scope.js").Known,
  *   back: string, onChange: () => void }} props */
-export function MemoryView({ id, caller, owners, back, onChange }) {
+export default function MemoryView({ id, caller, owners, back, onChange }) {
   const found = useLoad((signal) => load(id, signal), [id], ["memory"]);
   const done = () => { found.again(); onChange(); };
   const gone = () => { location.hash = back; onChange(); };

@@ -1,43 +1,22 @@
 /** Operations: jobs, dry runs, what was asked for and its undo; for admin keys also keys, audit and settings. */
-import { api, ask, may, useLoad, usePages } from "../api.js";
-import { html, useEffect, useState } from "../ui.js";
+import { api, ask, may, useLoad, useModule, usePages } from "../api.js";
+import { html, useState } from "../ui.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Tabs } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { Result } from "../parts/results.js";
+import { Progress, Result, TONE } from "../parts/results.js";
 import { Table } from "../parts/table.js";
 import { Tag, Time, words } from "../parts/text.js";
 import { to } from "../route.js";
-import { Audit, Keys, SettingList } from "./administration.js";
-import { Forget } from "./forget.js";
+import { OPERATIONS } from "./index.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Operation"]} Operation */
 
-const POLL_MS = 700;
-const TONE = /** @type {Record<string, string>} */ ({ succeeded: "good", failed: "bad" });
-const ENDED = new Set(["succeeded", "failed"]);
 const TABS = [
   { name: "", title: "Jobs and operations" }, { name: "forget", title: "Forget" }, { name: "keys", title: "Keys", admin: true },
   { name: "audit", title: "Audit", admin: true }, { name: "settings", title: "Settings", admin: true },
 ];
-
-/** The operation as it goes on: asks again until it has ended. @param {{ operation: Operation, onEnd?: () => void }} props */
-export function Progress({ operation, onEnd }) {
-  const [now, set] = useState(operation);
-  useEffect(() => {
-    if (ENDED.has(now.status)) {
-      onEnd?.();
-      return undefined;
-    }
-    const timer = setTimeout(async () => {
-      const { data } = await api.GET("/v1/operations/{operation_id}", { params: { path: { operation_id: now.operation_id } } });
-      set(data ? { ...data } : { ...now });
-    }, POLL_MS);
-    return () => clearTimeout(timer);
-  }, [now]);
-  return html`<div role="status"><p><b>${words(now.kind)}</b> <${Tag} of=${now.status} tone=${TONE[now.status] ?? ""} /></p><${Result} operation=${now} /></div>`;
-}
 
 const SPANS = /** @type {const} */ ([["week", 604_800], ["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1]]);
 
@@ -117,6 +96,8 @@ export default function Operations({ route, caller }) {
   const tabs = TABS.filter((one) => !one.admin || may(caller, "admin"));
   return html`<h1>Operations</h1><${Tabs} label="Parts of operations" current=${tab} tabs=${tabs.map((one) => ({ ...one, href: to("operations", one.name ? [one.name] : []) }))} />
     ${tab === "" && html`<${Work} caller=${caller} />`}
-    ${tab === "forget" && html`<${Forget} caller=${caller} />`}
-    ${tab === "keys" && html`<${Keys} />`}${tab === "audit" && html`<${Audit} params=${route.params} />`}${tab === "settings" && html`<${SettingList} caller=${caller} />`}`;
+    ${Object.hasOwn(OPERATIONS, tab) && html`<${Part} key=${tab} file=${OPERATIONS[tab]} route=${route} caller=${caller} />`}`;
 }
+
+/** @param {import("../console.js").PageProps & { file: string }} props */
+const Part = ({ file, ...props }) => html`<${Loaded} of=${useModule(file)}>${(/** @type {import("./index.js").Module} */ module) => html`<${module.default} ...${props} />`}</${Loaded}>`;

@@ -25,7 +25,7 @@ async function statistics(owner, signal) {
 }
 
 /** @param {import("./owners.js").PartProps} props */
-export function Actions({ id, route }) {
+export default function Actions({ id, route }) {
   const user_id = route.params.user_id || undefined;
   const owner = { agent_id: id, user_id };
   const latest = useLoad(async (signal) => (await ask(api.GET("/v1/actions", { params: { query: { ...owner, limit: LATEST } }, signal }))).items, [user_id], ["action"]);

@@ -1,5 +1,5 @@
 /** The facts of a person or agent: on a timeline and as a list, as of a time and as known at a time; one fact beside them. */
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf } from "../parts/collection.js";
 import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
@@ -35,7 +35,7 @@ function listQuery({ as_of, known_at, status, subject, predicate, object, order 
 }
 
 /** @param {import("./owners.js").PartProps} props */
-export function Facts({ id, owner, route, caller }) {
+export default function Facts({ id, owner, route, caller }) {
   const { fact: chosen, ...params } = route.params;
   const name = useNames().person(id);
   const told = (/** @type {Fact} */ fact) => statement(fact, owner.user_id && name);
@@ -45,9 +45,13 @@ export function Facts({ id, owner, route, caller }) {
   const first = useLoad((signal) => ask(api.GET("/v1/facts", { params: { query: { ...owner, timeline: true, status: "any", order: "asc", limit: 1 } }, signal })), []);
   const from = first.data?.items.length ? dayOf(first.data.items[0].known_from) - 1 : today() - 30;
   const open = (/** @type {Fact} */ fact) => to(route.page, route.rest, { ...params, fact: fact.fact_id });
-  const moment = params.as_of ? Date.parse(momentOf(dayOf(params.as_of))) : Date.now();
-  // the service sorts by when a fact was told; by when it was true can be sorted where all are here
-  const shown = facts.next ? facts.items ?? [] : sorted(facts.items ?? [], orderOf(params), moment);
+  // the bars and rows are drawn again when one of these has changed, not with each answer that the page gets
+  const rows = useMemo(() => {
+    const moment = params.as_of ? Date.parse(momentOf(dayOf(params.as_of))) : Date.now();
+    // the service sorts by when a fact was told; by when it was true can be sorted where all are here
+    const shown = facts.next ? facts.items ?? [] : sorted(facts.items ?? [], orderOf(params), moment);
+    return shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`;
+  }, [facts.items, facts.next, JSON.stringify(route), location.hash, name]);
   const body = { ...owner, subject: "Ada", predicate: "lives_in", object: "Boston" };
   return html`<form role="search" aria-label="Facts" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
@@ -62,7 +66,7 @@ export function Facts({ id, owner, route, caller }) {
     ${facts.items?.length === 0 && (first.data?.items.length ? html`<${Empty} title="Nothing is known for these times and filters." />`
       : html`<${Empty} title="No facts. Assert one:" curl=${curl("POST", `${BASE}/v1/facts`, body, Boolean(key.get()))} />`)}
     <div class=${chosen ? "two detail" : ""}>
-      <div>${shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`}</div>
+      <div>${rows}</div>
       ${chosen && html`<${FactView} key=${chosen} id=${chosen} told=${told} route=${route} caller=${caller} />`}</div>`;
 }
 
@@ -153,9 +157,10 @@ function Axis({ begin, end, share, scale, pixels }) {
 function Timeline({ facts, told, open, chosen, moment }) {
   const node = useRef(/** @type {HTMLElement | null} */ (null));
   const [pixels, setPixels] = useState(800);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const box = node.current?.querySelector(".spans");
     if (!box) return undefined;
+    setPixels(box.clientWidth); // before it is painted
     const resized = new ResizeObserver(() => setPixels(box.clientWidth));
     resized.observe(box);
     return () => resized.disconnect();

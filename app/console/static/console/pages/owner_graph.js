@@ -20,7 +20,7 @@ const ENTITIES = 12;
 const NOTHING = /** @type {Drawn} */ ({ names: new Map(), edges: new Map(), walked: [], last: "", cut: false });
 
 /** @param {import("./owners.js").PartProps} props */
-export function Graph(props) {
+export default function Graph(props) {
   return props.route.params.entity ? html`<${EntityView} key=${props.route.params.entity} ...${props} />` : html`<${Walked} ...${props} />`;
 }
 

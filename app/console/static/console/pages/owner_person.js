@@ -1,6 +1,6 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
-import { BASE, api, ask, key, may, useLoad } from "../api.js";
+import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
 import { Contradicted, Doubt, FieldValue, againstField, againstRecord, claimsOf, titleOf } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
@@ -25,10 +25,7 @@ const SAID = new Set(["message", "summary"]);
 /** @param {string} user_id @param {AbortSignal} signal @returns {Promise<Known>} */
 async function load(user_id, signal) {
   const [profile, facts, memories, findings] = await Promise.all([
-    ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id } }, signal })).catch((problem) => {
-      if (problem.status === 404) return null;
-      throw problem;
-    }),
+    orNull(ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id } }, signal }))),
     ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, status: "any", limit: MOST } }, signal })),
     ask(api.GET("/v1/memories", { params: { query: { user_id, status: "any", limit: MOST } }, signal })),
     ask(api.GET("/v1/findings", { params: { query: { user_id, status: "open", limit: ROWS } }, signal })),
@@ -38,6 +35,20 @@ async function load(user_id, signal) {
 
 /** @param {Fact} fact @param {number} now */
 const holds = (fact, now) => fact.status === "active" && (!fact.valid_from || Date.parse(fact.valid_from) <= now) && (!fact.valid_until || Date.parse(fact.valid_until) > now);
+
+/** What a fact is about: the person may be called by the name. @param {Fact} fact @param {string | null | undefined} name */
+const about = ({ subject, predicate }, name) => `${subject.toLowerCase() === name?.toLowerCase() ? "@user" : subject.toLowerCase()} ${predicate}`;
+
+/** The facts that hold beside another value of the same, where one value at a time was said to hold; by the id of each, another of them.
+ * @param {Fact[]} present @param {string | null | undefined} name @returns {Map<string, Fact>} */
+function divided(present, name) {
+  const alike = Map.groupBy(present, (fact) => about(fact, name));
+  const several = [...alike.values()].filter((facts) => facts.some((fact) => fact.cardinality === "one") && new Set(facts.map((fact) => fact.object.toLowerCase())).size > 1);
+  return new Map(several.flatMap((facts) => facts.flatMap((fact) => {
+    const other = facts.find((rival) => rival.object.toLowerCase() !== fact.object.toLowerCase());
+    return other ? [/** @type {[string, Fact]} */ ([fact.fact_id, other])] : [];
+  })));
+}
 
 /** Facts of the person before those about others, the latest first. @param {Fact} one @param {Fact} other */
 const byPerson = (one, other) => Number(other.subject === "@user") - Number(one.subject === "@user") || (other.valid_from ?? "").localeCompare(one.valid_from ?? "");
@@ -75,7 +86,7 @@ const WAITING = html`<section class="box"><h2>Who</h2><${Waiting} lines=${2} /><
   <div><section class="box"><h2>What changed lately</h2><${Waiting} /></section><section class="box"><h2>What is uncertain</h2><${Waiting} lines=${5} /></section></div></div>`;
 
 /** @param {import("./owners.js").PartProps} props */
-export function Person({ id, route, caller }) {
+export default function Person({ id, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["memory", "fact", "profile", "finding"]);
   return html`<${Loaded} of=${loaded} waiting=${WAITING}>${(/** @type {Known} */ known) => html`<${Shown} id=${id} writes=${may(caller, "write")} known=${known} />`}</${Loaded}>`;
 }
@@ -92,10 +103,15 @@ function Shown({ id, writes, known }) {
   const disputed = known.facts.filter((fact) => fact.status === "disputed");
   /** What holds, by its id, with what would take its place if it had more trust. */
   const challenged = new Map(disputed.flatMap((fact) => rivals(fact, known.facts).map((rival) => /** @type {[string, Fact]} */ ([rival.fact_id, fact]))));
-  const challengedBy = (/** @type {Fact} */ { fact_id }) => {
-    const by = challenged.get(fact_id);
-    return by && html` <a href=${address(by)}><${Tag} of="contradicted" tone="bad" /></a>`;
+  const beside = divided(present, known.profile?.name);
+  /** That a fact is contradicted, and by what. Where a finding says so, its mark leads to where it is decided. */
+  const contradictedBy = (/** @type {Fact} */ { fact_id }) => {
+    const finding = againstRecord(known.findings, fact_id), by = challenged.get(fact_id), other = beside.get(fact_id);
+    const mark = html`<${Tag} of="contradicted" tone="bad" />`;
+    return html`<${Contradicted} by=${finding} />${by && html` <a href=${address(by)}>${mark}</a>`}${!finding && !by && other && mark}${other && html` by <a href=${address(other)}><${Text} text=${told(other)} long=${80} /></a> · `}`;
   };
+  /** Notes that a disputed one contradicts. */
+  const doubted = new Map(known.memories.filter((memory) => memory.status === "disputed").flatMap((memory) => memory.contradicts.map((id) => [id, memory.memory_id])));
   const unsure = present.filter((fact) => fact.confidence < SURE);
   const contradicted = known.memories.filter((memory) => memory.status === "disputed");
   const uncertain = known.findings.length + disputed.length + unsure.length + contradicted.length;
@@ -108,11 +124,11 @@ function Shown({ id, writes, known }) {
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
         <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, fact.fact_id)} />${challengedBy(fact)} ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
+          <div class="small quiet">${contradictedBy(fact)} ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Notes</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
-          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} /> <${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} day=${true} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
+          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} />${doubted.has(memory.memory_id) && html` <a href=${to("memories", [doubted.get(memory.memory_id) ?? ""])}><${Tag} of="contradicted" tone="bad" /></a>`} <${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} day=${true} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}

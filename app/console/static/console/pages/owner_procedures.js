@@ -33,7 +33,7 @@ const said = ({ name = "", trigger = "", steps = "", preconditions = "", notes =
 const at = (procedure_id) => ({ params: { path: { procedure_id } } });
 
 /** @param {import("./owners.js").PartProps} props */
-export function Procedures({ owner, route, caller }) {
+export default function Procedures({ owner, route, caller }) {
   const { procedure: chosen, ...params } = route.params;
   const query = { ...owner, status: STATUSES.find((one) => one === params.status) ?? /** @type {const} */ ("any"), tag: params.tag, name: params.name, order: orderOf(params), limit: 30 };
   const found = usePages((cursor, signal) => ask(api.GET("/v1/procedures", { params: { query: { ...query, cursor } }, signal })), [JSON.stringify(query)], ["procedure"]);

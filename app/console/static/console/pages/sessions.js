@@ -1,8 +1,8 @@
 /** Sessions, and one beside the list as a chat, with what came of each turn. */
 import { html, useState } from "../ui.js";
-import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
+import { BASE, api, ask, key, may, orNull, useLoad, usePages } from "../api.js";
 import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, Waiting, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, Status, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
@@ -138,6 +138,7 @@ function Details({ data, from, params, caller, again }) {
   return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${person}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box"><h2>Summary</h2>${session.summary ? html`<${Text} text=${session.summary} />`
       : html`<p class="quiet">None yet. It is written when the session ends.</p>`}</section>
+    <${Changed} session=${session} memories=${memories} operations=${data.operations.items} person=${person} />
     <section aria-label="Turns">
       <div class="heads small quiet"><span>What was said</span><span>What it left behind</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
@@ -150,6 +151,40 @@ function Details({ data, from, params, caller, again }) {
       ${messages.next_cursor && html`<a href=${turns(last)}>Later turns</a>`}</p>
     ${ofAll.length > 0 && html`<section class="box"><h2>Of the whole session</h2><${CameOf} of=${ofAll} name=${person} /></section>`}
     <${Learned} data=${data} caller=${caller} again=${again} />`;
+}
+
+/** A change of a profile, as the run that learned it reports it. @typedef {{ field: string, value: string, quote: string, before?: string | number | null }} ProfileChange */
+
+/** @param {Schemas["Operation"]} operation @param {"profile" | "experience"} part @returns {Record<string, any>} */
+const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
+
+/** What the session changed of what was known before: fields of the profile and memories, each with what it replaced, and lessons
+ * of the agent. @param {{ session: Schemas["Session"], memories: Memory[], operations: Schemas["Operation"][], person: string }} props */
+function Changed({ session, memories, operations, person }) {
+  const { session_id, user_id, agent_id } = session;
+  const names = useNames();
+  const ran = operations.filter((operation) => operation.kind === "post_conversation" && operation.status === "succeeded");
+  const profile = /** @type {ProfileChange[]} */ (ran.flatMap((operation) => partOf(operation, "profile").quotes ?? []));
+  const newer = memories.filter((memory) => memory.supersedes.length > 0);
+  const learns = ran.some((operation) => partOf(operation, "experience").learned > 0);
+  const before = useLoad(async (signal) => (newer.length ? (await ask(api.GET("/v1/memories", { params: { query: { user_id, status: "superseded", limit: RECORDS } }, signal }))).items : []), [newer.map((memory) => memory.memory_id).join()]);
+  const lessons = useLoad(async (signal) => {
+    const experience = learns ? await orNull(ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal }))) : null;
+    return Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : [])).filter((lesson) => lesson.source.session_id === session_id);
+  }, [agent_id, learns]);
+  if (!profile.length && !newer.length && !learns) return null;
+  const old = (/** @type {string} */ id) => {
+    const memory = before.data?.find((known) => known.memory_id === id);
+    return html` before: <a key=${id} href=${to("memories", [id])}>${memory ? html`<${Text} text=${memory.content} long=${160} />` : "another memory"}</a>`;
+  };
+  return html`<section class="box" aria-label="What it changed"><h2>What it changed</h2><ul class="list">
+    ${profile.map((change) => html`<li key=${`${change.field} ${change.value}`}><a class="title" href=${to("owners", ["users", user_id ?? "", "profile"])}>${person} · ${words(change.field)}: <${Text} text=${change.value} long=${160} /></a>
+      <div class="small quiet"><${Tag} of="profile" />${change.before ? html` before: <${Text} text=${String(change.before)} long=${160} /> ·` : ""} “<${Text} text=${change.quote} long=${160} />”</div></li>`)}
+    ${newer.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${160} /></a><div class="small quiet"><${Tag} of=${memory.memory_type} />${memory.supersedes.map(old)}</div></li>`)}
+    ${(lessons.data ?? []).map((lesson) => html`<li key=${lesson.text}><a class="title" href=${to("owners", ["agents", agent_id, "experience"])}><${Text} text=${lesson.text} long=${160} /></a>
+      <div class="small quiet"><${Tag} of="lesson" /> of ${names.agent(agent_id)}</div></li>`)}</ul>
+    ${learns && !lessons.data && html`<${Loaded} of=${lessons} waiting=${html`<${Waiting} lines=${1} />`}>${() => null}</${Loaded}>`}
+    ${learns && lessons.data?.length === 0 && html`<p class="quiet small">The lessons that were learned from it are gone, or were learned again from a later session.</p>`}</section>`;
 }
 
 /** Ends a session, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */

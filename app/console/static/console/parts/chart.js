@@ -1,6 +1,17 @@
 /** Charts of uPlot in the colours of the page, each with its numbers as a table for those who cannot see it. */
-import uPlot from "../vendor/uplot.mjs";
 import { html, useEffect, useRef } from "../ui.js";
+
+/** The library with its rules, which the rows of a page need not wait for. @type {Promise<typeof import("../vendor/uplot.mjs").default> | undefined} */
+let library;
+
+/** @returns {NonNullable<typeof library>} */
+function fetched() {
+  library ??= Promise.all([import("../vendor/uplot.mjs"), new Promise((resolve) => {
+    const href = new URL("../vendor/uplot.css", import.meta.url).href;
+    document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href, onload: resolve, onerror: resolve }));
+  })]).then(([module]) => module.default);
+  return library;
+}
 
 /** @param {HTMLElement} near @param {string} name a custom property @returns {string} a colour that a canvas takes */
 export function colour(near, name) {
@@ -27,25 +38,33 @@ export function Chart({ x, series, label, height = 180, time = true, range, digi
   useEffect(() => {
     const box = node.current;
     if (!box || !x.length) return undefined;
-    const draw = () => plot(box, { x, series, height, time, range });
-    let drawn = draw();
-    const resized = new ResizeObserver(() => drawn.setSize({ width: box.clientWidth, height }));
+    /** @type {import("../vendor/uplot.mjs").default | undefined} */
+    let drawn;
+    let gone = false;
+    const again = async () => {
+      const uPlot = await fetched();
+      if (gone) return;
+      drawn?.destroy();
+      drawn = plot(uPlot, box, { x, series, height, time, range });
+    };
+    again();
+    const resized = new ResizeObserver(() => drawn?.setSize({ width: box.clientWidth, height }));
     resized.observe(box);
     const scheme = matchMedia("(prefers-color-scheme: dark)");
-    const again = () => { drawn.destroy(); drawn = draw(); };
     scheme.addEventListener("change", again);
     addEventListener("theme", again);
     return () => {
+      gone = true;
       resized.disconnect();
       scheme.removeEventListener("change", again);
       removeEventListener("theme", again);
-      drawn.destroy();
+      drawn?.destroy();
     };
   }, [JSON.stringify([x, series, height, time, range])]);
   const at = (/** @type {number} */ value) => (time ? new Date(value * 1000).toISOString().slice(0, 10) : value);
   const said = (/** @type {number | null} */ value) => (value === null ? "" : value.toFixed(digits));
   return html`<figure class="chart"><figcaption>${label}</figcaption>
-    <div ref=${node} aria-hidden="true"></div>
+    <div ref=${node} aria-hidden="true" style=${{ minHeight: `${x.length ? height : 0}px` }}></div>
     ${table && html`<details><summary class="small">Numbers</summary><div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${label}`}><table>
       <thead><tr><th>${time ? "Day" : "From"}</th>${series.map((one) => html`<th>${one.name}</th>`)}</tr></thead>
       <tbody>${x.map((value, index) => html`<tr><th>${at(value)}</th>${series.map((one) => html`<td>${said(one.values[index])}</td>`)}</tr>`)}</tbody>
@@ -53,8 +72,8 @@ export function Chart({ x, series, label, height = 180, time = true, range, digi
   </figure>`;
 }
 
-/** @param {HTMLDivElement} box @param {{ x: number[], series: Series[], height: number, time: boolean, range?: [number, number] }} given */
-function plot(box, { x, series, height, time, range }) {
+/** @param {typeof import("../vendor/uplot.mjs").default} uPlot @param {HTMLDivElement} box @param {{ x: number[], series: Series[], height: number, time: boolean, range?: [number, number] }} given */
+function plot(uPlot, box, { x, series, height, time, range }) {
   const days = (/** @type {unknown} */ _, /** @type {number[]} */ splits) => {
     const year = (/** @type {number} */ at) => new Date(at * 1000).getUTCFullYear();
     const years = year(x[0]) !== year(x[x.length - 1]);  // then the first day and the first one of each year say theirs

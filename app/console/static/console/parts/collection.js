@@ -40,7 +40,7 @@ export function ChosenFilter({ name, label, params, set, options, any }) {
     <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label>`;
 }
 
-/** @typedef {{ name: string, label: string, value?: string, options?: readonly string[], long?: boolean, optional?: boolean, hint?: string }} Field */
+/** @typedef {{ name: string, label: string, value?: string, options?: readonly string[], long?: boolean, optional?: boolean, number?: boolean, hint?: string }} Field */
 
 /** A form of a new record or of one that is changed. `save` gets what was typed, without what was left empty.
  * @param {{ fields: Field[], button: string, save: (given: Record<string, string>) => Promise<unknown>, onClose: () => void }} props */
@@ -53,7 +53,7 @@ export function Form({ fields, button, save, onClose }) {
   const control = (/** @type {Field} */ field) => {
     const same = { name: field.name, required: !field.optional, maxlength: 32_000 };
     if (field.options) return html`<select name=${field.name} value=${field.value}>${field.options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select>`;
-    return field.long ? html`<textarea ...${same} dir="auto" defaultValue=${field.value ?? ""}></textarea>` : html`<input ...${same} defaultValue=${field.value ?? ""} placeholder=${field.hint ?? ""} />`;
+    return field.long ? html`<textarea ...${same} dir="auto" defaultValue=${field.value ?? ""}></textarea>` : html`<input ...${same} type=${field.number ? "number" : undefined} min=${field.number ? 0 : undefined} defaultValue=${field.value ?? ""} placeholder=${field.hint ?? ""} />`;
   };
   return html`<form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); run.start(event.target); }}>
     ${fields.map((field) => html`<label key=${field.name}>${field.label} ${control(field)}</label>`)}<${ProblemBox} problem=${run.error} />

@@ -27,7 +27,7 @@ function useLate(typed) {
 const has = (text, typed) => text.toLowerCase().includes(typed.trim().toLowerCase());
 
 /** @param {{ route: import("../route.js").Route, commands: Item[], onClose: () => void }} props */
-export function Palette({ route, commands, onClose }) {
+export default function Palette({ route, commands, onClose }) {
   const known = useKnown();
   const [typed, type] = useState("");
   const [at, move] = useState(0);

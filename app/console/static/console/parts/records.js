@@ -77,6 +77,13 @@ export function Value({ of }) {
   return html`<${Text} text=${of === true ? "yes" : of === false ? "no" : String(of)} long=${400} />`;
 }
 
+/** Pairs of a name and a value; empty ones are left out. @param {{ pairs: [string, unknown][] }} props */
+export function Pairs({ pairs }) {
+  const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length));
+  return html`<dl class="pairs">${shown.map(([name, value]) => html`<dt>${name}</dt><dd>${Array.isArray(value)
+    ? value.map((one) => html`<div><${Text} text=${String(one)} /></div>`) : html`<${Text} text=${String(value)} />`}</dd>`)}</dl>`;
+}
+
 /** What a record holds in a field of its own form, or nothing where it is empty. @param {{ value: unknown, title: string }} props */
 export function Json({ value, title }) {
   return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;

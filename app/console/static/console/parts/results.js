@@ -1,8 +1,9 @@
 /** The result of an operation: histograms before and after for decay, else its numbers. */
-import { html } from "../ui.js";
+import { api } from "../api.js";
+import { html, useEffect, useState } from "../ui.js";
 import { Chart } from "./chart.js";
 import { Value } from "./records.js";
-import { Text } from "./text.js";
+import { Tag, Text, words } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]["Operation"]} Operation */
 
@@ -29,4 +30,25 @@ export function Result({ operation }) {
     ${shown.length > 0 && html`<${Value} of=${Object.fromEntries(shown)} />`}
     ${!result && !error && html`<p class="small quiet">No result yet.</p>`}
     ${error && html`<p class="problem"><${Value} of=${error} /></p>`}`;
+}
+
+const POLL_MS = 700;
+export const TONE = /** @type {Record<string, string>} */ ({ succeeded: "good", failed: "bad" });
+const ENDED = new Set(["succeeded", "failed"]);
+
+/** The operation as it goes on: asks again until it has ended. @param {{ operation: Operation, onEnd?: () => void }} props */
+export function Progress({ operation, onEnd }) {
+  const [now, set] = useState(operation);
+  useEffect(() => {
+    if (ENDED.has(now.status)) {
+      onEnd?.();
+      return undefined;
+    }
+    const timer = setTimeout(async () => {
+      const { data } = await api.GET("/v1/operations/{operation_id}", { params: { path: { operation_id: now.operation_id } } });
+      set(data ? { ...data } : { ...now });
+    }, POLL_MS);
+    return () => clearTimeout(timer);
+  }, [now]);
+  return html`<div role="status"><p><b>${words(now.kind)}</b> <${Tag} of=${now.status} tone=${TONE[now.status] ?? ""} /></p><${Result} operation=${now} /></div>`;
 }

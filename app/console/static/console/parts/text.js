@@ -21,8 +21,10 @@ export function visible(text) {
     (one) => `␛${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
+const ICONS = new URL("../vendor/icons.svg", import.meta.url).href;
+
 /** A picture of the one set (lucide): it stands beside a word, or in a button that has a name. @param {{ of: string }} props */
-export const Icon = ({ of }) => html`<svg class="icon" aria-hidden="true"><use href=${`vendor/icons.svg#${of}`} /></svg>`;
+export const Icon = ({ of }) => html`<svg class="icon" aria-hidden="true"><use href=${`${ICONS}#${of}`} /></svg>`;
 
 /** A button that copies a text. @param {{ text: string }} props */
 export function Copy({ text }) {

@@ -1,0 +1,73 @@
+"""The modules of the console and what each imports, as their import statements say it.
+
+A browser learns of a module's imports when it has the module, so that each step of a chain of imports waits for an
+answer. The page that is sent names all modules of the frame, and the imports of the others, and so all are asked for
+at once: `preloads` and `imports` of `index.html`.
+"""
+
+import hashlib
+import json
+import re
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+_IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;"'=]*\bfrom)?\s*["'](\.[^"']+)["']""", re.MULTILINE)
+"""`import { html } from "../ui.js"`, `import "./a.js"`, `export { html } from "./ui.js"`, at the start of a line. One
+that is made while the page runs, `import("./a.js")`, is none."""
+FRAME = ("start.js", "api.js", "console.js")
+"""What every page needs, in the order in which it is asked for. `start.js` runs first, then `api.js` asks who the
+caller is."""
+
+
+class Modules:
+    """The modules of a folder as they are now.
+
+    Args:
+        folder: With the modules of the frame and `index.html`.
+        names: The files that are served.
+    """
+
+    def __init__(self, folder: Path, names: frozenset[str]) -> None:
+        self._texts = {name: (folder / name).read_bytes() for name in sorted(names)}
+        self._index = (folder / "index.html").read_text(encoding="utf-8")
+
+    @cached_property
+    def version(self) -> str:
+        """16 hexadecimal digits, others when a file changes. All addresses of modules begin with it, so that browsers
+        keep each for good."""
+        digest = hashlib.sha256()
+        for name, text in self._texts.items():
+            digest.update(f"{name} {len(text)}\n".encode() + text)
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def index(self) -> str:
+        """The page: `index.html` with the version, the modules of the frame and the imports of all others."""
+        frame = dict.fromkeys(needed for name in FRAME for needed in self.needs(name))
+        links = (f'<link rel="modulepreload" href="{self.version}/{name}">' for name in frame)
+        others = {name: self.needs(name) for name in self._texts if name.startswith("pages/") and name not in frame}
+        imports = {name: [needed for needed in needs if needed not in frame] for name, needs in others.items()}
+        return (
+            self._index.replace("{version}", self.version)
+            .replace("{preloads}", "\n  ".join(links))
+            .replace("{imports}", json.dumps(imports, separators=(",", ":")))
+        )
+
+    def needs(self, name: str) -> list[str]:
+        """Returns the module and all that it imports, what is nearest to it first: `["a.js", "ui.js", "vendor/x.mjs"]`.
+        Raises KeyError where a module imports a file that is not served."""
+        needs = [name]
+        for module in needs:
+            needs += [needed for needed in self._imports(module) if needed not in needs]
+        return needs
+
+    def _imports(self, name: str) -> list[str]:
+        places = _IMPORT.findall(self._texts[name].decode())
+        return list(dict.fromkeys(_place(PurePosixPath(name).parent, place) for place in places))
+
+
+def _place(folder: PurePosixPath, place: str) -> str:
+    """Returns the name of a file: `_place("pages", "../ui.js")` is `ui.js`."""
+    for part in place.split("/"):
+        folder = folder.parent if part == ".." else folder / part
+    return folder.as_posix()
