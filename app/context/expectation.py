@@ -1,5 +1,6 @@
-"""What a query expects of memory, by a few fitted numbers: whether it asks for anything, whether what it needs is among
-the nearest entries, and whether entries that are still to come are needed. Pure functions.
+"""What a query expects of memory, by a few fitted numbers: whether it asks for anything (`app/retrieval/asking.py`),
+whether what it needs is among the nearest entries, and whether entries that are still to come are needed. Pure
+functions.
 
 A budget is a limit, not a target: "thanks!" needs nothing, and most questions are answered by the first 400 tokens. The
 numbers are in `packing_weights.py`, fitted by `scripts/fit_packing.py`; figures: docs/concepts/context.md.
@@ -12,7 +13,6 @@ from operator import mul
 
 from app.context.packing_weights import PackingWeights
 from app.retrieval.query_evidence import QueryEvidence
-from app.storage.text import is_question
 
 AMONG = 10
 """The number of best scores that are compared: if the tenth is nearly as good as the first, none stands out."""
@@ -27,44 +27,21 @@ LEAST_SCORE, STEP_TOKENS = 1e-4, 50
 class Asked:
     """What is known of a query before anything is packed."""
 
-    query: str
     evidence: Sequence[QueryEvidence]
     """What each searched collection that has documents has of it."""
     scores: Sequence[float]
     """Of all entries that compete."""
-    dated: bool = False
-    """Whether it names a time."""
 
 
-def asks(asked: Asked, weights: PackingWeights) -> bool:
-    """Returns whether the query asks for anything that memory may have.
+def asks(evidence: Sequence[QueryEvidence], weights: PackingWeights) -> bool:
+    """Returns whether a query asks for anything that memory may have, as far as anybody knows.
 
-    A question does. So does what an entry has every word of, such as a name: "ok" may be in many entries and is not
-    rare."""
-    if is_question(asked.query):
+    One collection that has it is enough, and so is an entry with every word of it, such as a name: "ok" may be in many
+    entries and is not rare."""
+    if any(collection.best >= ALL_WORDS and collection.covered >= RARE for collection in evidence):
         return True
-    if any(evidence.best >= ALL_WORDS and evidence.covered >= RARE for evidence in asked.evidence):
-        return True
-    if not asked.evidence or any(evidence.margin is None for evidence in asked.evidence):
-        return True
-    likely = max(_sigmoid(asks_features(asked, evidence), weights.asks) for evidence in asked.evidence)
-    return likely >= weights.least_asks
-
-
-def asks_features(asked: Asked, evidence: QueryEvidence) -> list[float]:
-    """Returns the features of `asks`: a greeting is short, is no question, has few rare words that memory has, and lies
-    as near to one entry as to the next. "That's all for today" names a time and asks for nothing."""
-    best = max(asked.scores, default=0.0)
-    size = log1p(len(asked.query.encode("utf-8", "surrogatepass")))
-    return [
-        evidence.margin or 0.0,
-        log1p(evidence.words),
-        evidence.covered,
-        _logit(best),
-        float(is_question(asked.query)),
-        size,
-        float(asked.dated),
-    ]
+    known = [collection.asks for collection in evidence if collection.asks is not None]
+    return not known or max(known) >= weights.least_asks
 
 
 def needs_more(asked: Asked, weights: PackingWeights) -> bool:

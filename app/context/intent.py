@@ -1,13 +1,12 @@
 """What the query wants, as far as what was found tells it.
 
 The intent and the line that nothing surely answers follow from scores alone, so they are the same in every language.
-Whether the query asks for anything (`expectation.py`) also follows from its length, its question mark and how rare its
-words are; no list of words is read.
+Whether the query asks for anything follows from its vector and from how rare its words are (`app/retrieval/asking.py`).
 """
 
 from collections.abc import Mapping, Sequence
 
-from app.context.expectation import Asked, asks
+from app.context.expectation import asks
 from app.context.gathering import Gathered
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import Intent
@@ -48,15 +47,11 @@ def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
     return [evidence for section in sections for evidence in section.result.evidence]
 
 
-def names_time(sections: Sequence[Gathered]) -> bool:
-    """Returns whether the query names a time."""
-    return any(section.request.interval is not None for section in sections)
+def likely_asks(sections: Sequence[Gathered]) -> float:
+    """Returns the probability that the query asks for anything, 1 if nothing is known of it."""
+    return max((known.asks for known in evidence_in(sections) if known.asks is not None), default=1.0)
 
 
-def asks_for_something(query: str, sections: Sequence[Gathered], weights: PackingWeights | None) -> bool:
+def asks_for_something(sections: Sequence[Gathered], weights: PackingWeights | None) -> bool:
     """Returns whether the query asks for anything, as far as anybody knows: "thanks!" does not."""
-    evidence = evidence_in(sections)
-    if weights is None or not evidence:
-        return True
-    scores = [item.score or 0.0 for section in sections if section.source.competes for item in section.items]
-    return asks(Asked(query, evidence, scores, names_time(sections)), weights)
+    return weights is None or asks(evidence_in(sections), weights)

@@ -10,7 +10,7 @@ from app.context import rendering
 from app.context.candidates import Candidate
 from app.context.expectation import LEAST_DOCUMENTS
 from app.context.gathering import Gathered
-from app.context.intent import evidence_in, names_time
+from app.context.intent import evidence_in
 from app.context.packing import PackedPrompt, Packer, Section, TokenBound
 from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest, Intent
@@ -37,11 +37,13 @@ class PromptPlan:
     """Whether a line says that no entry surely answers."""
     weights: PackingWeights | None
     """The fitted numbers of the stop rule; None: none are fitted for the embedding model."""
+    asks: float = 1.0
+    """The probability that the query asks for anything, by which all scores are multiplied."""
 
     @property
     def floor(self) -> float:
-        """The least score of what competes."""
-        return MIN_SCORE if self.body.min_score is None else self.body.min_score
+        """The least score of what competes. What fills the budget for "thanks!" is what would help if it asked."""
+        return MIN_SCORE * self.asks if self.body.min_score is None else self.body.min_score
 
     @property
     def frame_tokens(self) -> int:
@@ -129,13 +131,7 @@ def stop_rule_of(
     evidence = evidence_in(gathered)
     if plan.weights is None or sum(collection.count for collection in evidence) < LEAST_DOCUMENTS:
         return None
-    return StopRule(
-        plan.body.query,
-        evidence,
-        plan.weights,
-        dated=names_time(gathered),
-        cached_share=_share_in_prompt(gathered, already_in_prompt),
-    )
+    return StopRule(evidence, plan.weights, cached_share=_share_in_prompt(gathered, already_in_prompt))
 
 
 def _share_in_prompt(gathered: Sequence[Gathered], already_in_prompt: Sequence[Candidate]) -> float:

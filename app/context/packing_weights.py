@@ -13,7 +13,6 @@ from app.embedding.model import without_runtime
 class PackingWeights:
     """Log-odds for each unit of a feature, in the order of the functions of `expectation.py`, and the constant."""
 
-    asks: Sequence[float]
     least_asks: float
     """The least probability that the query asks for anything; below it nothing is packed by worth."""
     more: Sequence[float]
@@ -27,16 +26,14 @@ class PackingWeights:
 # `scripts/fit_packing.py fit` prints these
 _OF_MODEL = {
     "recalld-minilm-1": PackingWeights(
-        asks=(24.784, 1.606, 1.48, -0.174, 4.475, 5.369, -1.173, -22.439),
-        least_asks=0.756,
+        least_asks=0.7,
         more=(-1.508, -0.728, 0.875, 0.559, 0.375, -0.791, -2.271),
         least_more=0.073,
         rest=(-0.352, -0.139, 0.958, 0.429, -0.04, 1.263),
         least_rest=0.005,
     ),
     "all-MiniLM-L6-v2": PackingWeights(
-        asks=(13.156, 0.97, 1.288, -0.191, 3.409, 4.147, 0.0, -16.499),  # fitted without times
-        least_asks=0.729,
+        least_asks=0.7,
         more=(0.024, -1.374, 1.177, 0.896, 0.378, -0.619, -4.077),
         least_more=0.103,
         rest=(0.034, -0.198, 1.161, 0.081, -0.338, 1.206),

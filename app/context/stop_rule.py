@@ -30,25 +30,19 @@ class StopRule:
     _rest: Rest
 
     def __init__(
-        self,
-        query: str,
-        evidence: Sequence[QueryEvidence],
-        weights: PackingWeights,
-        *,
-        dated: bool = False,
-        cached_share: float = 0.0,
+        self, evidence: Sequence[QueryEvidence], weights: PackingWeights, *, cached_share: float = 0.0
     ) -> None:
-        """`dated`: whether the query names a time. `cached_share`: the part of all scores that parts of the prompt have
+        """`cached_share`: the part of all scores that parts of the prompt have
         which a model caches. The more of what was found stands there, the likelier another entry has to be needed: the
         model reads it anew each time."""
-        self._query, self._evidence, self._dated = query, evidence, dated
+        self._evidence = evidence
         self._weights = replace(weights, least_rest=weights.least_rest * (1 + CACHED_FACTOR * cached_share))
 
     def begin(self, items: Sequence[Candidate]) -> None:
         """Reads the competing items, in the order of packing."""
         scores = [item.score or 0.0 for item in items]
-        asked = Asked(self._query, self._evidence, scores, self._dated)
-        self._asks = asks(asked, self._weights)
+        asked = Asked(self._evidence, scores)
+        self._asks = asks(self._evidence, self._weights)
         self._most_tokens = inf if needs_more(asked, self._weights) else NEAREST_TOKENS
         self._rest = Rest(scores, self._weights)
 

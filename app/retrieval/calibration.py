@@ -4,11 +4,12 @@ The ranking compares documents with each other and does not say whether any of t
 of the whole query: how near the nearest document is, how many of the query's words the best document contains, and how
 far the best one stands out. Each number is the same for all documents of a query, so the order stays.
 
-    score = 1 / (1 + e^-z)
+    score = asks * 1 / (1 + e^-z)
     z = base + share * max(s, -2) + tail * min(s + 2, 0)
         + nearest * n * (1 - f) + coverage * c + foreign * f + foreign_coverage * f * c
 
-`s` is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
+`asks` is the probability that the query asks for anything (`asks_of`): no document helps with "ok, thanks!". `s`
+is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
 the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. This is Platt
 scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
 evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
@@ -22,9 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.retrieval.asking import likely_asks
 from app.retrieval.features import ONE, QUERY_FEATURES, TINY, DocumentIndex, equal_contents, index_of, largest
 from app.retrieval.memory_kinds import MaskOrShare, plain_memories, questions
 from app.retrieval.model_weights import Calibration, Terms
+from app.retrieval.query_evidence import words_of
 from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME
@@ -99,6 +102,17 @@ def probabilities(
     score: Floats = np.exp(minus_z, out=minus_z)
     score += ONE
     return np.reciprocal(score, out=score)
+
+
+def asks_of(
+    columns: Columns, query: SettledQuery, query_features: Floats, calibration: Calibration, among: DocumentIndex
+) -> float | None:
+    """Returns the probability that the query asks for anything, None if nothing is known of it. `among`: `index_of`
+    what matched."""
+    if calibration.asks is None or query.along is None:
+        return None
+    covered = largest(query_features[COVERAGE][among]) * words_of(columns)
+    return likely_asks(query.along, covered, calibration.asks)
 
 
 def at_another_time(columns: Columns, fits: Floats) -> Floats:

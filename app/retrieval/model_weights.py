@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from app.embedding.model import without_runtime
+from app.retrieval.asking import AsksWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,11 @@ class Calibration:
 
     turn: Terms
     plain: Terms
+    asks: AsksWeights | None = None
+    """By which a query that asks for nothing has low scores; None: every query asks."""
 
 
-# Fitted by scripts/fit_ranking.py
+# Fitted by scripts/fit_ranking.py, `asks` by scripts/fit_asking.py
 DEFAULT_CALIBRATION = Calibration(
     turn=Terms(
         base=-0.796, share=1.487, tail=0.741, nearest=1.368, coverage=1.103, foreign=0.07, foreign_coverage=5.153
@@ -161,6 +164,7 @@ DEFAULT_CALIBRATION = Calibration(
     plain=Terms(
         base=-1.764, share=2.434, tail=0.699, nearest=7.421, coverage=-1.172, foreign=3.101, foreign_coverage=6.86
     ),
+    asks=AsksWeights(covered=3.526, base=4.506),
 )
 
 
@@ -266,6 +270,7 @@ TAUGHT = ModelWeights(
         plain=Terms(
             base=-2.571, share=2.197, tail=0.68, nearest=7.574, coverage=-0.439, foreign=3.791, foreign_coverage=5.646
         ),
+        asks=AsksWeights(covered=3.716, base=6.835),
     ),
     related=0.43,
     unrelated=0.21,

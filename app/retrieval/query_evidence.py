@@ -1,7 +1,7 @@
 """What the documents of a scope have of a query: a pure function of its columns.
 
 A score says how likely one document helps. These numbers say something about the query itself: whether it asks for
-anything, and whether anything answers it. "ok, thanks" has few rare words and lies as near to one turn as to the next.
+anything, and whether anything answers it. "ok, thanks" has few rare words.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,9 @@ from math import log1p
 
 import numpy as np
 
+from app.retrieval.asking import AsksWeights, likely_asks
 from app.retrieval.features import BM25_K1, index_of, largest, term_weights
+from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Columns
 
 TINY = 1e-6
@@ -19,8 +21,6 @@ TINY = 1e-6
 class QueryEvidence:
     """What the documents that matched have of a query."""
 
-    margin: float | None
-    """How much nearer the nearest document is than the median; None: the query has no vector."""
     best: float
     """Share of the query's words, weighed by their rarity, that the document with most of them has."""
     words: float
@@ -29,16 +29,26 @@ class QueryEvidence:
     """The number of words of the document with most of them, weighed alike."""
     count: int
     """Documents of the scope."""
+    asks: float | None = None
+    """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
 
 
-def evidence_of(columns: Columns, *, has_vector: bool) -> QueryEvidence:
-    """Returns what the documents have of a query. `has_vector`: whether the query has one."""
-    among = index_of(columns.matched)
-    cosine = columns.cosine[among]
-    margin = largest(cosine) - float(np.median(cosine)) if len(cosine) else 0.0
-    weights, limit = term_weights(columns)
-    best = largest(np.add.reduce((columns.term_counts > 0) * weights, axis=0)[among])
-    unit = (BM25_K1 + 1) * log1p(2 * columns.count + 1)
-    return QueryEvidence(
-        margin if has_vector else None, best / max(limit, TINY), limit / unit, best / unit, columns.count
-    )
+def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | None) -> QueryEvidence:
+    """Returns what the documents have of a query. `weights`: of the model of its vector."""
+    term_weight, _ = term_weights(columns)
+    most = largest(np.add.reduce((columns.term_counts > 0) * term_weight, axis=0)[index_of(columns.matched)])
+    words = words_of(columns)
+    covered = most / _weight_of_a_word(columns)
+    asks = None if weights is None or query.along is None else likely_asks(query.along, covered, weights)
+    return QueryEvidence(covered / max(words, TINY), words, covered, columns.count, asks)
+
+
+def words_of(columns: Columns) -> float:
+    """Returns the number of the query's words, each weighed by its rarity: 1 is a word that no document has."""
+    _, total = term_weights(columns)
+    return total / _weight_of_a_word(columns)
+
+
+def _weight_of_a_word(columns: Columns) -> float:
+    """Returns the weight of a word that no document has."""
+    return (BM25_K1 + 1) * log1p(2 * columns.count + 1)

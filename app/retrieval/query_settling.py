@@ -47,6 +47,8 @@ class SettledQuery:
     there are none."""
     unknown: bool = False
     """True if it asks for an identifier of which the scope has neither the whole nor a part."""
+    along: float | None = None
+    """Where its vector lies along the direction in which queries ask (`asking.along`); None: nowhere that is known."""
 
 
 def find_corrections(columns: Columns, query: AnalysedQuery) -> dict[int, int]:

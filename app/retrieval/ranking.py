@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from app.retrieval import features
-from app.retrieval.calibration import at_another_time, probabilities
+from app.retrieval.calibration import asks_of, at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import FEATURES, QUERY_FEATURES, DocumentIndex, index_of
 from app.retrieval.first_hits import order_first_hits, says_something
@@ -50,7 +50,8 @@ class Ranked:
     """(n,): the score of each document."""
     other_parts: dict[str, Floats]
     """The parts of the score that are no features, by name, each of shape (n,): `vector`, `text`, and those that not
-    every query has: `echo`, `filler`, `when`, `latest`, `first`."""
+    every query has: `echo`, `filler`, `when`, `latest`, `first`; and
+    `asks`, the probability that the query asks for anything, if it is known."""
     query_features: Floats | None = None
     """(QUERY_FEATURES, n); None unless the mode is hybrid."""
     document_features: Floats | None = None
@@ -102,7 +103,11 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     missable = interval is not None and interval[1] <= now_ms
     elsewhen = at_another_time(columns, parts["when"]) if missable else None
     plain = plain_or_all(columns)
+    asks = asks_of(columns, query, query_features, calibration, among)
     score = probabilities(columns, query, odds, query_features, plain, calibration, among, elsewhen)
+    if asks is not None:
+        parts["asks"] = np.broadcast_to(np.float32(asks), len(odds))
+        score *= np.float32(asks)
     return Ranked(order, score, {"vector": columns.cosine, "text": text, **parts}, query_features, document_features)
 
 

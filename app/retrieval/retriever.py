@@ -32,6 +32,7 @@ from app.embedding.model import Vectors
 from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
+from app.retrieval.asking import along
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
 from app.retrieval.first_hits import NO_ORDER
@@ -321,7 +322,7 @@ class Retriever(Generic[R]):
             warnings,
             _word_weights(columns, ranked.query) if wanted.evidence else {},
             ranked.interval,
-            evidence_of(columns, has_vector=vector is not None) if wanted.evidence else None,
+            evidence_of(columns, ranked.query, fitted.calibration.asks) if wanted.evidence else None,
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
@@ -363,6 +364,7 @@ class Retriever(Generic[R]):
             if interval is None or not interval.empty:
                 subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
             columns, settled = settle(columns, query, corrections, subject=subject)
+            settled.along = None if vector is None else along(vector, self._embedder.name)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
                 ranked = await self._rank_scope(wanted, mode, columns, settled, decay, interval, k, fitted)
             surplus = sum(len(repetition) - 1 for repetition in ranked.repetitions)

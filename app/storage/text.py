@@ -583,11 +583,6 @@ def _flags(content: str) -> int:
     return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * _ends_in_question(folded)
 
 
-def is_question(text: str) -> bool:
-    """Returns whether a text ends in a question. A document of such a text has the flag `IS_QUESTION`."""
-    return _ends_in_question(_fold(text))
-
-
 def _ends_in_question(text: str) -> bool:
     """Returns whether the last sentence with an end mark ends in a question mark. An emoji or a caption may follow
     it."""

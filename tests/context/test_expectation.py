@@ -11,10 +11,11 @@ from app.context.packing_weights import PackingWeights, packing_weights_for
 from app.context.stop_rule import NEAREST_TOKENS, StopRule
 from app.retrieval.query_evidence import QueryEvidence
 
-ANY = PackingWeights((0.0,) * 7 + (9.0,), 0.5, (0.0,) * 6 + (9.0,), 0.5, (0.0,) * 5 + (9.0,), 0.5)
-"""Every query asks for something, needs more than the nearest entries, and all the rest."""
-NOTHING, NOTHING_ASKED = (0.0,) * 6 + (-9.0,), (0.0,) * 7 + (-9.0,)
-EVIDENCE = QueryEvidence(margin=0.2, best=0.5, words=2.0, covered=0.2, count=50)
+ANY = PackingWeights(0.5, (0.0,) * 6 + (9.0,), 0.5, (0.0,) * 5 + (9.0,), 0.5)
+"""A query that likely asks for something needs more than the nearest entries, and all the rest."""
+NOTHING = (0.0,) * 6 + (-9.0,)
+EVIDENCE = QueryEvidence(best=0.5, words=2.0, covered=0.2, count=50, asks=0.9)
+SMALL_TALK = replace(EVIDENCE, asks=0.1)
 
 
 def entries(*scores: float) -> list[Candidate]:
@@ -26,50 +27,36 @@ def begun(rule: StopRule, items: Sequence[Candidate]) -> StopRule:
     return rule
 
 
-def packed(weights: PackingWeights, query: str, *evidence: QueryEvidence, dated: bool = False, count: int = 20) -> int:
+def packed(weights: PackingWeights, *evidence: QueryEvidence, count: int = 20) -> int:
     """How many entries of 50 tokens are packed."""
-    rule = begun(StopRule(query, evidence, weights, dated=dated), entries(*[0.5] * count))
+    rule = begun(StopRule(evidence, weights), entries(*[0.5] * count))
     return next((at for at in range(count) if rule.is_enough(at, 50 * at, 50)), count)
 
 
 def test_a_query_that_asks_for_nothing_gets_nothing() -> None:
-    assert packed(ANY, "thanks", EVIDENCE) == 20
-    assert packed(replace(ANY, asks=NOTHING_ASKED), "thanks", EVIDENCE) == 0
+    assert packed(ANY, EVIDENCE) == 20
+    assert packed(ANY, SMALL_TALK) == 0
 
 
 @pytest.mark.parametrize(
-    ("query", "evidence"),
-    [
-        ("Who is Rex?", EVIDENCE),
-        ("Rex", replace(EVIDENCE, best=1.0, covered=0.8)),
-        ("thanks", replace(EVIDENCE, margin=None)),
-    ],
-    ids=["a question", "a name that an entry has", "no vector"],
+    "evidence",
+    [replace(SMALL_TALK, best=1.0, covered=0.8), replace(SMALL_TALK, asks=None)],
+    ids=["a name that an entry has", "no vector"],
 )
-def test_what_may_ask_for_something_gets_it(query: str, evidence: QueryEvidence) -> None:
-    assert packed(replace(ANY, asks=NOTHING_ASKED), query, evidence) == 20
-
-
-def test_a_time_alone_decides_nothing() -> None:
-    by_time = replace(ANY, asks=(0.0,) * 6 + (5.0, -2.0))
-    assert packed(by_time, "what we did yesterday", EVIDENCE, dated=True) == 20
-    assert packed(by_time, "that's all for today", EVIDENCE) == 0
-    assert packed(replace(ANY, asks=NOTHING_ASKED), "that's all for today", EVIDENCE, dated=True) == 0
+def test_what_may_ask_for_something_gets_it(evidence: QueryEvidence) -> None:
+    assert packed(ANY, evidence) == 20
 
 
 def test_one_collection_that_has_it_is_enough() -> None:
-    by_margin = replace(ANY, asks=(100.0, *(0.0,) * 6, -50.0))
-    far, near = replace(EVIDENCE, margin=0.1), replace(EVIDENCE, margin=0.9)
-    assert packed(by_margin, "the dog", far) == 0
-    assert packed(by_margin, "the dog", far, near) == 20
+    assert packed(ANY, SMALL_TALK, EVIDENCE) == 20
 
 
 def test_what_nothing_surely_answers_gets_the_nearest_entries() -> None:
-    assert packed(replace(ANY, more=NOTHING), "the dog", EVIDENCE) == NEAREST_TOKENS // 50
+    assert packed(replace(ANY, more=NOTHING), EVIDENCE) == NEAREST_TOKENS // 50
 
 
 def test_the_first_entry_is_packed_however_long() -> None:
-    rule = begun(StopRule("the dog", [EVIDENCE], replace(ANY, more=NOTHING)), entries(0.5, 0.4))
+    rule = begun(StopRule([EVIDENCE], replace(ANY, more=NOTHING)), entries(0.5, 0.4))
     assert not rule.is_enough(0, 0, 10 * NEAREST_TOKENS)
     assert rule.is_enough(1, 10 * NEAREST_TOKENS, 1)
 
@@ -85,7 +72,7 @@ def test_packing_ends_earlier_where_the_turns_have_what_was_found() -> None:
     falling = entries(*(0.5**at for at in range(20)))
 
     def taken(cached_share: float) -> int:
-        rule = begun(StopRule("the dog", [EVIDENCE], by_share, cached_share=cached_share), falling)
+        rule = begun(StopRule([EVIDENCE], by_share, cached_share=cached_share), falling)
         return next(at for at in range(20) if rule.is_enough(at, 50 * at, 50))
 
     assert taken(0.0) > taken(0.5) > taken(1.0) > 0

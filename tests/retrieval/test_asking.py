@@ -1,0 +1,63 @@
+"""Whether a query asks for anything: told by its vector, in languages and words that nothing was fitted on."""
+
+import numpy as np
+import pytest
+
+from app.embedding.model import Model
+from app.retrieval.asking import AsksWeights, along, likely_asks
+from app.retrieval.model_weights import weights_for
+
+SMALL_TALK = (
+    "hey there, good to see you!",
+    "okay great, thank you so much",
+    "haha that made my day",
+    "¡muchas gracias, hasta luego!",
+    "super, merci beaucoup et bonne soirée",
+    "alles klar, schönen Abend noch",
+    "ok grazie mille, a presto",
+)
+ASKING = (
+    "Which dentist did I see last spring?",
+    "my sister's new address",
+    "remind Omar what we agreed on",
+    "I moved to Tromsø in August.",
+    "¿cuándo vence el contrato del piso?",
+    "quel vin avait choisi Camille",
+    "wie hieß nochmal der Klempner",
+    "dove ho lasciato le chiavi della cantina",
+)
+
+
+def probability(model: Model, text: str, covered: float) -> float:
+    weights = weights_for(model.name).calibration.asks
+    vector = model.encode([model.prompts.query + text])[0]
+    place = along(vector, model.name)
+    assert weights is not None
+    assert place is not None
+    return likely_asks(place, covered, weights)
+
+
+def test_small_talk_asks_less_than_everything_else(model: Model) -> None:
+    """Where memory has as much of both; and what asks mostly has a word that memory has."""
+    small, asking = ([probability(model, text, 0.1) for text in texts] for texts in (SMALL_TALK, ASKING))
+    assert np.median(small) < 0.2 < 0.9 < np.median(asking)
+    assert max(small) < min(probability(model, text, 0.5) for text in ASKING)
+
+
+def test_a_bare_word_asks_where_memory_has_it(model: Model) -> None:
+    assert probability(model, "Rex", 0.0) < probability(model, "Rex", 0.9)
+    assert probability(model, "Rex", 1.2) > 0.9
+
+
+@pytest.mark.parametrize("name", ["somebody/else", "../asks_recalld-minilm-1", "openai"])
+def test_a_model_without_a_direction_says_nothing(name: str) -> None:
+    assert along(np.zeros(384, np.float32), name) is None
+
+
+def test_vectors_of_another_size_say_nothing() -> None:
+    assert along(np.zeros(8, np.float32), "recalld-minilm-1") is None
+
+
+def test_the_probability_stays_one_however_far_a_vector_lies() -> None:
+    weights = AsksWeights(covered=2.0, base=0.0)
+    assert 0.0 < likely_asks(-1e6, 0.0, weights) < likely_asks(1e6, 1.0, weights) <= 1.0
