@@ -68,11 +68,12 @@ WATCH = """() => {
     if (!main) return;
     const note = (name, what) => { if (!seen[name] && main.querySelector(what)) seen[name] = performance.now(); };
     note("heading", "h1, h2, p:not([role=status])");
-    note("rows", ".list > li, table td, .tiles li b, .empty, input, dl dd");
+    note("rows", "li:not(.tiles > li), .tiles li b, table td, .empty, dl dd, form.box > label input");
   };
   new MutationObserver(look).observe(document, { childList: true, subtree: true });
 }"""
-"""Notes when a heading and the first row of a list, a table or a form came."""
+"""Notes when a heading came, and the first row of a list or a table, or the field of a form that is the page. The
+filters of a list are there before its rows."""
 OVER = {"rows": "heading", "last": "last", "worked": "worked"}
 """What of a page is compared with what of the frame alone."""
 QUIET_MS = 400
