@@ -23,7 +23,7 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
 from app.importers import formats
-from app.importers.loader import DefaultOwner, ImportAnswer, ImportRecord, ImportResult, Reader, SkippedEntry, bring
+from app.importers.loader import DefaultOwner, ImportRecord, ImportResult, RanImport, Reader, SkippedEntry, bring
 from app.main import create_app
 from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, get_caller
 from app.resources import Resources
@@ -128,7 +128,7 @@ async def bring_in(
     into: tuple[str | None, str | None] | None,
     *,
     restore_erased: bool = False,
-) -> ImportAnswer:
+) -> RanImport:
     """Imports a file and returns the report. `whose` are agent and user of records that name none; `into` is URL and
     key, or None for a dry run.
 

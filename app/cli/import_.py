@@ -12,7 +12,7 @@ import typer
 from app.cli import archive, archive_import
 from app.cli._common import SOME_LEFT_OUT, AsJson, as_json, table_of, whole_address
 from app.errors import invalid
-from app.importers.loader import ImportAnswer
+from app.importers.loader import RanImport
 
 
 class System(StrEnum):
@@ -73,7 +73,7 @@ def _foreign(
     as_json_: bool,
 ) -> None:
     runner: Any = importlib.import_module("app.cli._service")  # imports the service, which takes a second
-    report: ImportAnswer = asyncio.run(runner.bring_in(file, system, whose, into, restore_erased=restore_erased))
+    report: RanImport = asyncio.run(runner.bring_in(file, system, whose, into, restore_erased=restore_erased))
     if as_json_:
         as_json({"from": system, **report})
     else:
@@ -88,7 +88,7 @@ def _foreign(
         raise typer.Exit(SOME_LEFT_OUT)
 
 
-def _show(report: ImportAnswer, *, dry_run: bool) -> None:
+def _show(report: RanImport, *, dry_run: bool) -> None:
     names = {"memory": "memories", "fact": "facts", "message": "messages"}
     print("Would take" if dry_run else "Taken", end=": ")
     print(", ".join(f"{count} {names[kind]}" for kind, count in report["taken"].items()) or "nothing")

@@ -230,7 +230,7 @@ class ShownReport(TypedDict):
     not_memory: list[SkipReason]
 
 
-class ImportAnswer(ShownReport):
+class RanImport(ShownReport):
     """What the command reports of an import. `mapped`: the ids here of ids of the source that had to change. `erased`:
     the records of each erased user that were left out; `erased_checked`: whether tombstones could be read."""
 
