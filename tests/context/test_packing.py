@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.context.candidates import Candidate
@@ -79,6 +79,11 @@ def _standing(case: Case, packed: PackedPrompt) -> dict[str, list[str]]:
     return {name: ids for name, ids in chosen_ids(packed).items() if case.named()[name].always}
 
 
+def _frames(case: Case, packed: PackedPrompt) -> bool:
+    """Returns whether something that is always there stands in the frame, so that the rest need not pay for it."""
+    return any(case.named()[name].framed for name in _standing(case, packed))
+
+
 def _in_proportion(case: Case, budget: int) -> Case:
     """The case with another budget. Bounds of sections that are always there are a share of it; those of others are
     tokens."""
@@ -94,10 +99,12 @@ def _in_proportion(case: Case, budget: int) -> Case:
 @QUICK
 @given(RANDOMS)
 def test_what_competes_and_is_packed_is_packed_at_every_larger_budget(random: Random) -> None:
-    """If the sections that are always there hold nothing that the others say too."""
+    """If the sections that are always there hold nothing that the others say too, and need the frame in both."""
     small = a_case(random, shared=False)
     large = _in_proportion(small, small.budget + random.randint(1, 60))
-    assert _competing(small, small.packed()) <= _competing(large, large.packed())
+    less, more = small.packed(), large.packed()
+    assume(_frames(small, less) == _frames(large, more))
+    assert _competing(small, less) <= _competing(large, more)
 
 
 def test_a_token_more_takes_nothing_away() -> None:
