@@ -25,7 +25,8 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.embedding.model import Model, without_runtime
-from app.retrieval.asking import FOLDER, AsksWeights, likely_asks
+from app.retrieval.asking import AsksWeights, likely_asks
+from app.retrieval.directions import FOLDER
 from app.storage.search import Floats
 from benchmarks.collected import Asked
 from benchmarks.harness import Row, table
@@ -93,10 +94,8 @@ def judged(name: str, queries: Sequence[Asked], places: Floats, weights: AsksWei
     """Returns a row for each kind of query: its probabilities, and how many lie under the threshold."""
     likely = [likely_asks(place, covered, weights)
               for place, covered in zip(places.tolist(), covered_in(queries).tolist(), strict=True)]  # fmt: skip
-    kinds = np.array(
-        [query.kind if query.kind in {SMALL, "keywords", "statement"} else "question" for query in queries]
-    )
-    by_kind = {kind: np.array(likely)[kinds == kind] for kind in ("question", "statement", "keywords", SMALL)}
+    kinds = np.array([query.kind if query.kind in KINDS else "question" for query in queries])
+    by_kind = {kind: np.array(likely)[kinds == kind] for kind in ("question", *KINDS)}
     least = np.quantile(by_kind["question"], LOST)
     return [
         {

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.embedding.model import Model, without_runtime
-from app.retrieval.polarity import FOLDER
+from app.retrieval.directions import FOLDER
 from app.storage.search import Floats
 from benchmarks.harness import Row, table
 

@@ -14,15 +14,9 @@ weighed by its rarity.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
-import numpy as np
-
-from app.embedding.model import without_runtime
+from app.retrieval.directions import direction
 from app.storage.search import Floats
-
-FOLDER = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +30,8 @@ class AsksWeights:
 
 def along(vector: Floats, model: str) -> float | None:
     """Returns where the `vector` of a query lies along the direction in which queries ask; None: the model has none."""
-    direction = _direction(without_runtime(model))
-    if direction is None or direction.shape != vector.shape:  # another model may bear the name
-        return None
-    return float(vector @ direction)
+    asks = direction("asks", model, len(vector))
+    return None if asks is None else float(vector @ asks)
 
 
 def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
@@ -53,12 +45,3 @@ def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
     """
     odds = place + weights.covered * covered + weights.base
     return 1 / (1 + math.exp(-max(-50.0, min(50.0, odds))))
-
-
-@lru_cache(maxsize=16)
-def _direction(model: str) -> Floats | None:
-    path = FOLDER / f"asks_{model}.npy"
-    if "/" in model or not path.is_file():
-        return None
-    direction: Floats = np.load(path)
-    return direction

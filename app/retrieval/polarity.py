@@ -6,15 +6,11 @@ is denied. No word is read, neither of the query nor of a document. The directio
 a model without one keeps its vectors.
 """
 
-from functools import lru_cache
-from pathlib import Path
-
 import numpy as np
 
-from app.embedding.model import without_runtime
+from app.retrieval.directions import direction
 from app.storage.search import Floats
 
-FOLDER = Path(__file__).parent / "data"
 ASSERTED, NEGATED = 0.03, 0.12
 """Where queries lie along the direction: below the first one nothing is denied (95 of 100 questions that ask what is
 so), from the second one on everything is."""
@@ -25,21 +21,12 @@ more in their cosine, and by less than 2 in their log-odds."""
 
 def towards_what_is_denied(vector: Floats, model: str) -> Floats:
     """Returns the `vector` of a query, nearer to what is denied as far as the query is negated; both of unit length."""
-    direction = _direction(without_runtime(model))
-    if direction is None:
+    denies = direction("negation", model, len(vector))
+    if denies is None:
         return vector
-    negated = (float(vector @ direction) - ASSERTED) / (NEGATED - ASSERTED)
+    negated = (float(vector @ denies) - ASSERTED) / (NEGATED - ASSERTED)
     if negated <= 0:
         return vector
-    moved = vector + np.float32(FORCE * min(negated, 1.0)) * direction
+    moved = vector + np.float32(FORCE * min(negated, 1.0)) * denies
     nearer: Floats = (moved / np.linalg.norm(moved)).astype(np.float32)
     return nearer
-
-
-@lru_cache(maxsize=16)
-def _direction(model: str) -> Floats | None:
-    path = FOLDER / f"negation_{model}.npy"
-    if "/" in model or not path.is_file():
-        return None
-    direction: Floats = np.load(path)
-    return direction
