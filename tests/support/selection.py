@@ -24,6 +24,12 @@ PROCESS_JOURNEYS = {
 All other tests that start processes begin with `scripts/test --ci`."""
 ATLAS = "atlas"
 """The fixture of a double of Atlas, a third engine in front of the second."""
+ON_ATLAS = {
+    f"contract/{name}.py"
+    for name in ("test_metadata_filters", "test_reembedding", "test_rewording", "test_search", "test_windows")
+}
+"""Of the contract, what CI asks of the double: what reads a search index, or writes what one reads. All else is the
+same code as on MongoDB without indexes, and has its third time before a release."""
 SERVICE = {"service", "shared", "api", "start"}
 """Fixtures that start the whole service in this process."""
 BROWSER = {"browser", "visit", "page"}
@@ -84,6 +90,8 @@ def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
         item.add_marker("slow")
     if (engine or "").startswith("mongodb") or "mongodb" in needed:
         item.add_marker("mongodb")
+    if double and path.parts[0] == CONTRACT and path.as_posix() not in ON_ATLAS:
+        item.add_marker("rest")
     if engine == "mongodb" and path.parts[0] not in STORAGE:
         if folder not in JOURNEYS:
             raise pytest.UsageError(f"tests/{folder}: name its journey on MongoDB in tests/support/selection.py")

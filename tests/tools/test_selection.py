@@ -5,13 +5,13 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.selection import JOURNEYS, LONG, PROCESS_JOURNEYS, starters
+from tests.support.selection import JOURNEYS, LONG, ON_ATLAS, PROCESS_JOURNEYS, starters
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "contributing" / "tests.md"
 
 
-@pytest.mark.parametrize("module", [f"{folder}/{name}" for folder, name in JOURNEYS.items()])
+@pytest.mark.parametrize("module", [*(f"{folder}/{name}" for folder, name in JOURNEYS.items()), *sorted(ON_ATLAS)])
 def test_a_module_that_is_named_exists(module: str) -> None:
     assert (TESTS / module).is_file()
 
