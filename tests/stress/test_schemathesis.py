@@ -1,4 +1,5 @@
-"""Schemathesis makes requests from the OpenAPI document, in all phases and with all checks.
+"""Schemathesis makes requests from the OpenAPI document, with all checks: examples, random requests and chains of
+them, and before a release ten thousand that come to the edge of each thing declared.
 
 Before that, a conversation calls every operation as it is meant.
 """
@@ -26,10 +27,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.stress, pytest.mark.timeout(7_200)]
 OPEN_METRIC = re.compile(r'recalld_http_requests_total\{method="(\w+)",route="([^"]+)",status="(\d+)"\} (\S+)')
 PER_OPERATION = 105
 """Roughly how many operations share the requests."""
+RANDOM, EDGES = "examples,fuzzing,stateful", "coverage"
 VERBS = ("--verbs", "read,write,admin")
 
 
-async def test_all_that_fits_the_document_is_answered_as_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phases", [RANDOM, pytest.param(EDGES, marks=pytest.mark.release)])
+async def test_all_that_fits_the_document_is_answered_as_it_says(tmp_path: Path, phases: str) -> None:
     data, requests = tmp_path / "data", size(1_000, 20_000)
     key = json.loads(recalld(data, "keys", "create", "--tenant", "t", "--name", "st", *VERBS, "--json").stdout)["key"]
     quiet = {"RECALLD_LOG_LEVEL": "error", "RECALLD_LIMITS_REQUESTS_PER_SECOND": "0", "RECALLD_LIMITS_WRONG_KEYS": "0"}
@@ -38,7 +41,7 @@ async def test_all_that_fits_the_document_is_answered_as_it_says(tmp_path: Path)
         await converse(url, key)
         server.client.get("/openapi.json", timeout=120)  # built once; schemathesis waits ten seconds for it
         while total < requests:
-            code, said = await schemathesis(url, key, max(2, (requests - total) // (2 * PER_OPERATION)))
+            code, said = await schemathesis(url, key, phases, max(2, (requests - total) // (2 * PER_OPERATION)))
             assert code == 0, said
             found = counted(server.client.get("/metrics").text)
             assert sum(found.values()) > total
@@ -53,7 +56,9 @@ async def test_a_service_that_breaks_its_document_is_found_out() -> None:
     server = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.stress.planted", stdout=pipe, cwd=ROOT)
     assert server.stdout is not None
     try:
-        code, said = await schemathesis((await server.stdout.readline()).decode().strip(), "none", 5)
+        code, said = await schemathesis(
+            (await server.stdout.readline()).decode().strip(), "none", f"{RANDOM},{EDGES}", 5
+        )
     finally:
         server.terminate()
         await server.wait()
@@ -74,10 +79,10 @@ async def converse(url: str, key: str) -> None:
         await client.post("/v1/memories/extract", json=said)
 
 
-async def schemathesis(url: str, key: str, examples: int) -> tuple[int, str]:
+async def schemathesis(url: str, key: str, phases: str, examples: int) -> tuple[int, str]:
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json", "--url", url),
-        *("-H", f"Authorization: Bearer {key}", "--checks", "all", "--phases", "examples,coverage,fuzzing,stateful"),
+        *("-H", f"Authorization: Bearer {key}", "--checks", "all", "--phases", phases),
         *("-n", str(examples), "--no-color", "--no-shrink", "--continue-on-failure", "--generation-database", "none"),
         *(() if is_full() else ("--seed", "1")),  # CI meets the same requests at each run
         *("--suppress-health-check", "all", "--request-timeout", "30", "--warnings", "off"),
