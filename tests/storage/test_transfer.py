@@ -11,7 +11,7 @@ from app.lifespan import COLLECTIONS
 from app.memories.models import MEMORIES, MemoryRecord, MemorySource
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS
-from app.storage.changes import Allocate, IndexEntry, Insert, Update
+from app.storage.changes import Allocate, Delete, IndexEntry, Insert, Update
 from app.storage.mongo.store import MongoOptions, MongoStore
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
@@ -117,6 +117,22 @@ async def test_again_changes_nothing_and_what_was_cut_short_goes_on(
     whole = await everything(mongo)
     assert all(row["same"] for row in await migrate_store(embedded, mongo))
     assert await everything(mongo) == whole == await everything(embedded)
+
+
+async def test_a_second_time_brings_what_was_added_changed_and_deleted_since(
+    embedded: MovableStore, mongo: Any
+) -> None:
+    await fill(embedded)
+    await migrate_store(embedded, mongo)
+    changed, gone = await embedded.find(MEMORIES, T, limit=2)
+    await embedded.commit([Update(MEMORIES, T, changed["memory_id"], set={"importance": 0.9}, inc={"version": 1})])
+    gone_too = [Delete(MEMORIES, T, gone["memory_id"]), Delete(SESSIONS, OTHER, "s")]
+    await embedded.commit([Allocate("messages:s", T), memory(T, 60), *gone_too])
+    assert await everything(mongo) != await everything(embedded)
+    assert all(row["same"] for row in await migrate_store(embedded, mongo))
+    assert await everything(mongo) == await everything(embedded)
+    assert sorted(await mongo.counters(), key=repr) == sorted(await embedded.counters(), key=repr)
+    assert all(finding.ok for finding in await mongo.check(deep=True))
 
 
 async def test_a_target_that_holds_other_data_is_refused_and_left_alone(embedded: MovableStore, mongo: Any) -> None:

@@ -80,6 +80,7 @@ async def records(store: MovableStore) -> dict[tuple[str, str, str], bytes]:
     }
 
 
+@pytest.mark.release
 async def test_the_second_run_brings_what_was_added_changed_and_deleted_during_the_first(
     data: Path, mongodb: Deployment
 ) -> None:
