@@ -10,35 +10,51 @@ import pytest
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
 from app.cli import archive, archive_import
+from app.embedding.onnx import OnnxModel
 from app.lifespan import open_store
 from app.settings import JobSettings, Settings
 from app.storage.transfer import MovableStore, Record, Total
 from tests.conftest import Service, Starter
 from tests.support.lives import Life
-from tests.support.memories import found
+from tests.support.memories import found, shared_service
 
 pytestmark = pytest.mark.anyio
-EMBEDDED = pytest.mark.parametrize("engine", ["embedded"])
+EMBEDDED = pytest.mark.parametrize("shared_settings", ["embedded"], indirect=True)
 
 
-@pytest.fixture
-async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
+@pytest.fixture(scope="module")
+async def shared(shared_settings: Settings, model: OnnxModel, anyio_backend: str) -> AsyncIterator[Service]:
     """Without background work: what is exported is what was said."""
-    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as made:
+    async with shared_service(shared_settings.model_copy(update={"jobs": JobSettings(enabled=False)}), model) as made:
         yield made
 
 
-@pytest.fixture
-async def exported(service: Service, tmp_path: Path) -> Path:
-    """Of a tenant with two users, beside another tenant's."""
-    elsewhere, key = await service.key("elsewhere"), await service.key()
-    await Life(service.client, "stranger", elsewhere).lived()
-    for user in ("ada", "bob"):
-        await Life(service.client, user, key).lived()
-    file = tmp_path / "tenant.jsonl"
+async def written(service: Service, tenant: str, folder: Path) -> Path:
     store: Any = service.resources.store
-    await archive.write(store, file, "default")
-    return file
+    await archive.write(store, folder / "tenant.jsonl", tenant)
+    return folder / "tenant.jsonl"
+
+
+@pytest.fixture(scope="module")
+async def exported(shared: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a tenant with two users, beside another tenant's."""
+    elsewhere, key = await shared.key("elsewhere"), await shared.key("two")
+    await Life(shared.client, "stranger", elsewhere).lived()
+    for user in ("ada", "bob"):
+        await Life(shared.client, user, key).lived()
+    return await written(shared, "two", tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture(scope="module")
+async def exported_after_erasures(shared: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a tenant that has ada and bob, and has erased eve, and bob once."""
+    key = await shared.key("erasing")
+    await shared.client.delete("/v1/users/eve", headers=key)
+    for user in ("ada", "bob"):
+        await Life(shared.client, user, key).lived()
+    await shared.client.delete("/v1/users/bob", headers=key)
+    await shared.client.post("/v1/memories", json={"user_id": "bob", "content": "back again"}, headers=key)
+    return await written(shared, "erasing", tmp_path_factory.mktemp("erasing"))
 
 
 @pytest.fixture
@@ -49,8 +65,8 @@ async def empty(tmp_path: Path, anyio_backend: str) -> Any:
 
 
 @pytest.fixture
-def key(settings: Settings) -> ErasureKey:
-    return ErasureKey.of(settings)
+def key(shared_settings: Settings) -> ErasureKey:
+    return ErasureKey.of(shared_settings)
 
 
 def last(file: Path) -> Any:
@@ -74,11 +90,11 @@ async def test_a_round_trip_is_the_same(key: ErasureKey, exported: Path, empty: 
 
 @EMBEDDED
 async def test_what_was_imported_is_found_and_goes_on(
-    key: ErasureKey, start: Starter, exported: Path, tmp_path: Path, service: Service
+    key: ErasureKey, start: Starter, exported: Path, tmp_path: Path
 ) -> None:
     settings = Settings(data_dir=tmp_path / "new", _env_file=None)
     store = await open_store(settings, dim=1)
-    assert (await archive_import.read(store, exported, None, key)).ok
+    assert (await archive_import.read(store, exported, "default", key)).ok
     await store.close()
     async with start(settings) as made:
         assert "I am ada, good day" in await found(made.client, "who wished a good day?", user_id="ada", top_k=50)
@@ -140,10 +156,10 @@ async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
 
 
 @EMBEDDED
-async def test_a_tenant_that_holds_other_data_is_told(key: ErasureKey, exported: Path, service: Service) -> None:
-    store: Any = service.resources.store
-    third = await service.key("third")
-    await service.client.post("/v1/memories", json={"user_id": "u", "content": "tea"}, headers=third)
+async def test_a_tenant_that_holds_other_data_is_told(key: ErasureKey, exported: Path, shared: Service) -> None:
+    store: Any = shared.resources.store
+    third = await shared.key("third")
+    await shared.client.post("/v1/memories", json={"user_id": "u", "content": "tea"}, headers=third)
     report = await archive_import.read(store, exported, "third", key)
     assert not report.ok
     assert report.bad == []
@@ -161,24 +177,11 @@ async def test_what_is_no_export_is_refused(key: ErasureKey, empty: MovableStore
         await archive.write(empty, file, "default")
 
 
-async def erased_beside(service: Service, file: Path) -> None:
-    """An archive of a tenant that has ada and bob, and has erased eve, and bob once."""
-    await service.client.delete("/v1/users/eve")
-    for user in ("ada", "bob"):
-        await Life(service.client, user).lived()
-    await service.client.delete("/v1/users/bob")
-    await service.client.post("/v1/memories", json={"user_id": "bob", "content": "back again"})
-    store: Any = service.resources.store
-    await archive.write(store, file, "default")
-
-
 async def test_tombstones_move_with_the_tenant_and_are_sealed_for_it(
-    service: Service, empty: MovableStore, key: ErasureKey, tmp_path: Path
+    exported_after_erasures: Path, empty: MovableStore, key: ErasureKey
 ) -> None:
-    file = tmp_path / "tenant.jsonl"
-    await erased_beside(service, file)
     for _ in range(2):
-        report = await archive_import.read(empty, file, "renamed", key)
+        report = await archive_import.read(empty, exported_after_erasures, "renamed", key)
         assert (report.ok, report.erased, report.tombstones_left) == (True, {}, 0), "bob had come back before"
     of_other = Tombstones(empty, "renamed", key)
     for user, known in (("eve", True), ("bob", True), ("ada", False)):
@@ -186,49 +189,53 @@ async def test_tombstones_move_with_the_tenant_and_are_sealed_for_it(
 
 
 async def test_who_was_erased_from_the_target_stays_out(
-    start: Starter, service: Service, key: ErasureKey, tmp_path: Path
+    shared: Service, key: ErasureKey, exported_after_erasures: Path
 ) -> None:
-    file = tmp_path / "tenant.jsonl"
-    await erased_beside(service, file)
-    assert (await service.client.delete("/v1/users/ada")).status_code == 200
-    store: Any = service.resources.store
-    report = await archive_import.read(store, file, None, key)
+    store: Any = shared.resources.store
+    assert (await archive_import.read(store, exported_after_erasures, "target", key)).ok
+    target = await shared.key("target")
+
+    async def of_ada(query: str) -> list[str]:
+        body = {"query": query, "user_id": "ada", "top_k": 50}
+        answer = await shared.client.post("/v1/memories/search", json=body, headers=target)
+        return [item["memory"]["content"] for item in answer.json()["items"]]
+
+    assert "everybody's ada" in await of_ada("everybody")
+    assert (await shared.client.delete("/v1/users/ada", headers=target)).status_code == 200
+    report = await archive_import.read(store, exported_after_erasures, "target", key)
     assert (report.ok, report.bad, list(report.erased)) == (False, [], ["ada"])
     assert report.erased["ada"] > 50
     with pytest.raises(archive.ArchiveRefused, match=r"ada.*--restore-erased"):
         archive_import._explain(report)
-    assert await found(service.client, "tea", user_id="ada", top_k=50) == []
-    report = await archive_import.read(store, file, None, key, restore_erased=True)
+    assert await of_ada("tea") == []
+    report = await archive_import.read(store, exported_after_erasures, "target", key, restore_erased=True)
     assert report.erased == {}
-    assert "everybody's ada" in await found(service.client, "everybody", user_id="ada", top_k=50)
+    assert "everybody's ada" in await of_ada("everybody")
 
 
 async def test_tombstones_of_another_erasure_key_are_left_out_and_told(
-    service: Service, empty: MovableStore, tmp_path: Path
+    exported_after_erasures: Path, empty: MovableStore, tmp_path: Path
 ) -> None:
-    file = tmp_path / "tenant.jsonl"
-    await erased_beside(service, file)
     elsewhere = ErasureKey("another key of another machine, long enough", tmp_path)
-    report = await archive_import.read(empty, file, None, elsewhere)
+    report = await archive_import.read(empty, exported_after_erasures, None, elsewhere)
     assert (report.ok, report.tombstones_left) == (True, 2)
     assert await empty.find(ERASED, None) == []
-    assert await Tombstones(empty, "default", elsewhere).hashed("eve"), "the tenant may have a key of its own now"
-    assert (await archive_import.read(empty, file, None, elsewhere)).tombstones_left == 2
+    assert await Tombstones(empty, "erasing", elsewhere).hashed("eve"), "the tenant may have a key of its own now"
+    assert (await archive_import.read(empty, exported_after_erasures, None, elsewhere)).tombstones_left == 2
 
 
 async def test_an_archive_of_the_format_before_is_still_taken(
-    service: Service, empty: MovableStore, key: ErasureKey, tmp_path: Path
+    shared: Service, exported_after_erasures: Path, empty: MovableStore, key: ErasureKey, tmp_path: Path
 ) -> None:
     """It holds the tenant's key as it is, and its hash counts tombstones."""
-    file, old = tmp_path / "tenant.jsonl", tmp_path / "old.jsonl"
-    await erased_beside(service, file)
-    store: Any = service.resources.store
-    tenant_key = await Tombstones(store, "default", key)._key()
+    old = tmp_path / "old.jsonl"
+    store: Any = shared.resources.store
+    tenant_key = await Tombstones(store, "erasing", key)._key()
     assert tenant_key is not None
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for line in exported_after_erasures.read_text().splitlines()]  # noqa: ASYNC240
     lines[0]["format"] = 1
-    plain = {"tenant_id": "default", "erased_id": "key", "key": tenant_key.hex(), "created_at": ""}
-    summed = await archive.summed(store, "default")
+    plain = {"tenant_id": "erasing", "erased_id": "key", "key": tenant_key.hex(), "created_at": ""}
+    summed = await archive.summed(store, "erasing")
     summed.totals[ERASED.name], summed.with_tombstones = Total(), True
     for line in lines:
         if line.get("in") == ERASED.name:
@@ -239,5 +246,5 @@ async def test_an_archive_of_the_format_before_is_still_taken(
     old.write_text("\n".join(spelled) + "\n")
     report = await archive_import.read(empty, old, None, key)
     assert (report.bad, report.found, report.tombstones_left) == ([], report.expected, 0)
-    assert await Tombstones(empty, "default", key).find("eve") is not None
+    assert await Tombstones(empty, "erasing", key).find("eve") is not None
     assert tenant_key.hex() not in json.dumps(await empty.find(ERASED, None))
