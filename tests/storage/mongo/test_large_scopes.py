@@ -54,6 +54,7 @@ async def search(service: Service, **body: Any) -> Any:
     return await service.client.post("/v1/memories/search", json={**PAIR, "query": "green tea", **body})
 
 
+@pytest.mark.release
 async def test_as_many_are_found_as_match_though_all_the_nearest_have_faded(
     service: Service, atlas: Atlas, mongodb_database: str
 ) -> None:
