@@ -384,8 +384,13 @@ def knows(user: str, hub: str, people: int, *others: str) -> list[dict[str, str]
     return [{**of, "object": name} for name in objects]
 
 
-@pytest.mark.parametrize("width", [900, 1440])
-@pytest.mark.parametrize("entities", [2, 12, 40])
+@pytest.mark.parametrize(
+    ("entities", "width"),
+    [
+        *((12, 900), (40, 1440)),
+        *(pytest.param(*size, marks=pytest.mark.release) for size in ((2, 900), (2, 1440), (12, 1440), (40, 900))),
+    ],
+)
 def test_a_graph_fits_its_box_and_no_label_lies_over_another(
     visitor: Visitor, server: Server, entities: int, width: int
 ) -> None:
