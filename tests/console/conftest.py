@@ -2,6 +2,7 @@
 RECALLD_TEST_BROWSER=required. Debian's `chromium-headless-shell` is Chromium without a window: a page takes half the
 time in it."""
 
+import fcntl
 import os
 import shutil
 import time
@@ -39,11 +40,19 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data of a service after the demo's story. Copy it: tests change it."""
-    folder = tmp_path_factory.mktemp("story") / "demo"
-    ended = recalld(folder.parent / "own", "demo", "--only-fill", str(folder))
-    assert ended.returncode == 0, ended.stderr
-    return folder / "data"
+    """The data of a service after the demo's story, told once for all workers. Copy it: tests change it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    told = root / "story"
+    with (root / "story.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            folder = tmp_path_factory.mktemp("telling") / "demo"
+            ended = recalld(folder.parent / "own", "demo", "--only-fill", str(folder))
+            assert ended.returncode == 0, ended.stderr
+            folder.rename(told)
+    return told / "data"
 
 
 @pytest.fixture(scope="module")
