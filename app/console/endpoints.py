@@ -8,7 +8,7 @@ and browsers keep them; the page itself, which names the version, is asked for a
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, cached_property
 from http import HTTPStatus
 from os import stat_result
 from pathlib import Path
@@ -23,7 +23,7 @@ from starlette.staticfiles import NotModifiedResponse, PathLike, StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from app import VERSION
-from app.console.modules import Modules
+from app.console.modules import Modules, times
 from app.errors import NoRoute
 from app.settings import Settings
 
@@ -36,8 +36,6 @@ TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 """The types of files that are served, by the end of the name. Others are not found."""
-
-
 STATIC = Path(__file__).parent / "static"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -53,9 +51,8 @@ HEADERS = {
     "Vary": "Accept-Encoding",
 }
 KEPT = "public, max-age=31536000, immutable"
-
-
 INDEX = "index.html"
+VERSION_OF_FILES = re.compile("[0-9a-f]{16}")
 
 
 def routes(settings: Settings) -> list[Route]:
@@ -146,36 +143,37 @@ class ConsoleFiles(PageFiles):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._folder = folder
-        self._modules: tuple[tuple[int, ...], Modules] | None = None
+
+    @cached_property
+    def modules(self) -> Modules:
+        """The modules as their files were when the page was last asked for, or a file was first."""
+        return Modules(self._folder, self.names)
 
     def get_path(self, scope: Scope) -> str:
         name: str | None = scope["path_params"].get("path")
         if name is None:
             return INDEX
         version, _, file = name.partition("/")
-        if not _A_VERSION.fullmatch(version):
+        if not VERSION_OF_FILES.fullmatch(version):
             raise NoRoute("There is no such page.")
-        scope["state"] = {**scope.get("state", {}), "kept": version == self.modules().version}
         return super().get_path({**scope, "path_params": {"path": file}})
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         if path != INDEX:
-            response = await super().get_response(path, scope)
-            if scope["state"]["kept"]:
-                response.headers["Cache-Control"] = KEPT
-            return response
-        page = self.modules().index.encode()
+            return await super().get_response(path, scope)
+        if self.modules.times != times(self._folder, self.names):
+            del self.modules
+        page = self.modules.index.encode()
         tag = hashlib.sha256(page).hexdigest()[:32]
         response = Response(page, headers={**HEADERS, "ETag": f'"{tag}"', "content-type": TYPES[".html"]})
         changed = not self.is_not_modified(response.headers, Headers(scope=scope))
         return response if changed else NotModifiedResponse(response.headers)
 
-    def modules(self) -> Modules:
-        """The modules as their files are now."""
-        stats = tuple((self._folder / name).stat().st_mtime_ns for name in (INDEX, *sorted(self.names)))
-        if self._modules is None or self._modules[0] != stats:
-            self._modules = (stats, Modules(self._folder, self.names))
-        return self._modules[1]
-
-
-_A_VERSION = re.compile("[0-9a-f]{16}")
+    def file_response(self, full_path: PathLike, stat_result: stat_result, scope: Scope, *args: Any) -> Response:
+        """Returns the file. It is kept for good where it is the one that the version was made of: one that was edited
+        after the page was sent may not be taken for the one of before."""
+        response = super().file_response(full_path, stat_result, scope, *args)
+        version, _, name = scope["path_params"]["path"].partition("/")
+        if (version, stat_result.st_mtime_ns) == (self.modules.version, self.modules.times[name]):
+            response.headers["Cache-Control"] = KEPT
+        return response

@@ -25,9 +25,13 @@ class Modules:
     Args:
         folder: With the modules of the frame and `index.html`.
         names: The files that are served.
+
+    Attributes:
+        times: Of the files, as `times` returns them.
     """
 
     def __init__(self, folder: Path, names: frozenset[str]) -> None:
+        self.times = times(folder, names)  # before they are read: one that changes meanwhile differs from its time
         self._texts = {name: (folder / name).read_bytes() for name in sorted(names)}
         self._index = (folder / "index.html").read_text(encoding="utf-8")
 
@@ -64,6 +68,11 @@ class Modules:
     def _imports(self, name: str) -> list[str]:
         places = _IMPORT.findall(self._texts[name].decode())
         return list(dict.fromkeys(_place(PurePosixPath(name).parent, place) for place in places))
+
+
+def times(folder: Path, names: frozenset[str]) -> dict[str, int]:
+    """Returns when each file and `index.html` was changed last, in nanoseconds."""
+    return {name: (folder / name).stat().st_mtime_ns for name in ("index.html", *names)}
 
 
 def _place(folder: PurePosixPath, place: str) -> str:
