@@ -105,8 +105,11 @@ def _start(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
 
 @cache
 def _names(folder: Path) -> frozenset[str]:
-    """Returns the names of the files, read once in a process, which may make several applications."""
+    """Returns the names of the files, read once in a process, which may make several applications. A link to outside is
+    none of them."""
+    inside = folder.resolve()
     files = (path for path in folder.rglob("*") if path.suffix in TYPES and path.is_file())
+    files = (path for path in files if path.resolve().is_relative_to(inside))
     return frozenset(path.relative_to(folder).as_posix() for path in files) - {INDEX}
 
 
@@ -159,21 +162,19 @@ class ConsoleFiles(PageFiles):
         return super().get_path({**scope, "path_params": {"path": file}})
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        if path != INDEX:
+        if path == INDEX:
+            if self.modules.times != times(self._folder, self.names):
+                del self.modules
+            return self._answer(INDEX, self.modules.index.encode(), scope)
+        version, _, _ = scope["path_params"]["path"].partition("/")
+        if version != self.modules.version or not self.modules.holds(path):
             return await super().get_response(path, scope)
-        if self.modules.times != times(self._folder, self.names):
-            del self.modules
-        page = self.modules.index.encode()
-        tag = hashlib.sha256(page).hexdigest()[:32]
-        response = Response(page, headers={**HEADERS, "ETag": f'"{tag}"', "content-type": TYPES[".html"]})
+        response = self._answer(path, self.modules.texts[path], scope)
+        response.headers["Cache-Control"] = KEPT
+        return response
+
+    def _answer(self, name: str, text: bytes, scope: Scope) -> Response:
+        tag = hashlib.sha256(text).hexdigest()[:32]
+        response = Response(text, headers={**HEADERS, "ETag": f'"{tag}"', "content-type": TYPES[Path(name).suffix]})
         changed = not self.is_not_modified(response.headers, Headers(scope=scope))
         return response if changed else NotModifiedResponse(response.headers)
-
-    def file_response(self, full_path: PathLike, stat_result: stat_result, scope: Scope, *args: Any) -> Response:
-        """Returns the file. It is kept for good where it is the one that the version was made of: one that was edited
-        after the page was sent may not be taken for the one of before."""
-        response = super().file_response(full_path, stat_result, scope, *args)
-        version, _, name = scope["path_params"]["path"].partition("/")
-        if (version, stat_result.st_mtime_ns) == (self.modules.version, self.modules.times[name]):
-            response.headers["Cache-Control"] = KEPT
-        return response
