@@ -65,7 +65,7 @@ def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
     page = visit.open("operations", "Dry run")
     row = page.locator("main .list > li", has=page.get_by_role("button", name="Undo")).first
     assert undoable["kind"] == "post_conversation"
-    expect(row).to_contain_text("learned from a session")
+    expect(row).to_contain_text("learning from a session")
     row.get_by_text("Result").click()
     row.get_by_role("button", name="Undo").click()
     dialog = page.get_by_role("dialog")
