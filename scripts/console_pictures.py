@@ -72,7 +72,7 @@ PICTURES = {
     "memories-ask-whose": Picture(f"memories?query={QUESTION}", "Memories, a search that asks whose"),
     "memory": Picture("memories/{memory}?user_id=mira", "Memories, one beside the list"),
     "sessions": Picture("sessions", "Sessions"),
-    "session": Picture("sessions/mira-has-moved", "Sessions, a conversation and what it left behind"),
+    "session": Picture("sessions/mira-has-moved", "Sessions, one of them and what it left behind"),
     "tasks": Picture("tasks", "Tasks"),
     "task": Picture("tasks/lisbon-wheels", "Tasks, one beside the list"),
     "findings": Picture("findings?status=any", "Findings"),

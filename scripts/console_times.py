@@ -4,7 +4,7 @@
     scripts/console_times.py http://127.0.0.1:8000    # a service that runs
     scripts/console_times.py --store FOLDER           # fills FOLDER unless it is filled, serves it
 
-A store has the demo's story and 100,000 memories of 200 people, with conversations, facts and actions of some of them.
+A store has the demo's story and 100,000 memories of 200 people, with sessions, facts and actions of some of them.
 For each page: how many requests it makes of the API, and the milliseconds until it has a heading, until its first rows
 stand there and until the last answer has come, and the milliseconds of processor that its main thread takes, which
 other work on the machine changes least; each the least of some visits with an empty cache of the browser. The frame
@@ -81,9 +81,9 @@ LONGEST_MS = 30_000
 
 LARGE = Shape(100_000, 200)
 WRITERS = 20
-"""People with conversations, facts and actions besides."""
-CONVERSATIONS, TURNS, FACTS, ACTIONS = 10, 20, 100, 50
-"""Of each of them. The conversations that `Shape.turns` has memories of are every second of a person's turns."""
+"""People with sessions, facts and actions besides."""
+SESSIONS, TURNS, FACTS, ACTIONS = 10, 20, 100, 50
+"""Of each of them. The sessions that `Shape.turns` has memories of are every second of a person's turns."""
 
 
 def fill(folder: Path) -> None:
@@ -95,7 +95,7 @@ def fill(folder: Path) -> None:
     asyncio.run(load(folder / "data", LARGE))
     with recalld(folder / "data", jobs=False) as service, httpx.Client(base_url=service.url, timeout=120) as client:
         for number in range(WRITERS):
-            for turn in range(1 - number % 2, 2 * CONVERSATIONS, 2):
+            for turn in range(1 - number % 2, 2 * SESSIONS, 2):
                 said = [
                     {"role": ("user", "assistant")[at % 2], "content": f"Turn {at} of conversation {turn} of {number}."}
                     for at in range(TURNS)
@@ -181,7 +181,7 @@ def main() -> None:
     arguments.add_argument("--store", type=Path, metavar="FOLDER", help="the large store, in place of a service")
     arguments.add_argument("--user", help="the person whose pages are measured")
     arguments.add_argument("--agent", help="the agent whose pages are measured")
-    arguments.add_argument("--session", help="the conversation that is measured")
+    arguments.add_argument("--session", help="the session that is measured")
     arguments.add_argument("--visits", type=int, default=3, help="of each page")
     arguments.add_argument("--only", nargs="+", choices=PAGES, metavar="PAGE", help="pages, in place of all")
     given = arguments.parse_args()

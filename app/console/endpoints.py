@@ -8,7 +8,7 @@ and browsers keep them; the page itself, which names the version, is asked for a
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from functools import cache
+from functools import cache, cached_property
 from http import HTTPStatus
 from os import stat_result
 from pathlib import Path
@@ -23,7 +23,7 @@ from starlette.staticfiles import NotModifiedResponse, PathLike, StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from app import VERSION
-from app.console.modules import Modules
+from app.console.modules import Modules, times
 from app.errors import NoRoute
 from app.settings import Settings
 
@@ -36,8 +36,6 @@ TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 """The types of files that are served, by the end of the name. Others are not found."""
-
-
 STATIC = Path(__file__).parent / "static"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -53,9 +51,8 @@ HEADERS = {
     "Vary": "Accept-Encoding",
 }
 KEPT = "public, max-age=31536000, immutable"
-
-
 INDEX = "index.html"
+VERSION_OF_FILES = re.compile("[0-9a-f]{16}")
 
 
 def routes(settings: Settings) -> list[Route]:
@@ -108,8 +105,11 @@ def _start(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
 
 @cache
 def _names(folder: Path) -> frozenset[str]:
-    """Returns the names of the files, read once in a process, which may make several applications."""
+    """Returns the names of the files, read once in a process, which may make several applications. A link to outside is
+    none of them."""
+    inside = folder.resolve()
     files = (path for path in folder.rglob("*") if path.suffix in TYPES and path.is_file())
+    files = (path for path in files if path.resolve().is_relative_to(inside))
     return frozenset(path.relative_to(folder).as_posix() for path in files) - {INDEX}
 
 
@@ -146,36 +146,35 @@ class ConsoleFiles(PageFiles):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self._folder = folder
-        self._modules: tuple[tuple[int, ...], Modules] | None = None
+
+    @cached_property
+    def modules(self) -> Modules:
+        """The modules as their files were when the page was last asked for, or a file was first."""
+        return Modules(self._folder, self.names)
 
     def get_path(self, scope: Scope) -> str:
         name: str | None = scope["path_params"].get("path")
         if name is None:
             return INDEX
         version, _, file = name.partition("/")
-        if not _A_VERSION.fullmatch(version):
+        if not VERSION_OF_FILES.fullmatch(version):
             raise NoRoute("There is no such page.")
-        scope["state"] = {**scope.get("state", {}), "kept": version == self.modules().version}
         return super().get_path({**scope, "path_params": {"path": file}})
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        if path != INDEX:
-            response = await super().get_response(path, scope)
-            if scope["state"]["kept"]:
-                response.headers["Cache-Control"] = KEPT
-            return response
-        page = self.modules().index.encode()
-        tag = hashlib.sha256(page).hexdigest()[:32]
-        response = Response(page, headers={**HEADERS, "ETag": f'"{tag}"', "content-type": TYPES[".html"]})
+        if path == INDEX:
+            if self.modules.times != times(self._folder, self.names):
+                del self.modules
+            return self._answer(INDEX, self.modules.index.encode(), scope)
+        version, _, _ = scope["path_params"]["path"].partition("/")
+        if version != self.modules.version or not self.modules.holds(path):
+            return await super().get_response(path, scope)
+        response = self._answer(path, self.modules.texts[path], scope)
+        response.headers["Cache-Control"] = KEPT
+        return response
+
+    def _answer(self, name: str, text: bytes, scope: Scope) -> Response:
+        tag = hashlib.sha256(text).hexdigest()[:32]
+        response = Response(text, headers={**HEADERS, "ETag": f'"{tag}"', "content-type": TYPES[Path(name).suffix]})
         changed = not self.is_not_modified(response.headers, Headers(scope=scope))
         return response if changed else NotModifiedResponse(response.headers)
-
-    def modules(self) -> Modules:
-        """The modules as their files are now."""
-        stats = tuple((self._folder / name).stat().st_mtime_ns for name in (INDEX, *sorted(self.names)))
-        if self._modules is None or self._modules[0] != stats:
-            self._modules = (stats, Modules(self._folder, self.names))
-        return self._modules[1]
-
-
-_A_VERSION = re.compile("[0-9a-f]{16}")

@@ -25,10 +25,16 @@ class Modules:
     Args:
         folder: With the modules of the frame and `index.html`.
         names: The files that are served.
+
+    Attributes:
+        times: Of the files, as `times` returns them.
+        texts: The files by their names.
     """
 
     def __init__(self, folder: Path, names: frozenset[str]) -> None:
-        self._texts = {name: (folder / name).read_bytes() for name in sorted(names)}
+        self._folder = folder
+        self.times = times(folder, names)  # before they are read: one that changes meanwhile differs from its time
+        self.texts = {name: (folder / name).read_bytes() for name in sorted(names)}
         self._index = (folder / "index.html").read_text(encoding="utf-8")
 
     @cached_property
@@ -36,7 +42,7 @@ class Modules:
         """16 hexadecimal digits, others when a file changes. All addresses of modules begin with it, so that browsers
         keep each for good."""
         digest = hashlib.sha256()
-        for name, text in self._texts.items():
+        for name, text in self.texts.items():
             digest.update(f"{name} {len(text)}\n".encode() + text)
         return digest.hexdigest()[:16]
 
@@ -45,13 +51,20 @@ class Modules:
         """The page: `index.html` with the version, the modules of the frame and the imports of all others."""
         frame = dict.fromkeys(needed for name in FRAME for needed in self.needs(name))
         links = (f'<link rel="modulepreload" href="{self.version}/{name}">' for name in frame)
-        others = {name: self.needs(name) for name in self._texts if name.startswith("pages/") and name not in frame}
+        others = {name: self.needs(name) for name in self.texts if name.startswith("pages/") and name not in frame}
         imports = {name: [needed for needed in needs if needed not in frame] for name, needs in others.items()}
         return (
             self._index.replace("{version}", self.version)
             .replace("{preloads}", "\n  ".join(links))
             .replace("{imports}", json.dumps(imports, separators=(",", ":")))
         )
+
+    def holds(self, name: str) -> bool:
+        """Returns whether the file is still as it was read."""
+        try:
+            return (self._folder / name).stat().st_mtime_ns == self.times[name]
+        except FileNotFoundError:
+            return False
 
     def needs(self, name: str) -> list[str]:
         """Returns the module and all that it imports, what is nearest to it first: `["a.js", "ui.js", "vendor/x.mjs"]`.
@@ -62,8 +75,13 @@ class Modules:
         return needs
 
     def _imports(self, name: str) -> list[str]:
-        places = _IMPORT.findall(self._texts[name].decode())
+        places = _IMPORT.findall(self.texts[name].decode())
         return list(dict.fromkeys(_place(PurePosixPath(name).parent, place) for place in places))
+
+
+def times(folder: Path, names: frozenset[str]) -> dict[str, int]:
+    """Returns when each file and `index.html` was changed last, in nanoseconds."""
+    return {name: (folder / name).stat().st_mtime_ns for name in ("index.html", *names)}
 
 
 def _place(folder: PurePosixPath, place: str) -> str:

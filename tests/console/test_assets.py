@@ -133,13 +133,24 @@ def test_a_page_names_all_that_its_modules_import(tmp_path: Path) -> None:
     assert Modules(tmp_path, frozenset(modules)).version != version
 
 
-def test_a_changed_module_has_another_version(tmp_path: Path) -> None:
+async def test_an_edited_module_is_seen_at_once_and_kept_under_a_new_version_alone(tmp_path: Path) -> None:
     shutil.copytree(STATIC / "console", tmp_path / "console")
     files = ConsoleFiles(tmp_path / "console")
-    before = files.modules()
-    assert files.modules() is before
-    (tmp_path / "console/parts/bars.js").write_text("// none")
-    assert files.modules().version != before.version
+    app = Starlette(routes=[Route("/console/", files), Route("/console/{path:path}", files)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here") as client:
+        before = await folder_of(client)
+        first = await client.get(f"{before}/parts/bars.js")
+        assert "immutable" in first.headers["cache-control"]
+        assert await folder_of(client) == before
+        (tmp_path / "console/parts/bars.js").write_text("// none")
+        edited = await client.get(f"{before}/parts/bars.js")
+        assert (edited.text, edited.headers["cache-control"]) == ("// none", "no-cache")
+        assert "immutable" in (await client.get(f"{before}/ui.js")).headers["cache-control"]
+        after = await folder_of(client)
+        assert after != before
+        again = await client.get(f"{after}/parts/bars.js")
+        assert again.text == "// none"
+        assert "immutable" in again.headers["cache-control"]
 
 
 def test_each_file_has_one_name(port: Server) -> None:

@@ -65,13 +65,13 @@ def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
     page = visit.open("operations", "Dry run")
     row = page.locator("main .list > li", has=page.get_by_role("button", name="Undo")).first
     assert undoable["kind"] == "post_conversation"
-    expect(row).to_contain_text("learned from a session")
+    expect(row).to_contain_text("learning from a session")
     row.get_by_text("Result").click()
     row.get_by_role("button", name="Undo").click()
     dialog = page.get_by_role("dialog")
     visit.check()
     dialog.get_by_role("button", name="Undo").click()
-    page.get_by_text(f"Undoing {undoable['kind'].replace('_', ' ')}.").wait_for()
+    page.get_by_text("Undoing learning from a session.").wait_for()
     path = f"/v1/operations/{undoable['operation_id']}"
     page.wait_for_function(
         "path => fetch(path).then(answer => answer.json()).then(found => !found.can_undo)", arg=f"{visit.base}{path}"

@@ -67,7 +67,7 @@ function Row({ operation, writes, onUndone }) {
     toast({ text: `Undoing ${words(operation.kind)}.` });
     onUndone();
   };
-  return html`<li class="operation"><div class="cells"><b>${operation.kind === "post_conversation" ? "learned from a session" : words(operation.kind)}</b><span><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
+  return html`<li class="operation"><div class="cells"><b>${words(operation.kind)}</b><span><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
       <span class="quiet small">${owner}</span><span class="quiet small"><${Time} at=${operation.created_at} /></span>
       ${operation.can_undo && writes && html`<button type="button" class="small" onClick=${() => ask_(true)}>Undo</button>`}</div>
     <details><summary class="small">Result</summary><${Result} operation=${operation} /></details>

@@ -1,5 +1,5 @@
 /** The graph of the facts as a picture that one can walk. It asks for one entity at a time and is bounded. */
-import { html, useEffect, useRef, useState } from "../ui.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../ui.js";
 import { api, ask, asProblem, useLoad } from "../api.js";
 import { colour } from "../parts/chart.js";
 import { ROW, arranged, short } from "../parts/mindmap.js";
@@ -48,7 +48,7 @@ function Walked({ id, owner, route }) {
     }
   };
   const start = entities.data?.items[0]?.name;
-  useEffect(() => { if (start && !now.current.walked.length) walk(start); }, [start]);
+  useLayoutEffect(() => { if (start && !now.current.walked.length) walk(start); }, [start]); // after a paint it would ask later
   const wide = useWide();
   const count = drawn.names.size;
   const last = drawn.names.get(drawn.last);

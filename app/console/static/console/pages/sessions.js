@@ -219,7 +219,7 @@ function Learned({ data, caller, again }) {
   return html`<section class="box"><h2>What was learned</h2>
     ${!data.operations.items.length && html`<p class="quiet">Nothing yet: the service learns when the session ends.</p>`}
     <ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id}>
-      <${Status} of=${operation.status} /> ${operation.kind === "post_conversation" ? "learned from the session" : words(operation.kind)}, <${Time} at=${operation.updated_at} /> <span class="small quiet"><${RecordLink} id=${operation.operation_id} /></span>
+      <${Status} of=${operation.status} /> ${words(operation.kind)}, <${Time} at=${operation.updated_at} /> <span class="small quiet"><${RecordLink} id=${operation.operation_id} /></span>
       <${Parts} result=${operation.result} />
       ${writes && operation.can_undo && html` <button type="button" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
     ${undoing && html`<${Confirm} title="Undo what was learned?" button="Undo it" action=${() => undo(undoing)} onClose=${() => setUndoing(undefined)}>

@@ -1,6 +1,6 @@
 /** Whose memory one looks at: a person, an agent, both or everyone. It is part of the address, and links carry it on. */
 import { api, ask, useLoad } from "../api.js";
-import { createContext, html, useContext } from "../ui.js";
+import { createContext, html, useContext, useMemo } from "../ui.js";
 import { go, scopeOf, to } from "../route.js";
 import { visible } from "./text.js";
 
@@ -31,8 +31,12 @@ export function KnownOwners({ route, children }) {
     const profile = await ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id: far } }, signal })).catch(() => undefined);
     return [/** @type {Schemas["ListedUser"]} */ ({ version: null, created_at: null, updated_at: null, ...profile, user_id: far })];
   }, [far]);
-  const users = far && chosen.data?.[0]?.user_id === far ? [...chosen.data, ...listed] : listed;
-  return html`<${Owners.Provider} value=${{ users, agents, every, everyone: Boolean(loaded.data) && everyone, loading: loaded.loading && !loaded.data, again: loaded.again }}>${children}</${Owners.Provider}>`;
+  const first = far && chosen.data?.[0]?.user_id === far ? chosen.data[0] : undefined;
+  const loading = loaded.loading && !loaded.data;
+  // the same until one of these has changed: all that shows a name is drawn again with another
+  const known = useMemo(() => ({ users: first ? [first, ...listed] : listed, agents, every, everyone: Boolean(loaded.data) && everyone, loading, again: loaded.again }),
+    [loaded.data, first, loading]);
+  return html`<${Owners.Provider} value=${known}>${children}</${Owners.Provider}>`;
 }
 
 /** The names of people and agents, by their ids; the id where none is known: `useNames().person("mira")` is "Mira". */
