@@ -171,15 +171,17 @@ class ChangeNotes:
         tenant, record = doc["tenant_id"], str(doc[collection.id_field])
         key = tenant, collection.name, record
         before = self._entries.get(key)
-        new = LogEntry(
+        # what two changes of a record in one commit are together
+        if before is not None and before.type == "created":
+            if kind == "deleted":
+                del self._entries[key]  # nobody ever saw it
+                return
+            kind = "created"
+        elif before is not None and before.type == "deleted" and kind == "created":
+            kind = "updated"
+        self._entries[key] = LogEntry(
             tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
         )
-        if before is None:
-            self._entries[key] = new
-        elif before.type == "created" and kind == "deleted":
-            del self._entries[key]  # nobody ever saw it
-        else:
-            self._entries[key] = new._replace(type=_both(before.type, kind))
 
     def by_tenant(self) -> dict[str, list[LogEntry]]:
         """Returns the entries in the order of the list, by tenant."""
@@ -187,13 +189,6 @@ class ChangeNotes:
         for entry in self._entries.values():
             entries[entry.tenant].append(entry)
         return entries
-
-
-def _both(first: ChangeType, second: ChangeType) -> ChangeType:
-    """Returns what two changes of a record in one commit are together."""
-    if first == "created":
-        return "created"
-    return "updated" if first == "deleted" and second == "created" else second
 
 
 def erased(tenant: str, at: str) -> LogEntry:

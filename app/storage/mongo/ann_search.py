@@ -82,37 +82,31 @@ class SegmentLoader:
 
     async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
-        cached = self._cache.get((state.number, model), state.floor)
-        if cached is not None and cached[1] >= state.version:
+        wanted, key = state.version, (state.number, model)
+        cached = self._cache.get(key, state.floor)
+        if cached is not None and cached[1] >= wanted:
             return cached[0]
         # two concurrent updates of a segment could apply an older row over a newer one
         async with self._locks.of([state.key]):
-            return await self._refreshed(collection, state, model)
-
-    async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        wanted, key = state.version, (state.number, model)
-        while True:
-            cached = self._cache.get(key, state.floor)
-            if cached is not None and cached[1] >= wanted:
-                return cached[0]
-            segment, since = cached or (self.empty(collection, state.agent), 0)
-            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
-            if len(rows) > INLINE_ROWS and not since:
-                await asyncio.to_thread(segment.apply, rows)
-            else:
-                segment.apply(rows)
-            if since and len(segment) != state.count:
-                now = await self._reread(state)
-                if since < now.floor or now.version == state.version:
-                    self._cache.drop(key)  # tombstones that were needed were dropped during the read
-                    state = now
-                    continue
-            self._cache.put(key, segment, state.version)
-            return segment
-
-    async def _reread(self, state: MongoPartition) -> MongoPartition:
-        stored = await self._database[PARTITIONS].find_one({"_id": state.key})
-        return state if stored is None else state_of(stored)
+            while True:
+                cached = self._cache.get(key, state.floor)
+                if cached is not None and cached[1] >= wanted:
+                    return cached[0]
+                segment, since = cached or (self.empty(collection, state.agent), 0)
+                rows = await changed_rows(self._database, collection, state, since, model, self._dim)
+                if len(rows) > INLINE_ROWS and not since:
+                    await asyncio.to_thread(segment.apply, rows)
+                else:
+                    segment.apply(rows)
+                if since and len(segment) != state.count:
+                    stored = await self._database[PARTITIONS].find_one({"_id": state.key})
+                    now = state if stored is None else state_of(stored)
+                    if since < now.floor or now.version == state.version:
+                        self._cache.drop(key)  # tombstones that were needed were dropped during the read
+                        state = now
+                        continue
+                self._cache.put(key, segment, state.version)
+                return segment
 
 
 async def changed_rows(

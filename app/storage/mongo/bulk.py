@@ -102,7 +102,11 @@ class TransactionWrites:
             await self._send_together(writes)
             return
         for collection, own in by_collection.items():
-            await self._send_one(collection, own)
+            try:
+                await self.database[collection].bulk_write([write.model for write in own], session=self.session)
+            except BulkWriteError as error:
+                refused = error.details["writeErrors"][0]
+                raise own[refused["index"]].refusal(refused) or error from None
 
     async def _send_together(self, writes: Sequence[_Write]) -> None:
         try:
@@ -123,10 +127,3 @@ class TransactionWrites:
         for refused in error.details["writeErrors"]:
             return writes[refused["idx"]].refusal(refused) or error
         return error
-
-    async def _send_one(self, collection: str, writes: Sequence[_Write]) -> None:
-        try:
-            await self.database[collection].bulk_write([write.model for write in writes], session=self.session)
-        except BulkWriteError as error:
-            refused = error.details["writeErrors"][0]
-            raise writes[refused["index"]].refusal(refused) or error from None

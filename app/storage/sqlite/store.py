@@ -106,21 +106,14 @@ class EmbeddedStore:
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
-        if collection.cached:
-            text = self._reads.get((collection.name, tenant, doc_id), partial(self._sized, collection, tenant, doc_id))
-        else:
-            text = self._get(collection, tenant, doc_id)
+        def read() -> tuple[str | None, int]:
+            statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+            with self._faults.translated():
+                row: Any = self._reader.execute(statement, (tenant, doc_id)).fetchone()
+            return (None, 0) if row is None else (row[0], len(row[0]))
+
+        text = self._reads.get((collection.name, tenant, doc_id), read) if collection.cached else read()[0]
         return None if text is None else parsed_one(collection, doc_id, text)
-
-    def _sized(self, collection: Collection, tenant: str, doc_id: str) -> tuple[Any, int]:
-        text = self._get(collection, tenant, doc_id)
-        return text, len(text or "")
-
-    def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
-        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-        with self._faults.translated():
-            row = self._reader.execute(statement, (tenant, doc_id)).fetchone()
-        return None if row is None else row[0]
 
     async def find(
         self,

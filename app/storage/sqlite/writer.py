@@ -132,25 +132,17 @@ class WriterThread:
                 self.commit_group(together)
             for item in group:
                 if item.alone:
-                    self._run_alone(item)
-
-    def _run_alone(self, item: QueuedTask) -> None:
-        try:
-            with self._faults.translated():
-                item.work(self._connection)
-        except Exception as error:  # noqa: BLE001 (handed to its caller)
-            item.outcome = error
-        self._loop.call_soon_threadsafe(_tell, [item])
+                    try:
+                        with self._faults.translated():
+                            item.work(self._connection)
+                    except Exception as error:  # noqa: BLE001 (handed to its caller)
+                        item.outcome = error
+                    self._loop.call_soon_threadsafe(_tell, [item])
 
     def commit_group(self, group: Sequence[QueuedTask]) -> None:
-        """Commits the tasks, sets their results and reports the time."""
+        """Commits the tasks, passes their results to the callers and reports the time. On a full disk only the tasks
+        that may use the reserve are committed."""
         started = time.perf_counter()
-        self._write(group)
-        self.acknowledge(group)
-        self._observe(len(group), time.perf_counter() - started)
-
-    def _write(self, group: Sequence[QueuedTask]) -> None:
-        """Commits the group. On a full disk only the tasks that may use the reserve are committed."""
         refusal = self._refusal()
         if refusal is None:
             self.make_durable(group)
@@ -166,6 +158,8 @@ class WriterThread:
                 self.make_durable([waiting])
                 self._shorten_log()
             self._space.keep()
+        self.acknowledge(group)
+        self._observe(len(group), time.perf_counter() - started)
 
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
@@ -173,17 +167,15 @@ class WriterThread:
             missing = self._space.missing(log_bytes=log_of(Path(self._connection.filename)).stat().st_size)
             if missing:
                 self._shorten_log()
-                missing = self._space.missing(reusable=self._unused_bytes())
+                with self._faults.translated():
+                    unused_pages = int(self._connection.pragma("freelist_count"))
+                missing = self._space.missing(reusable=unused_pages * PAGE_BYTES)
         except (StoreUnavailable, OSError):  # the write itself will say what is wrong
             return None
         if missing:
             return storage_full(missing)
         self._space.keep()
         return None
-
-    def _unused_bytes(self) -> int:
-        with self._faults.translated():
-            return int(self._connection.pragma("freelist_count")) * PAGE_BYTES
 
     def _shorten_log(self) -> None:
         """Truncates the log, which takes up the room that is missing. If that fails, the log stays as it is."""
@@ -224,7 +216,11 @@ class WriterThread:
         before = self._connection.total_changes()
         if len(group) > 1:
             for waiting in group:
-                waiting.outcome = self._attempt(waiting.work)
+                self._connection.execute("SAVEPOINT one")
+                waiting.outcome = self._outcome(waiting.work)
+                if isinstance(waiting.outcome, Exception):
+                    self._connection.execute("ROLLBACK TO one")
+                self._connection.execute("RELEASE one")
         else:
             group[0].outcome = self._outcome(group[0].work)
             if isinstance(group[0].outcome, Exception):
@@ -241,14 +237,6 @@ class WriterThread:
             self._note.write(commits)
         except OSError:  # the writes are on the disk, and only a missing end of the log would not be noticed
             log.exception("the commit was not noted")
-
-    def _attempt(self, work: WriterTask[Any]) -> Any:
-        self._connection.execute("SAVEPOINT one")
-        outcome = self._outcome(work)
-        if isinstance(outcome, Exception):
-            self._connection.execute("ROLLBACK TO one")
-        self._connection.execute("RELEASE one")
-        return outcome
 
     def _outcome(self, work: WriterTask[Any]) -> Any:
         try:
