@@ -304,10 +304,10 @@ class Segment:
             term_counts=term_counts,
             df=df,
             vectors=vectors,
-            close=self._close(query, df) if query.spelled else {},
+            close=self._close_terms(query, df) if query.spelled else {},
         )
 
-    def _close(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
+    def _close_terms(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
         """Returns the terms that live entries have and that are close to an unknown one, by its id."""
         unknown = [term for term in query.terms[df == 0].tolist() if term in query.spelled]
         close: dict[int, dict[int, int]] = {}

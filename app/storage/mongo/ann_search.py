@@ -188,7 +188,10 @@ class Candidates:
         exhausted = all(many[part] < limit for part in parts)
         complete = bool(parts) and exhausted and findable
         if not complete and (not parts or query.depth >= len(DEPTHS) or (query.depth and exhausted)):
-            hits += await self._matching(collection, query, states)
+            # what the search indexes cannot find is read without them
+            wanted = {"$and": conditions(collection, query, states)}
+            matching = self._database[collection.name].find(wanted, fields(collection, "filter"))
+            hits += await matching.limit(EXACT_AT_MOST).to_list()
             complete = True
         around = await self._neighbours(collection, hits) if len(hits) <= MOST_WITH_NEIGHBOURS else []
         rows = {int(stored[OWN]["row"]): stored for stored in (*around, *hits)}
@@ -244,15 +247,6 @@ class Candidates:
         since = {state.number: state.version_at(now_ms - self._overlay_ms) for state in states}
         newer = [{PARTITION: s.number, REV: {"$gt": since[s.number]}} for s in states if since[s.number] < s.version]
         return [[{"$match": {"$or": newer}}, {"$project": fields(collection, "fresh")}]] if newer else []
-
-    async def _matching(
-        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
-    ) -> list[Stored]:
-        """Returns the rows that match the filter, without an index: what the search indexes cannot find."""
-        cursor = self._database[collection.name].find(
-            {"$and": conditions(collection, query, states)}, fields(collection, "filter")
-        )
-        return await cursor.limit(EXACT_AT_MOST).to_list()
 
     async def _neighbours(self, collection: Collection, hits: Iterable[Stored]) -> list[Stored]:
         spec = collection.spec
