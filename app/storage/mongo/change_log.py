@@ -24,12 +24,12 @@ from pymongo.read_concern import ReadConcern
 from app.storage.change_log import (
     CHANGES,
     STEP,
+    ChangeLog,
     Head,
     LogEntry,
     LogOptions,
     LogPage,
     Position,
-    StoredChangeLog,
     erased,
     first_old,
 )
@@ -69,8 +69,8 @@ def append(writes: TransactionWrites, entries: Iterable[LogEntry]) -> None:
         writes.insert(CHANGE_LOG, stored(entry, op))
 
 
-class MongoChangeLog(StoredChangeLog):
-    """Implements `ChangeLog`. Its reads see what a majority has, so that no number is ever taken back."""
+class MongoChangeLog(ChangeLog):
+    """The log in MongoDB. Its reads see what a majority has, so that no number is ever taken back."""
 
     def __init__(
         self,
