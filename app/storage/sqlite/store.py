@@ -106,14 +106,23 @@ class EmbeddedStore:
     # --- Documents ----------------------------------------------------------------------------------------------------
 
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
-        def read() -> tuple[str | None, int]:
-            statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-            with self._faults.translated():
-                row: Any = self._reader.execute(statement, (tenant, doc_id)).fetchone()
-            return (None, 0) if row is None else (row[0], len(row[0]))
+        if collection.cached:
 
-        text = self._reads.get((collection.name, tenant, doc_id), read) if collection.cached else read()[0]
+            def read() -> tuple[Any, int]:
+                text = self._select(collection, tenant, doc_id)
+                return text, len(text or "")
+
+            text = self._reads.get((collection.name, tenant, doc_id), read)
+        else:
+            text = self._select(collection, tenant, doc_id)
         return None if text is None else parsed_one(collection, doc_id, text)
+
+    def _select(self, collection: Collection, tenant: str, doc_id: str) -> Any:
+        """Returns the JSON text of a document, or None."""
+        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        with self._faults.translated():
+            row = self._reader.execute(statement, (tenant, doc_id)).fetchone()
+        return None if row is None else row[0]
 
     async def find(
         self,
