@@ -159,20 +159,15 @@ def _component(name: str, schema: Json) -> Json:
     if "enum" in shown:
         prefix = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
         shown["x-enum-varnames"] = [re.sub(r"\W", "_", f"{prefix}_{value}").upper() for value in shown["enum"]]
+    # The description of a field says its default, and nothing else does: by `default`, some generators require the
+    # field, some cannot write it as code, and clients would go on sending the default of the day they were made.
     for field in shown.get("properties", {}).values():
-        _tell_default(field)
+        default, text = field.pop("default", None), field.get("description", "")
+        if default is None or isinstance(default, list | dict) or "efault" in text:
+            continue
+        word = str(default).lower() if isinstance(default, bool) else str(default)
+        field["description"] = f"{text.rstrip('.')}. Default: {word}." if text else f"Default: {word}."
     return shown
-
-
-def _tell_default(field: Json) -> None:
-    """Says the default of a field in its description, and there only: by `default`, some generators require the field,
-    some cannot write it as code, and clients would go on sending the default of the day they were made."""
-    default = field.pop("default", None)
-    text = field.get("description", "")
-    if default is None or isinstance(default, list | dict) or "efault" in text:
-        return
-    word = str(default).lower() if isinstance(default, bool) else str(default)
-    field["description"] = f"{text.rstrip('.')}. Default: {word}." if text else f"Default: {word}."
 
 
 def _readable(node: Any, names: bool = False) -> Any:

@@ -55,7 +55,7 @@ def parse(body: bytes, limits: BodyLimits, long_texts: Collection[str] = ()) -> 
 def decoded(body: bytes, limits: BodyLimits) -> Any:
     """Parses a JSON body, and looks at none of its values. Raises BadRequest if it is not JSON in UTF-8 or repeats a
     key in an object, and Invalid if it holds too many values or is nested too deep for the parser."""
-    if len(body) > limits.json_values and _values(body) > limits.json_values:
+    if len(body) > limits.json_values and _count_values(body) > limits.json_values:
         raise Invalid(f"The body holds more than {limits.json_values} values.")
     try:
         return DECODER.decode(body.decode())
@@ -69,7 +69,7 @@ def decoded(body: bytes, limits: BodyLimits) -> Any:
         raise Invalid("The body holds an integer outside int64.") from error
 
 
-def _values(body: bytes) -> int:
+def _count_values(body: bytes) -> int:
     """Counts the values of a JSON body before it is parsed: two million empty lists in 4 MiB would be 100 MB. Each
     value but the first follows a comma or a bracket, of which those in texts do not count. Empty ones count twice."""
     without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")  # an escaped quote ends no text

@@ -245,7 +245,10 @@ async def while_admitted(request: Request, parts: AsyncIterator[bytes]) -> Async
 
 async def _by_key(request: Request, resources: Resources) -> Principal | None:
     """Returns the principal of the key or token, or None if there is none. Raises Unauthorized for a wrong one."""
-    given = _given_key(request)
+    scheme, _, token = (header(request, b"authorization") or "").partition(" ")
+    if scheme and scheme.lower() != "bearer":
+        raise Unauthorized("Use the scheme Bearer in the header Authorization.")
+    given = token.strip() if scheme else header(request, b"x-api-key")
     if given is None:
         return None
     if resources.tokens is not None and not given.startswith(PREFIX):
@@ -283,15 +286,6 @@ def challenge(request: Request, resources: Resources, *, wrong: bool = False) ->
 def has_key(request: Request) -> bool:
     """Returns whether a request has an API key or a token, be it right or wrong."""
     return header(request, b"authorization") is not None or header(request, b"x-api-key") is not None
-
-
-def _given_key(request: Request) -> str | None:
-    scheme, _, token = (header(request, b"authorization") or "").partition(" ")
-    if scheme:
-        if scheme.lower() != "bearer":
-            raise Unauthorized("Use the scheme Bearer in the header Authorization.")
-        return token.strip()
-    return header(request, b"x-api-key")
 
 
 def header(request: Request, name: bytes) -> str | None:

@@ -190,27 +190,24 @@ class Keys:
         now = rfc3339(self._clock.now())
         record, changes = self._changed(key, {"revoked_at": now, "updated_at": now})
         if self._administers(key) and not force:
-            other = await self._other_admin(key)
-            if other is None:
+            others = [
+                other
+                async for other in self._stored(key["tenant"])
+                if other["key_id"] != key["key_id"] and self._administers(other)
+            ]
+            if not others:
                 raise LastAdminKey(
                     "No other key with the verb admin and without bindings is valid in this tenant. "
                     "Make one first, or revoke this one with force."
                 )
-            # two keys that revoke each other at once would both succeed without this
+            # two keys that revoke each other at once would both succeed if nothing were expected of the one that stays:
+            # of several, the one that is valid for the longest time
+            other = max(others, key=lambda other: (other["expires_at"] is None, other["expires_at"] or ""))
             changes.append(Update(_READ_KEYS, SYSTEM, other["key_id"], expect={"version": other["version"]}))
         return record, changes
 
     def _administers(self, key: KeyRecord) -> bool:
         return self._alive(key) and "admin" in key["verbs"] and not key["agents"] and not key["users"]
-
-    async def _other_admin(self, key: KeyRecord) -> KeyRecord | None:
-        """Returns another valid key that administers the tenant: the one that stays valid for the longest time."""
-        others = [
-            other
-            async for other in self._stored(key["tenant"])
-            if other["key_id"] != key["key_id"] and self._administers(other)
-        ]
-        return max(others, key=lambda other: (other["expires_at"] is None, other["expires_at"] or ""), default=None)
 
     def plan_rotate(self, key: KeyRecord, overlap: timedelta, lifetime: timedelta | None = None) -> Made:
         """Makes a key with the same rights and, by default, the same lifetime. The old key stays valid for `overlap`,

@@ -199,7 +199,12 @@ class TokenVerifier:
         if key is None:
             raise refused("its key is not one of its issuer")
         claims = self._claims(token, key)
-        self._check_times(claims)
+        now = self._clock.now().timestamp()
+        expires, begins, issued = (_seconds(claims, name) for name in ("exp", "nbf", "iat"))
+        if expires is None or now >= expires + LEEWAY_SECONDS:
+            raise refused("it has expired", TokenExpired)
+        if any(since is not None and now < since - LEEWAY_SECONDS for since in (begins, issued)):
+            raise refused("it is not valid yet")
         return principal_of(claims, self._settings)
 
     async def close(self) -> None:
@@ -226,14 +231,6 @@ class TokenVerifier:
         if "cnf" in claims:
             raise refused("it is bound to a key of its client, of which no proof is asked here")
         return claims
-
-    def _check_times(self, claims: JsonObject) -> None:
-        now = self._clock.now().timestamp()
-        expires, begins, issued = (_seconds(claims, name) for name in ("exp", "nbf", "iat"))
-        if expires is None or now >= expires + LEEWAY_SECONDS:
-            raise refused("it has expired", TokenExpired)
-        if any(since is not None and now < since - LEEWAY_SECONDS for since in (begins, issued)):
-            raise refused("it is not valid yet")
 
 
 def open_tokens(settings: OidcSettings, clock: Clock) -> TokenVerifier:

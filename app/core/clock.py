@@ -52,18 +52,14 @@ class SteadyTime:
         offset = self._system() - elapsed
         if abs(offset - self._offset) <= TOLERANCE_SECONDS:
             self._offset, self._jumped = offset, None
-        else:
-            self._doubt(offset, elapsed)
-        self._last = max(self._last, elapsed + self._offset)
-        return self._last
-
-    def _doubt(self, offset: float, elapsed: float) -> None:
-        if self._jumped is None or abs(offset - self._jumped[0]) > TOLERANCE_SECONDS:
+        elif self._jumped is None or abs(offset - self._jumped[0]) > TOLERANCE_SECONDS:
             self._jumped = offset, elapsed
             log.warning("the system's clock jumped", extra={"seconds": round(offset - self._offset, 3)})
         elif elapsed - self._jumped[1] >= BELIEVED_AFTER_SECONDS:
             log.warning("the system's clock is believed", extra={"seconds": round(offset - self._offset, 3)})
             self._offset, self._jumped, self._last = offset, None, 0.0
+        self._last = max(self._last, elapsed + self._offset)
+        return self._last
 
 
 def _elapsed() -> float:

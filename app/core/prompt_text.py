@@ -432,11 +432,7 @@ def _encode(text: str) -> list[int]:
     encode = _encoding().encode_ordinary
     if len(text) <= LONGEST_RUN:
         return encode(text)
-    return [token for piece in _pieces(text) for token in encode(piece)]
-
-
-def _pieces(text: str) -> list[str]:
-    """Cuts runs of whitespace of more than `LONGEST_RUN` characters, and nothing else."""
+    # longer runs of whitespace are cut, and nothing else
     runs = (match.span() for match in _LONG_RUN.finditer(text))
     cuts = [cut for start, end in runs for cut in range(start + LONGEST_RUN, end, LONGEST_RUN)]
-    return [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
+    return [token for start, end in pairwise([0, *cuts, len(text)]) for token in encode(text[start:end])]

@@ -108,7 +108,13 @@ def readings(text: str) -> Iterator[tuple[str, Sequence[int]]]:
         decoded, at = list[str](), list[int]()
         start = 0
         for escape in _ESCAPED.finditer(text):
-            read = _unescaped(escape[0])
+            written = escape[0]
+            if written == '"':
+                read = f"\n{SEAM}\n"
+            elif code := written[2:]:  # "u00e9" or "x41"
+                read = chr(int(code, 16))
+            else:
+                read = _ESCAPES.get(written[1], written[1])
             decoded += (text[start : escape.start()], read)
             at += [*places[start : escape.start()], *[places[escape.start()]] * len(read)]
             start = escape.end()
@@ -116,13 +122,6 @@ def readings(text: str) -> Iterator[tuple[str, Sequence[int]]]:
             return
         text, places = "".join(decoded) + text[start:], [*at, *places[start:]]
         yield text, places
-
-
-def _unescaped(written: str) -> str:
-    if written == '"':
-        return f"\n{SEAM}\n"
-    code = written[2:]
-    return chr(int(code, 16)) if code else _ESCAPES.get(written[1], written[1])
 
 
 def strip_served(text: str) -> str:
@@ -142,13 +141,9 @@ def _stripped(text: str) -> str | None:
     for kind in (_Blocks.tagged, _Blocks.untagged, _Blocks.without_start):
         for decoded, at in traced:
             if spans := _spans(decoded, kind):
-                return _without(text, [(at[start], at[end]) for start, end in spans])
+                starts, ends = [at[start] for start, _ in spans], [at[end] for _, end in spans]
+                return "".join(text[end:start] for end, start in zip([0, *ends], [*starts, len(text)], strict=True))
     return None
-
-
-def _without(text: str, spans: list[_Span]) -> str:
-    starts, ends = [start for start, _ in spans], [end for _, end in spans]
-    return "".join(text[end:start] for end, start in zip([0, *ends], [*starts, len(text)], strict=True))
 
 
 def _spans(text: str, kind: "Callable[[_Blocks], Iterator[_Span]]") -> list[_Span]:

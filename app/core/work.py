@@ -140,18 +140,13 @@ async def in_parts(texts: Sequence[U], work: Callable[[U], T], length: Callable[
     done: list[T] = []
     while len(done) < len(texts):
         started = time.perf_counter()
-        done += await in_turn(lambda part: [work(text) for text in part], _part(texts, len(done), length))
+        end, characters = len(done), 0
+        while end < len(texts) and characters < LONG_TEXT:
+            characters += length(texts[end])
+            end += 1
+        done += await in_turn(lambda part: [work(text) for text in part], texts[len(done) : end])
         await asyncio.sleep(min(time.perf_counter() - started, MAX_REST_SECONDS))
     return done
-
-
-def _part(texts: Sequence[U], start: int, length: Callable[[U], int]) -> Sequence[U]:
-    """Returns the next texts, at least one, and none after `LONG_TEXT` characters are reached."""
-    end, characters = start, 0
-    while end < len(texts) and characters < LONG_TEXT:
-        characters += length(texts[end])
-        end += 1
-    return texts[start:end]
 
 
 def give_way() -> None:
@@ -215,19 +210,19 @@ async def end(*tasks: asyncio.Task[Any] | None) -> None:
 @asynccontextmanager
 async def running(name: str, run: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Runs a background task while the block runs. It is restarted after a failure, with increasing pauses."""
-    task = begin(_restarted(name, run), name)
+
+    async def run_again() -> None:
+        pause = RESTART_SECONDS
+        while True:
+            try:
+                await run()
+            except Exception:
+                log.exception("background task failed", extra={"task": name})
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MAX_RESTART_SECONDS)
+
+    task = begin(run_again(), name)
     try:
         yield
     finally:
         await end(task)
-
-
-async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    pause = RESTART_SECONDS
-    while True:
-        try:
-            await run()
-        except Exception:
-            log.exception("background task failed", extra={"task": name})
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, MAX_RESTART_SECONDS)

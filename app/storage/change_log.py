@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import takewhile
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from app.core import work
 from app.core.clock import Clock, SystemClock, rfc3339
@@ -171,15 +171,17 @@ class ChangeNotes:
         tenant, record = doc["tenant_id"], str(doc[collection.id_field])
         key = tenant, collection.name, record
         before = self._entries.get(key)
-        new = LogEntry(
+        # what two changes of a record in one commit are together
+        if before is not None and before.type == "created":
+            if kind == "deleted":
+                del self._entries[key]  # nobody ever saw it
+                return
+            kind = "created"
+        elif before is not None and before.type == "deleted" and kind == "created":
+            kind = "updated"
+        self._entries[key] = LogEntry(
             tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
         )
-        if before is None:
-            self._entries[key] = new
-        elif before.type == "created" and kind == "deleted":
-            del self._entries[key]  # nobody ever saw it
-        else:
-            self._entries[key] = new._replace(type=_both(before.type, kind))
 
     def by_tenant(self) -> dict[str, list[LogEntry]]:
         """Returns the entries in the order of the list, by tenant."""
@@ -187,13 +189,6 @@ class ChangeNotes:
         for entry in self._entries.values():
             entries[entry.tenant].append(entry)
         return entries
-
-
-def _both(first: ChangeType, second: ChangeType) -> ChangeType:
-    """Returns what two changes of a record in one commit are together."""
-    if first == "created":
-        return "created"
-    return "updated" if first == "deleted" and second == "created" else second
 
 
 def erased(tenant: str, at: str) -> LogEntry:
@@ -213,17 +208,43 @@ def first_old(entries: Sequence[tuple[int, str]], oldest: str) -> list[int]:
     return [seq for seq, _ in takewhile(lambda entry: entry[1] < oldest, entries)]
 
 
-class StoredChangeLog(ABC):
-    """What the logs of both engines do alike. An engine reads and writes its own tables."""
+class ChangeLog(ABC):
+    """The log of an engine, which reads and writes its own tables. Every method raises StoreUnavailable."""
 
     def __init__(self, options: LogOptions) -> None:
-        self.options, self.watch = options, LogWatch(self._mark)
+        self.options = options
+        self.watch = LogWatch(self._mark)
+        """Tells readers of new entries."""
+
+    @abstractmethod
+    async def page(
+        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> LogPage:
+        """Returns the entries after a position that match, the oldest first; with None from the oldest one.
+
+        Every commit that was acknowledged before the call is in the log. Raises ChangesLost if the log no longer goes
+        back to the position.
+        """
 
     async def end(self, tenant: str) -> Position:
+        """Returns the position of the last entry."""
         head = await self._current(tenant)
         return Position(head.log, head.last)
 
+    @abstractmethod
+    async def names(self, tenant: str, user: str) -> bool:
+        """Returns whether an entry names the user."""
+
+    @abstractmethod
+    async def forget(self, tenant: str, user: str) -> None:
+        """Removes the entries that name the user. If there were any, one `erased` entry is added."""
+
+    @abstractmethod
+    async def has_expired(self) -> bool:
+        """Returns whether `prune` would drop anything. Only reads."""
+
     async def prune(self) -> int:
+        """Drops entries that are older than the retention, of all tenants. Returns how many."""
         oldest, dropped = self.options.oldest(), 0
         for tenant in await self._expired(oldest):
             while step := await self._drop(tenant, oldest):
@@ -245,48 +266,6 @@ class StoredChangeLog(ABC):
     @abstractmethod
     async def _drop(self, tenant: str, oldest: str) -> int:
         """Drops the `first_old` of the first `STEP` entries, and raises the floor. Returns how many."""
-
-
-class ChangeLog(Protocol):
-    """The log of an engine. Every method raises StoreUnavailable."""
-
-    @property
-    def options(self) -> LogOptions: ...
-
-    @property
-    def watch(self) -> "LogWatch":
-        """Tells readers of new entries."""
-        ...
-
-    async def page(
-        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
-    ) -> LogPage:
-        """Returns the entries after a position that match, the oldest first; with None from the oldest one.
-
-        Every commit that was acknowledged before the call is in the log. Raises ChangesLost if the log no longer goes
-        back to the position.
-        """
-        ...
-
-    async def end(self, tenant: str) -> Position:
-        """Returns the position of the last entry."""
-        ...
-
-    async def names(self, tenant: str, user: str) -> bool:
-        """Returns whether an entry names the user."""
-        ...
-
-    async def forget(self, tenant: str, user: str) -> None:
-        """Removes the entries that name the user. If there were any, one `erased` entry is added."""
-        ...
-
-    async def has_expired(self) -> bool:
-        """Returns whether `prune` would drop anything. Only reads."""
-        ...
-
-    async def prune(self) -> int:
-        """Drops entries that are older than the retention, of all tenants. Returns how many."""
-        ...
 
 
 @dataclass(slots=True)

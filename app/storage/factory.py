@@ -91,25 +91,21 @@ class StoreLocation:
             raise StoreUnavailable(f"{named}, {where} cannot be written by this user.")
 
     def __repr__(self) -> str:
-        return f"Where({'mongodb' if self.store != EMBEDDED else self.directory})"
+        return f"StoreLocation({'mongodb' if self.store != EMBEDDED else self.directory})"
 
 
 def where_of(settings: Settings, elsewhere: str | None = None) -> StoreLocation:
     """Returns the location of the store of the settings, or of `elsewhere`. Raises StoreUnavailable if there can be
     no store at that place, or the store's key cannot be read."""
-    where = StoreLocation(settings, elsewhere or settings.store.get_secret_value(), _key(settings))
-    where.require_usable()
-    return where
-
-
-def _key(settings: Settings) -> StoreKey | None:
-    """Returns the key of an encrypted store. Raises StoreUnavailable."""
     text, file = settings.store_key.get_secret_value(), settings.store_key_file
     if text and file:
         raise StoreUnavailable("RECALLD_STORE_KEY and RECALLD_STORE_KEY_FILE are both set: set one of them.")
+    key = StoreKey.of_text(text, "RECALLD_STORE_KEY") if text else None
     if file:
-        return StoreKey.of_file(Path(file))
-    return StoreKey.of_text(text, "RECALLD_STORE_KEY") if text else None
+        key = StoreKey.of_file(Path(file))
+    where = StoreLocation(settings, elsewhere or settings.store.get_secret_value(), key)
+    where.require_usable()
+    return where
 
 
 async def open_store(

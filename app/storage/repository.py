@@ -223,26 +223,19 @@ class Repository(Generic[R]):
         """
         request = repr((self.scope.tenant, self.collection.name, listing.order, request))
         after = open_cursor(listing.cursor, request, self.collection.place) if listing.cursor is not None else None
-        docs = await self._next(where, listing, after, keep)
+        wanted = listing.limit + 1  # whether there is a next page shows in one document more
+        step = wanted if keep is None else max(wanted, FILTERED_AT_ONCE)
+        docs = read = await self.find(where, order=listing.order, after=after, limit=step)
+        if keep is not None:
+            docs = list(compress(read, await taken_by(keep, read)))
+            while len(docs) < wanted and len(read) == step:
+                read = await self.find(where, order=listing.order, after=self.collection.after(read[-1]), limit=step)
+                docs += compress(read, await taken_by(keep, read))
+            del docs[wanted:]
         if len(docs) <= listing.limit:
             return docs, None
         docs.pop()
         return docs, seal_cursor(self.collection.after(docs[-1]), request)
-
-    async def _next(
-        self, where: Filter, listing: Listing, after: After | None, keep: Callable[[R], bool] | None
-    ) -> list[R]:
-        """Returns the documents of a page, and one more if there is one."""
-        wanted = listing.limit + 1
-        step = wanted if keep is None else max(wanted, FILTERED_AT_ONCE)
-        docs = await self.find(where, order=listing.order, after=after, limit=step)
-        if keep is None:
-            return docs
-        matching = list(compress(docs, await taken_by(keep, docs)))
-        while len(matching) < wanted and len(docs) == step:
-            docs = await self.find(where, order=listing.order, after=self.collection.after(docs[-1]), limit=step)
-            matching += compress(docs, await taken_by(keep, docs))
-        return matching[:wanted]
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 

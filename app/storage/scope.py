@@ -118,7 +118,9 @@ class Scope:
     def partitions(self, agent: str | None, user: str | None, include_shared: bool) -> tuple[Partition, ...]:
         """Returns the partitions covered by a search for this agent and user, within the bindings."""
         if agent is None and user is not None:
-            wanted: tuple[Partition, ...] = self._partitions_of(user)
+            wanted: tuple[Partition, ...] = (Partition(ANY_AGENT, user),)
+            if self.agents is not None:
+                wanted = (*(Partition(bound, user) for bound in sorted(self.agents)), Partition(None, user))
         elif user is None or not include_shared:
             wanted = (Partition(agent, user),)
         else:
@@ -126,11 +128,6 @@ class Scope:
         if self.agents is None and self.users is None:
             return wanted
         return tuple(partition for partition in wanted if self._covers(partition))
-
-    def _partitions_of(self, user: str) -> tuple[Partition, ...]:
-        if self.agents is None:
-            return (Partition(ANY_AGENT, user),)
-        return (*(Partition(agent, user) for agent in sorted(self.agents)), Partition(None, user))
 
     def _covers(self, partition: Partition) -> bool:
         agent = None if isinstance(partition.agent, _Any) else partition.agent

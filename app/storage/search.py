@@ -183,6 +183,10 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     given = [p.vectors for p in parts if p.vectors is not None]
     fixed = memo.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
     fading = memo.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
+    close: dict[int, Counter[int]] = {}
+    for part in parts:
+        for term, frequencies in part.close.items():
+            close.setdefault(term, Counter()).update(frequencies)
     return Columns(
         **fixed,
         **fading,
@@ -192,15 +196,8 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         term_counts=np.concatenate([p.term_counts for p in parts], axis=1),
         df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
         vectors=np.concatenate(given) if given else None,
-        close=_all_close(parts),
+        close=close,
     )
-
-
-def _all_close(parts: Sequence[Columns]) -> dict[int, Mapping[int, int]]:
-    counts: dict[int, Counter[int]] = {}
-    for term, frequencies in (item for part in parts for item in part.close.items()):
-        counts.setdefault(term, Counter()).update(frequencies)
-    return dict(counts)
 
 
 _PLAIN = ("rows", "length", "speaker", "time", "flags", "agent", "content")

@@ -578,13 +578,11 @@ def _term(word: str) -> str:
 
 
 def _flags(content: str) -> int:
-    """Returns those of `TEXT_FLAGS` that a text has."""
+    """Returns those of `TEXT_FLAGS` that a text has.
+
+    It is a question if its last sentence with an end mark ends in a question mark. An emoji or a caption may follow it.
+    """
     folded = _fold(content)
-    return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * _ends_in_question(folded)
-
-
-def _ends_in_question(text: str) -> bool:
-    """Returns whether the last sentence with an end mark ends in a question mark. An emoji or a caption may follow
-    it."""
-    last_question = max(text.rfind(mark) for mark in _QUESTION_MARKS)
-    return last_question > max(text.rfind(mark) for mark in _SENTENCE_ENDS)
+    last_question = max(folded.rfind(mark) for mark in _QUESTION_MARKS)
+    is_question = last_question > max(folded.rfind(mark) for mark in _SENTENCE_ENDS)
+    return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * is_question

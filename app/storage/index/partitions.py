@@ -124,7 +124,12 @@ def overlaid(
         return list(rows)
     vectors = find(others)
     replaced = [row_id for row_id in others if row_id in vectors]
-    norms = dict(zip(replaced, _norms([vectors[row_id][:dim] for row_id in replaced]), strict=True))
+    norms: dict[int, bytes] = {}  # in int8 units, in the form that a head contains
+    for first in range(0, len(replaced), AT_ONCE):
+        part = replaced[first : first + AT_ONCE]
+        windows = np.frombuffer(b"".join([vectors[row_id][:dim] for row_id in part]), np.int8)
+        lengths = norms_of(windows.reshape(len(part), -1))
+        norms.update(zip(part, (length.tobytes() for length in lengths), strict=True))
     length_at, mark_at = _place(spec, "norm"), flags_at(spec)
 
     def restored(row: Row) -> Row:
@@ -135,16 +140,6 @@ def overlaid(
         return Row(row.id, PackedRecord(bytes(head), vectors[row.id], row.packed.terms, row.packed.facets))
 
     return [restored(row) if row.id in norms else row for row in rows]
-
-
-def _norms(vectors: Sequence[bytes]) -> list[bytes]:
-    """Returns the lengths in int8 units, in the form that a head contains."""
-    result: list[bytes] = []
-    for start in range(0, len(vectors), AT_ONCE):
-        part = vectors[start : start + AT_ONCE]
-        whole = np.frombuffer(b"".join(part), np.int8).reshape(len(part), -1)
-        result += [norm.tobytes() for norm in norms_of(whole)]
-    return result
 
 
 @cache

@@ -7,7 +7,7 @@ them is `worn`.
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,13 @@ class Segment:
         others = self._amend(rows)
         if not others:
             return
-        fresh = [row for row in others if not self._remove(row)]
+        fresh = []
+        for row in others:
+            at = self._index.get(row.id)
+            if at is not None:
+                self._kill(row.id, at)
+            if row.packed is not None:
+                fresh.append(row)
         if fresh:
             self._append(fresh)
         self._view = None
@@ -123,14 +129,8 @@ class Segment:
         amended = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
         return [row for row in rows if row.id not in amended]
 
-    def _remove(self, row: Row) -> bool:
-        """Removes the row's entry. Returns True if the row needs no new one."""
-        at = self._index.get(row.id)
-        if at is not None:
-            self._kill(row.id, at)
-        return row.packed is None
-
     def _kill(self, row_id: int, at: int) -> None:
+        """Marks an entry as dead, and links its neighbours in the session."""
         self._alive[at] = False
         self._dead += 1
         del self._index[row_id]
@@ -187,7 +187,10 @@ class Segment:
             return
         more = max(2 * capacity if capacity else needed + needed // SLACK, needed) - capacity
         for name in ("_heads", "_vectors", "_ids", "_alive", "_sessions"):
-            setattr(self, name, _longer(getattr(self, name), capacity + more))
+            old = getattr(self, name)
+            longer = np.empty((capacity + more, *old.shape[1:]), old.dtype)
+            longer[:capacity] = old
+            setattr(self, name, longer)
         links, self._links = self._links, np.empty((2, capacity + more), np.int64)
         self._links[:, :capacity] = links
 
@@ -301,10 +304,10 @@ class Segment:
             term_counts=term_counts,
             df=df,
             vectors=vectors,
-            close=self._close(query, df) if query.spelled else {},
+            close=self._close_terms(query, df) if query.spelled else {},
         )
 
-    def _close(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
+    def _close_terms(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
         """Returns the terms that live entries have and that are close to an unknown one, by its id."""
         unknown = [term for term in query.terms[df == 0].tolist() if term in query.spelled]
         close: dict[int, dict[int, int]] = {}
@@ -348,12 +351,6 @@ class Segment:
                 "derived": Memo(),
             },
         )
-
-
-def _longer(old: NDArray[Any], length: int) -> NDArray[Any]:
-    new = np.empty((length, *old.shape[1:]), old.dtype)
-    new[: len(old)] = old
-    return new
 
 
 def _join_parts(parts: list[JoinedParts]) -> JoinedParts:

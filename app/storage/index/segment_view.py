@@ -41,7 +41,12 @@ class Postings:
         self._tail.append((keys, rows, counts))
         self._tail_size += len(keys)
         if not len(self._keys) or self._tail_size > max(MIN_TAIL, len(self._keys) // 8):
-            self._merge()
+            keys, rows, counts = self._unsorted()
+            if len(self._keys):
+                keys = np.concatenate((self._keys, keys))
+                rows, counts = np.concatenate((self._rows, rows)), np.concatenate((self._counts, counts))
+            self._keys, self._rows, self._counts = _sorted(keys, rows, counts)
+            self._tail, self._tail_size = [], 0
 
     def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> tuple[NDArray[np.float32], list[int]]:
         """Returns a (keys, width) table with the count of each key in each row, and the number of rows of each key."""
@@ -86,14 +91,6 @@ class Postings:
             keys, rows, counts = zip(*self._tail, strict=True)
             self._tail = [(np.concatenate(keys), np.concatenate(rows), np.concatenate(counts))]
         return self._tail[0]
-
-    def _merge(self) -> None:
-        keys, rows, counts = self._unsorted()
-        if len(self._keys):
-            keys = np.concatenate((self._keys, keys))
-            rows, counts = np.concatenate((self._rows, rows)), np.concatenate((self._counts, counts))
-        self._keys, self._rows, self._counts = _sorted(keys, rows, counts)
-        self._tail, self._tail_size = [], 0
 
 
 def _sorted(keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> _Entries:

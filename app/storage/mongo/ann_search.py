@@ -1,4 +1,4 @@
-"""Search on MongoDB: segments loaded whole, or Atlas' approximate nearest-neighbour index for large scopes."""
+"""Search of large scopes by Atlas' indexes: candidates by vector and by text, read as columns."""
 
 import asyncio
 from collections import Counter
@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from pymongo.errors import OperationFailure, PyMongoError
 
-from app.storage.index.partitions import SegmentCache, overlaid
 from app.storage.index.record_codec import Row, head_dtype, model_id, quantise
 from app.storage.index.segment import Segment
 from app.storage.mongo.codec import (
-    KEPT,
     MODEL,
     OWN,
     PACKED,
@@ -21,18 +19,15 @@ from app.storage.mongo.codec import (
     REV,
     ROW,
     VECTOR,
-    OwnFields,
     Stored,
-    packed_of,
-    raw_vector,
     term_text,
     vector_of,
 )
-from app.storage.mongo.connection import PARTITIONS, TOMBSTONES, Database
-from app.storage.mongo.partitions import MongoPartition, state_of
+from app.storage.mongo.connection import Database
+from app.storage.mongo.partitions import MongoPartition
 from app.storage.mongo.search_filters import text_filter, vector_filter
 from app.storage.mongo.search_indexes import WORDS, reason_of, text_index, vector_index
-from app.storage.mongo.transactions import KeyedLocks
+from app.storage.mongo.segments import row_of
 from app.storage.schema import Collection, value_at
 from app.storage.search import Columns, Memo, SearchQuery, concatenate
 
@@ -61,86 +56,6 @@ MOST_WITH_NEIGHBOURS = 2_000
 AT_ONCE = 500
 ALL_AT_ONCE = 100_000
 """Size of the first batch: the driver's is 101 rows, and the rest another round trip."""
-INLINE_ROWS = 2_000
-_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
-
-
-class SegmentLoader:
-    """Loads the segments of partitions and keeps them up to date."""
-
-    def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
-        self._database, self._cache, self._dim = database, cache, dim
-        self._locks = KeyedLocks()
-
-    def empty(self, collection: Collection, agent: str | None = None) -> Segment:
-        """Returns a segment without documents."""
-        return Segment(collection.spec, self._dim, agent)
-
-    def drop_partitions(self, partitions: Sequence[int]) -> None:
-        """Removes the segments of the partitions from the cache."""
-        self._cache.drop_partitions(partitions)
-
-    async def of(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
-        cached = self._cache.get((state.number, model), state.floor)
-        if cached is not None and cached[1] >= state.version:
-            return cached[0]
-        # two concurrent updates of a segment could apply an older row over a newer one
-        async with self._locks.of([state.key]):
-            return await self._refreshed(collection, state, model)
-
-    async def _refreshed(self, collection: Collection, state: MongoPartition, model: int) -> Segment:
-        wanted, key = state.version, (state.number, model)
-        while True:
-            cached = self._cache.get(key, state.floor)
-            if cached is not None and cached[1] >= wanted:
-                return cached[0]
-            segment, since = cached or (self.empty(collection, state.agent), 0)
-            rows = await changed_rows(self._database, collection, state, since, model, self._dim)
-            if len(rows) > INLINE_ROWS and not since:
-                await asyncio.to_thread(segment.apply, rows)
-            else:
-                segment.apply(rows)
-            if since and len(segment) != state.count:
-                now = await self._reread(state)
-                if since < now.floor or now.version == state.version:
-                    self._cache.drop(key)  # tombstones that were needed were dropped during the read
-                    state = now
-                    continue
-            self._cache.put(key, segment, state.version)
-            return segment
-
-    async def _reread(self, state: MongoPartition) -> MongoPartition:
-        stored = await self._database[PARTITIONS].find_one({"_id": state.key})
-        return state if stored is None else state_of(stored)
-
-
-async def changed_rows(
-    database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
-) -> list[Row]:
-    """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
-    `dim`) if they have one.
-
-    `since` 0 reads all live rows.
-    """
-    query: Stored = {PARTITION: state.number} | ({REV: {"$gt": since}} if since else {})
-    changed = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
-    alternates = {
-        int(own["row"]): raw_vector(vector)
-        for stored in changed
-        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
-    }
-    rows = [row_of(stored[OWN]) for stored in changed]
-    if since and state.buried > since:
-        gone = database[TOMBSTONES].find({"pair": state.number, "rev": {"$gt": since}})
-        rows += [Row(int(stored["_id"]), None) async for stored in gone]
-    rows.sort(key=lambda row: row.id)
-    return overlaid(collection.spec, rows, model, dim, lambda _: alternates)
-
-
-def row_of(own: OwnFields) -> Row:
-    """Returns the row of a document's `_r`."""
-    return Row(int(own["row"]), packed_of(own))
 
 
 class SearchIndexFailed(Exception):
@@ -194,7 +109,10 @@ class Candidates:
         exhausted = all(many[part] < limit for part in parts)
         complete = bool(parts) and exhausted and findable
         if not complete and (not parts or query.depth >= len(DEPTHS) or (query.depth and exhausted)):
-            hits += await self._matching(collection, query, states)
+            # what the search indexes cannot find is read without them
+            wanted = {"$and": conditions(collection, query, states)}
+            matching = self._database[collection.name].find(wanted, fields(collection, "filter"))
+            hits += await matching.limit(EXACT_AT_MOST).to_list()
             complete = True
         around = await self._neighbours(collection, hits) if len(hits) <= MOST_WITH_NEIGHBOURS else []
         rows = {int(stored[OWN]["row"]): stored for stored in (*around, *hits)}
@@ -250,15 +168,6 @@ class Candidates:
         since = {state.number: state.version_at(now_ms - self._overlay_ms) for state in states}
         newer = [{PARTITION: s.number, REV: {"$gt": since[s.number]}} for s in states if since[s.number] < s.version]
         return [[{"$match": {"$or": newer}}, {"$project": fields(collection, "fresh")}]] if newer else []
-
-    async def _matching(
-        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
-    ) -> list[Stored]:
-        """Returns the rows that match the filter, without an index: what the search indexes cannot find."""
-        cursor = self._database[collection.name].find(
-            {"$and": conditions(collection, query, states)}, fields(collection, "filter")
-        )
-        return await cursor.limit(EXACT_AT_MOST).to_list()
 
     async def _neighbours(self, collection: Collection, hits: Iterable[Stored]) -> list[Stored]:
         spec = collection.spec

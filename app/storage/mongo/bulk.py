@@ -93,25 +93,26 @@ class TransactionWrites:
         self._waiting.append(_Write(collection, model, refusal))
 
     async def send(self) -> None:
-        """Sends what waits. Raises the error of a refused write."""
+        """Sends what waits, in one command where the server takes that. Raises the error of a refused write."""
         writes, self._waiting = self._waiting, []
         by_collection: dict[str, list[_Write]] = {}
         for write in writes:
             by_collection.setdefault(write.collection, []).append(write)
         if len(by_collection) > 1 and self._support.supported:
-            await self._send_together(writes)
+            try:
+                await self.database.client.bulk_write([write.model for write in writes], session=self.session)
+            except InvalidOperation as error:  # a server of before 8.0, after a change of primary
+                self._support.supported = False
+                raise Retry from error
+            except ClientBulkWriteException as error:
+                raise self._failed(writes, error) from None
             return
         for collection, own in by_collection.items():
-            await self._send_one(collection, own)
-
-    async def _send_together(self, writes: Sequence[_Write]) -> None:
-        try:
-            await self.database.client.bulk_write([write.model for write in writes], session=self.session)
-        except InvalidOperation as error:  # a server of before 8.0, after a change of primary
-            self._support.supported = False
-            raise Retry from error
-        except ClientBulkWriteException as error:
-            raise self._failed(writes, error) from None
+            try:
+                await self.database[collection].bulk_write([write.model for write in own], session=self.session)
+            except BulkWriteError as error:
+                refused = error.details["writeErrors"][0]
+                raise own[refused["index"]].refusal(refused) or error from None
 
     def _failed(self, writes: Sequence[_Write], error: ClientBulkWriteException) -> Exception:
         whole = error.error
@@ -123,10 +124,3 @@ class TransactionWrites:
         for refused in error.details["writeErrors"]:
             return writes[refused["idx"]].refusal(refused) or error
         return error
-
-    async def _send_one(self, collection: str, writes: Sequence[_Write]) -> None:
-        try:
-            await self.database[collection].bulk_write([write.model for write in writes], session=self.session)
-        except BulkWriteError as error:
-            refused = error.details["writeErrors"][0]
-            raise writes[refused["index"]].refusal(refused) or error from None

@@ -24,12 +24,12 @@ from pymongo.read_concern import ReadConcern
 from app.storage.change_log import (
     CHANGES,
     STEP,
+    ChangeLog,
     Head,
     LogEntry,
     LogOptions,
     LogPage,
     Position,
-    StoredChangeLog,
     erased,
     first_old,
 )
@@ -69,8 +69,8 @@ def append(writes: TransactionWrites, entries: Iterable[LogEntry]) -> None:
         writes.insert(CHANGE_LOG, stored(entry, op))
 
 
-class MongoChangeLog(StoredChangeLog):
-    """Implements `ChangeLog`. Its reads see what a majority has, so that no number is ever taken back."""
+class MongoChangeLog(ChangeLog):
+    """The log in MongoDB. Its reads see what a majority has, so that no number is ever taken back."""
 
     def __init__(
         self,
@@ -95,20 +95,20 @@ class MongoChangeLog(StoredChangeLog):
     async def page(
         self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> LogPage:
-        await self._number(tenant)
-        page: LogPage = await self._timely(lambda: self._page(tenant, after, where, limit))
-        return page
+        async def read() -> LogPage:
+            head = await self._head(tenant)
+            start = head.start(after)
+            upto = min(head.last, start + self.options.scanned)
+            wanted = codec.all_of(
+                {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
+            )
+            entries = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
+            (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
+            return LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
 
-    async def _page(self, tenant: str, after: Position | None, where: Filter, limit: int) -> LogPage:
-        head = await self._head(tenant)
-        start = head.start(after)
-        upto = min(head.last, start + self.options.scanned)
-        wanted = codec.all_of(
-            {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
-        )
-        entries = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
-        (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
-        return LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
+        await self._number(tenant)
+        page: LogPage = await self._timely(read)
+        return page
 
     async def _current(self, tenant: str) -> Head:
         await self._number(tenant)
@@ -120,56 +120,56 @@ class MongoChangeLog(StoredChangeLog):
         return Head() if stored is None else Head(stored["log"], int(stored["last"]), int(stored["floor"]))
 
     async def _mark(self, tenant: str) -> object:
-        return await self._timely(lambda: self._look(tenant))
+        async def look() -> tuple[Any, int]:
+            newest = await self._entries.find_one({"tenant_id": tenant, **PENDING}, {"_id": 1}, sort=[("op", -1)])
+            return newest and newest["_id"], (await self._head(tenant)).last
 
-    async def _look(self, tenant: str) -> tuple[Any, int]:
-        newest = await self._entries.find_one({"tenant_id": tenant, **PENDING}, {"_id": 1}, sort=[("op", -1)])
-        return newest and newest["_id"], (await self._head(tenant)).last
+        return await self._timely(look)
 
     async def _number(self, tenant: str) -> None:
         """Numbers all entries that are committed now."""
         pending = {"tenant_id": tenant, **PENDING}
-        while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
-            await self._runner.in_transaction(lambda session: self._number_some(session, tenant), [f"changes {tenant}"])
 
-    async def _number_some(self, session: MongoSession, tenant: str) -> None:
-        pending = {"tenant_id": tenant, **PENDING}
-        sorted_by = [("op", 1), ("_id", 1)]
-        unnumbered = self._database[CHANGE_LOG].find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
-        ids = [entry["_id"] for entry in await unnumbered.to_list()]
-        if not ids:
-            return
-        head = await self._database[CHANGE_HEADS].find_one_and_update(
-            {"_id": tenant},
-            {
-                "$inc": {"last": Int64(len(ids))},
-                "$setOnInsert": {"log": uuid4().hex[:12], "floor": Int64(0)},
-            },
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
-            session=session,
-        )
-        assert head is not None
-        first = int(head["last"]) - len(ids) + 1
-        writes = [
-            UpdateOne({"_id": entry}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
-            for seq, entry in enumerate(ids, first)
-        ]
-        await self._database[CHANGE_LOG].bulk_write(writes, ordered=True, session=session)
+        async def number_some(session: MongoSession) -> None:
+            entries, sorted_by = self._database[CHANGE_LOG], [("op", 1), ("_id", 1)]
+            unnumbered = entries.find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
+            ids = [entry["_id"] for entry in await unnumbered.to_list()]
+            if not ids:
+                return
+            head = await self._database[CHANGE_HEADS].find_one_and_update(
+                {"_id": tenant},
+                {
+                    "$inc": {"last": Int64(len(ids))},
+                    "$setOnInsert": {"log": uuid4().hex[:12], "floor": Int64(0)},
+                },
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+                session=session,
+            )
+            assert head is not None
+            first = int(head["last"]) - len(ids) + 1
+            writes = [
+                UpdateOne({"_id": entry}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
+                for seq, entry in enumerate(ids, first)
+            ]
+            await entries.bulk_write(writes, ordered=True, session=session)
+
+        while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
+            await self._runner.in_transaction(number_some, [f"changes {tenant}"])
 
     async def names(self, tenant: str, user: str) -> bool:
         wanted = {"tenant_id": tenant, "user_id": user}
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def forget(self, tenant: str, user: str) -> None:
-        await self._runner.in_transaction(lambda session: self._forget(session, tenant, user), [f"changes {tenant}"])
+        async def replace(session: MongoSession) -> None:
+            entries = self._database[CHANGE_LOG]
+            gone = await entries.delete_many({"tenant_id": tenant, "user_id": user}, session=session)
+            if gone.deleted_count:
+                mark = erased(tenant, self.options.stamp_now())
+                await entries.insert_one(stored(mark, session.operation_time or NEVER), session=session)
 
-    async def _forget(self, session: MongoSession, tenant: str, user: str) -> None:
-        entries = self._database[CHANGE_LOG]
-        gone = await entries.delete_many({"tenant_id": tenant, "user_id": user}, session=session)
-        if gone.deleted_count:
-            mark = erased(tenant, self.options.stamp_now())
-            await entries.insert_one(stored(mark, session.operation_time or NEVER), session=session)
+        await self._runner.in_transaction(replace, [f"changes {tenant}"])
 
     async def has_expired(self) -> bool:
         wanted = {"at": {"$lt": self.options.oldest()}}
@@ -180,18 +180,18 @@ class MongoChangeLog(StoredChangeLog):
         return tenants
 
     async def _drop(self, tenant: str, oldest: str) -> int:
-        await self._number(tenant)
-        dropped: int = await self._timely(lambda: self._drop_numbered(tenant, oldest))
-        return dropped
+        async def drop() -> int:
+            wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
+            entries = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
+            old = first_old([(int(entry["seq"]), entry["at"]) for entry in entries], oldest)
+            if old:
+                await self._heads.update_one({"_id": tenant}, {"$max": {"floor": Int64(old[-1])}})
+                await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": Int64(old[-1])}})
+            return len(old)
 
-    async def _drop_numbered(self, tenant: str, oldest: str) -> int:
-        wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
-        entries = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
-        old = first_old([(int(entry["seq"]), entry["at"]) for entry in entries], oldest)
-        if old:
-            await self._heads.update_one({"_id": tenant}, {"$max": {"floor": Int64(old[-1])}})
-            await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": Int64(old[-1])}})
-        return len(old)
+        await self._number(tenant)
+        dropped: int = await self._timely(drop)
+        return dropped
 
 
 def _entry(stored: Stored) -> LogEntry:

@@ -35,7 +35,6 @@ from app.storage.mongo.codec import (
     PLAIN,
     ROW,
     SEPARATOR,
-    OwnFields,
     Stored,
     decode,
     encode,
@@ -225,18 +224,14 @@ class ChangeAttempt:
             if change.entry is not None:
                 own = await self._partitions.put(collection, doc, None, change.entry)
             else:
-                own = await self._partitions.put_like(collection, doc, self._like(change))
+                assert change.like is not None
+                like = self._likes[collection.name, key(doc["tenant_id"], change.like)]
+                if like is None:
+                    raise CommitConflict(collection.name, change.like, "missing")
+                own = await self._partitions.put_like(collection, doc, like.get(OWN, {}))
             add_own(stored, own)
         self._writes.insert(collection.name, stored, partial(_refusal, collection, stored["_id"]))
         self._written(collection, stored["_id"])
-
-    def _like(self, change: Insert) -> OwnFields:
-        assert change.like is not None
-        stored = self._likes[change.collection.name, key(change.doc["tenant_id"], change.like)]
-        if stored is None:
-            raise CommitConflict(change.collection.name, change.like, "missing")
-        own: OwnFields = stored.get(OWN, {})
-        return own
 
     async def _update(self, change: Update) -> None:
         collection = change.collection

@@ -160,13 +160,13 @@ def unique_path(unique: Unique) -> str:
 
 def unique_keys(collection: Collection, doc: Doc) -> dict[str, str]:
     """Returns the values of the unique keys whose condition the document meets, by name."""
-    return {u.name: _unique_key(doc, u) for u in collection.unique if matches(doc, u.when)}
-
-
-def _unique_key(doc: Doc, unique: Unique) -> str:
-    values = [value_at(doc, field) for field in unique.fields]
-    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
-    return orjson.dumps([doc["tenant_id"], *whole]).decode()
+    keys: dict[str, str] = {}
+    for unique in collection.unique:
+        if matches(doc, unique.when):
+            values = [value_at(doc, field) for field in unique.fields]
+            whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
+            keys[unique.name] = orjson.dumps([doc["tenant_id"], *whole]).decode()
+    return keys
 
 
 # --- Packed records ---------------------------------------------------------------------------------------------------
@@ -185,6 +185,9 @@ def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
     first, further = None, b""
     if packed.vector is not None:
         first, further = split_windows(packed.vector, long=bool(head["flags"] & LONG))
+    terms = np.frombuffer(packed.terms, TERM)
+    words = np.repeat(terms["id"], np.minimum(terms["count"], MOST_REPEATS))
+    values = {field: value_at(doc, field) for field in spec.ranges}
     return {
         "head": packed.head,
         "vector": None if first is None else vector_of(first),
@@ -192,27 +195,15 @@ def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
         "terms": packed.terms,
         "facets": packed.facets,
         "model": Int64(int(head["model"])),
-        "words": _words(packed.terms),
-        "ranges": _ranges(spec, doc),
-        "absent": [field for field in spec.ranges if value_at(doc, field) is None],
+        "words": term_text(words.tolist()),
+        "ranges": {range_name(field): range_value(value) for field, value in values.items() if value is not None},
+        "absent": [field for field, value in values.items() if value is None],
     }
-
-
-def _words(packed_terms: bytes) -> str:
-    """Returns the terms of a document as words, each as often as it occurs, up to `MOST_REPEATS`."""
-    terms = np.frombuffer(packed_terms, TERM)
-    return term_text(np.repeat(terms["id"], np.minimum(terms["count"], MOST_REPEATS)).tolist())
 
 
 def term_text(ids: list[int]) -> str:
     """Returns term ids as words for a whitespace analyzer, so that both engines search the same terms."""
     return " ".join(f"{term:08x}" for term in ids)
-
-
-def _ranges(spec: SearchSchema, doc: Doc) -> dict[str, float]:
-    """Returns the values of range fields as numbers, times in milliseconds. Absent ones are left out."""
-    given = {field: value_at(doc, field) for field in spec.ranges}
-    return {range_name(field): range_value(value) for field, value in given.items() if value is not None}
 
 
 def range_name(field: str) -> str:

@@ -114,35 +114,36 @@ async def reconcile(
 ) -> None:
     """Brings an older layout up to date and creates the missing indexes, however long it takes. Raises StoreUnavailable
     if a newer version wrote the database; nothing was written then."""
-    wanted = declared(collections)
+    wanted, known = declared(collections), newest(LAYOUT, steps)
     marker = f"indexes {fingerprint(wanted)}"
-    while not await _is_made(database, marker, steps):
-        if await take(database, "indexes"):
-            try:
-                await _upgrade(database, steps)
-                await _make(database, wanted)
-                await _drop_replaced(database, collections)
-                await _note_version(database, newest(LAYOUT, steps))
-                await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
-            finally:
-                await give_back(database, "indexes")
-        else:
+    while True:
+        there = await written(database)
+        if there is not None:
+            refuse_newer_layout("The database", there, known)
+            if there == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None:
+                return
+        if not await take(database, "indexes"):
             log.info("another process makes the indexes; waiting")
             await asyncio.sleep(LOOK_SECONDS)
+            continue
+        try:
+            await _upgrade(database, steps)
+            await _make(database, wanted)
+            for collection in collections:
+                # the index of an earlier release, which covered nothing, is a beginning of the one of now
+                replaced = f"by_{collection.order}"
+                if collection.covered and replaced in await database[collection.name].index_information():
+                    await database[collection.name].drop_index(replaced)
+            await _note_version(database, known)
+            await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
+        finally:
+            await give_back(database, "indexes")
 
 
 async def written(database: Database) -> Written | None:
     """Returns the layout and the release of the database, or None for a new one."""
     stored = await database[META].find_one({"_id": "layout"})
     return None if stored is None else Written(int(stored["version"]), stored.get("release"))
-
-
-async def _is_made(database: Database, marker: str, steps: Mapping[int, MongoStep]) -> bool:
-    known, layout = newest(LAYOUT, steps), await written(database)
-    if layout is None:
-        return False
-    refuse_newer_layout("The database", layout, known)
-    return layout == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None
 
 
 async def _upgrade(database: Database, steps: Mapping[int, MongoStep]) -> None:
@@ -186,14 +187,6 @@ async def _make(database: Database, wanted: dict[str, list[IndexModel]]) -> None
             names = ", ".join(str(model.document["name"]) for model in missing)
             log.info("indexes made", extra={"collection": name, "made": names, "at": f"{number}/{len(wanted)}"})
     log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
-
-
-async def _drop_replaced(database: Database, collections: Sequence[Collection]) -> None:
-    """Drops the indexes of an earlier release that covered nothing: each is a beginning of the one of now."""
-    for collection in collections:
-        name = f"by_{collection.order}"
-        if collection.covered and name in await database[collection.name].index_information():
-            await database[collection.name].drop_index(name)
 
 
 async def deep_check(database: Database, collections: Sequence[Collection]) -> list[Finding]:

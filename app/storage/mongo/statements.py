@@ -246,23 +246,25 @@ class MongoReembedding:
         return await self._slow(read)
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
-        dropped = 0
-        while step := await self._slow(lambda: self._drop_some(collection)):
-            dropped += step
+        documents = self._database[collection.name]
+
+        async def drop_some() -> int:
+            carriers = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+            ids = [stored["_id"] for stored in carriers]
+            if not ids:
+                return 0
+            return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count
 
         async def forget() -> None:
             await self._database[PARTITIONS].update_many(
                 {"collection": collection.name, "kept": True}, {"$set": {"kept": False}}
             )
 
+        dropped = 0
+        while step := await self._slow(drop_some):
+            dropped += step
         await self._slow(forget)
         return dropped
-
-    async def _drop_some(self, collection: Collection) -> int:
-        documents = self._database[collection.name]
-        carriers = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
-        ids = [stored["_id"] for stored in carriers]
-        return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count if ids else 0
 
 
 def _lacks(model: int) -> Stored:

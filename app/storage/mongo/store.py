@@ -23,7 +23,7 @@ from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import SegmentCache, overview_of
 from app.storage.index.record_codec import model_id
 from app.storage.mongo import codec, partitions, statements
-from app.storage.mongo.ann_search import EXACT_AT_MOST, OVERLAY_MS, Candidates, SearchIndexFailed, SegmentLoader
+from app.storage.mongo.ann_search import EXACT_AT_MOST, OVERLAY_MS, Candidates, SearchIndexFailed
 from app.storage.mongo.bulk import BulkSupport, TransactionWrites
 from app.storage.mongo.change_log import MongoChangeLog
 from app.storage.mongo.changes import ChangeAttempt, competing
@@ -32,6 +32,7 @@ from app.storage.mongo.connection import COUNTERS, Client, MongoSession, connect
 from app.storage.mongo.partitions import MongoPartition
 from app.storage.mongo.schema import deep_check, reconcile
 from app.storage.mongo.search_indexes import FIRST_PAUSE_SECONDS, SearchIndexes
+from app.storage.mongo.segments import SegmentLoader
 from app.storage.mongo.statements import MongoReembedding
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random

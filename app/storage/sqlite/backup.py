@@ -40,7 +40,13 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
         with part_of(target) as part:
             with translate_errors(), closing(connect(source, busy_timeout_ms, key)) as connection:
                 _copy(connection, part, key)
-            _seal(part)
+            with part.open("r+b") as opened:
+                length = opened.seek(0, os.SEEK_END)
+                opened.seek(0)
+                digest = _digest(opened, length)
+                opened.write(MARK + f"{length:016x}{digest}".encode())
+                opened.flush()
+                os.fsync(opened.fileno())
             _link(part, target)
     except OSError as error:
         raise BackupRefused(f"{target} cannot be written: {error.strerror}.") from error
@@ -50,9 +56,8 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
 def _copy(source: apsw.Connection, target: Path, key: StoreKey | None) -> None:
     """Copies the database page by page into an empty file, while others write, and reads each page of the copy. Raises
     BackupRefused and errors of SQLite."""
-    if verifies(
-        source
-    ):  # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
+    if verifies(source):
+        # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
         create(target, 0, key)
     with closing(open_file(target, 0, key)) as copy:
         copy.pragma("user_version")  # reads the first page
@@ -62,16 +67,6 @@ def _copy(source: apsw.Connection, target: Path, key: StoreKey | None) -> None:
         pages = failing_pages(copy)
     if pages:
         raise BackupRefused(f"{target} cannot be read back: {named_pages(pages)}.")
-
-
-def _seal(file: Path) -> None:
-    with file.open("r+b") as opened:
-        length = opened.seek(0, os.SEEK_END)
-        opened.seek(0)
-        digest = _digest(opened, length)
-        opened.write(MARK + f"{length:016x}{digest}".encode())
-        opened.flush()
-        os.fsync(opened.fileno())
 
 
 def _link(part: Path, target: Path) -> None:
@@ -100,7 +95,11 @@ def restore(
         length, expected = _trailer(file)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with part_of(directory / name) as part:
-            if _copied(file, part, length) != expected:
+            with file.open("rb") as opened, part.open("wb") as result:
+                digest = _digest(opened, length, result)
+                result.flush()
+                os.fsync(result.fileno())
+            if digest != expected:
                 raise BackupRefused(f"{file} is damaged: its bytes are not those that were written.")
             look_through(part, key, file.name)
             note.unlink(missing_ok=True)
@@ -147,15 +146,6 @@ def _digest(source: BinaryIO, length: int, copy: BinaryIO | None = None) -> str:
         if copy is not None:
             copy.write(piece)
     return digest.hexdigest()
-
-
-def _copied(file: Path, target: Path, length: int) -> str:
-    """Copies the first `length` bytes, syncs the copy and returns their SHA-256."""
-    with file.open("rb") as opened, target.open("wb") as result:
-        digest = _digest(opened, length, result)
-        result.flush()
-        os.fsync(result.fileno())
-    return digest
 
 
 @dataclass(frozen=True, slots=True, order=True)

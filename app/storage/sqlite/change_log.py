@@ -12,12 +12,12 @@ import apsw
 from app.storage.change_log import (
     CHANGES,
     STEP,
+    ChangeLog,
     Head,
     LogEntry,
     LogOptions,
     LogPage,
     Position,
-    StoredChangeLog,
     erased,
     first_old,
 )
@@ -30,8 +30,8 @@ from app.storage.sqlite.writer import WriterThread
 LAST = "SELECT last FROM change_heads WHERE tenant = ?"
 
 
-class EmbeddedChangeLog(StoredChangeLog):
-    """Implements `ChangeLog`."""
+class EmbeddedChangeLog(ChangeLog):
+    """The log in the database file."""
 
     def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
         super().__init__(options)
@@ -40,8 +40,23 @@ class EmbeddedChangeLog(StoredChangeLog):
     async def page(
         self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> LogPage:
-        scanned = self.options.scanned
-        return await self._readers.bounded(lambda connection: _page(connection, tenant, after, where, limit, scanned))
+        def read(connection: apsw.Connection) -> LogPage:
+            connection.execute("BEGIN")  # one snapshot: the head tells how far the entries go
+            try:
+                head = _head(connection, tenant)
+                start = head.start(after)
+                upto = min(head.last, start + self.options.scanned)
+                condition, values = sql.where(CHANGES, where)
+                statement = (
+                    f"SELECT {LOG_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
+                    f"ORDER BY seq LIMIT {int(limit)}"
+                )
+                rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
+            finally:
+                connection.execute("COMMIT")
+            return LogPage.read(head, [LogEntry(*row) for row in rows], upto, limit)
+
+        return await self._readers.bounded(read)
 
     async def _current(self, tenant: str) -> Head:
         return await self._readers.bounded(lambda connection: _head(connection, tenant))
@@ -54,9 +69,17 @@ class EmbeddedChangeLog(StoredChangeLog):
         return bool(await self._readers.apart(lambda connection: _number(connection, statement, (tenant, user))))
 
     async def forget(self, tenant: str, user: str) -> None:
+        def forget_some(connection: apsw.Connection, start: int, mark: LogEntry | None) -> int:
+            statement = "DELETE FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND user_id = ?"
+            connection.execute(statement, (tenant, start, start + STEP, user))
+            removed = connection.changes()
+            if removed and mark is not None:
+                append_to_log(connection, tenant, [mark])
+            return removed
+
         mark: LogEntry | None = erased(tenant, self.options.stamp_now())
         for start in range(0, await self._mark(tenant), STEP):
-            if await self._writer.submit(partial(_forget, user=user, start=start, tenant=tenant, mark=mark)):
+            if await self._writer.submit(partial(forget_some, start=start, mark=mark)):
                 mark = None
 
     async def has_expired(self) -> bool:
@@ -72,7 +95,16 @@ class EmbeddedChangeLog(StoredChangeLog):
         return await self._readers.apart(lambda c: [str(tenant) for (tenant,) in c.execute(statement)])
 
     async def _drop(self, tenant: str, oldest: str) -> int:
-        return await self._writer.submit(partial(_drop, tenant=tenant, oldest=oldest))
+        def drop(connection: apsw.Connection) -> int:
+            statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
+            cursor: Any = connection.execute(statement, (tenant, STEP))
+            old = first_old(cursor.fetchall(), oldest)
+            if old:
+                connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, old[-1]))
+                connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (old[-1], tenant))
+            return len(old)
+
+        return await self._writer.submit(drop)
 
 
 def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
@@ -84,43 +116,3 @@ def _head(connection: apsw.Connection, tenant: str) -> Head:
     statement = "SELECT log, last, floor FROM change_heads WHERE tenant = ?"
     row: Any = connection.execute(statement, (tenant,)).fetchone()
     return Head() if row is None else Head(*row)
-
-
-def _page(
-    connection: apsw.Connection, tenant: str, after: Position | None, where: Filter, limit: int, scanned: int
-) -> LogPage:
-    """Reads a page from one snapshot: the head tells how far the entries go."""
-    connection.execute("BEGIN")
-    try:
-        head = _head(connection, tenant)
-        start = head.start(after)
-        upto = min(head.last, start + scanned)
-        condition, values = sql.where(CHANGES, where)
-        statement = (
-            f"SELECT {LOG_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
-            f"ORDER BY seq LIMIT {int(limit)}"
-        )
-        rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
-    finally:
-        connection.execute("COMMIT")
-    return LogPage.read(head, [LogEntry(*row) for row in rows], upto, limit)
-
-
-def _forget(connection: apsw.Connection, tenant: str, user: str, start: int, mark: LogEntry | None) -> int:
-    """Removes the user's entries among `STEP` of them, and appends `mark` if there were any."""
-    statement = "DELETE FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND user_id = ?"
-    connection.execute(statement, (tenant, start, start + STEP, user))
-    removed = connection.changes()
-    if removed and mark is not None:
-        append_to_log(connection, tenant, [mark])
-    return removed
-
-
-def _drop(connection: apsw.Connection, tenant: str, oldest: str) -> int:
-    statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
-    cursor: Any = connection.execute(statement, (tenant, STEP))
-    old = first_old(cursor.fetchall(), oldest)
-    if old:
-        connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, old[-1]))
-        connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (old[-1], tenant))
-    return len(old)

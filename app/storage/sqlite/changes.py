@@ -149,18 +149,9 @@ def _run(
     try:
         connection.execute(statement, values)
     except apsw.ConstraintError as error:
-        raise CommitConflict(collection.name, doc_id, _violated(collection, str(error))) from error
-
-
-def _violated(collection: Collection, message: str) -> str:
-    """Returns the name of the violated unique key, or `exists`.
-
-    SQLite names an index on expressions, and the columns of the id index.
-    """
-    for unique in collection.unique:
-        if f"'{sql.unique_index(collection, unique)}'" in message:
-            return unique.name
-    return "exists"
+        # SQLite names the index of a unique key, which is on expressions, and the columns of the id index
+        violated = [key.name for key in collection.unique if f"'{sql.unique_index(collection, key)}'" in str(error)]
+        raise CommitConflict(collection.name, doc_id, violated[0] if violated else "exists") from error
 
 
 def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:

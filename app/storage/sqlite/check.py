@@ -19,11 +19,11 @@ from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.index.partitions import code, flags_at, model_at
 from app.storage.index.record_codec import TERM, head_dtype, holds_windows
 from app.storage.protocol import MAX_NAMED, Finding
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection
 from app.storage.sqlite import log_file, schema, sql, usage
 from app.storage.sqlite.connections import PAGE_BYTES, Faults, connect, damaged, log_of, translate_errors, verifies
 from app.storage.sqlite.encryption import StoreKey, uses_cipher
-from app.storage.sqlite.log_file import LastCommit, checkpoint, note_of, read_note
+from app.storage.sqlite.log_file import checkpoint, note_of, read_note
 from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
 from app.storage.usage import differences
@@ -65,8 +65,11 @@ def _bad_documents(connection: apsw.Connection, collection: Collection) -> Itera
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
     statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
-        doc = _read(text)
-        if doc is None:
+        try:
+            doc = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            doc = None
+        if not isinstance(doc, dict):
             yield f"{doc_id} is no JSON object"
             continue
         if [tenant, doc_id] != [doc.get("tenant_id"), doc.get(collection.id_field)]:
@@ -75,16 +78,16 @@ def _bad_documents(connection: apsw.Connection, collection: Collection) -> Itera
             yield f"{doc_id} has columns that differ from its document"
 
 
-def _read(text: str) -> Doc | None:
-    try:
-        doc = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return doc if isinstance(doc, dict) else None
-
-
 def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     table, documents = sql.search_table(collection), sql.quoted(collection.name)
+    # a long text has several windows, and its vector says how many
+    vectors = (
+        f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
+        f"FROM {table} WHERE head IS NOT NULL AND vector IS NOT NULL"
+    )
+    for row, flags, length, count in connection.execute(vectors):
+        if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
+            yield f"search rows with a vector that does not fit their record: {row}"
     size = head_dtype(len(collection.spec.ranges)).itemsize
     checks = {
         "search rows without a document": (
@@ -105,21 +108,9 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
             f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
         ),
     }
-    yield from _bad_vectors(connection, collection)
     for name, statement in checks.items():
         for (which,) in connection.execute(statement, (collection.name,) if "?" in statement else ()):
             yield f"{name}: {which}"
-
-
-def _bad_vectors(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    """Yields rows of long texts whose number of windows does not fit their vector."""
-    statement = (
-        f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
-        f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL AND vector IS NOT NULL"
-    )
-    for row, flags, length, count in connection.execute(statement):
-        if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
-            yield f"search rows with a vector that does not fit their record: {row}"
 
 
 def _bad_partitions(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
@@ -133,17 +124,12 @@ def _bad_partitions(connection: apsw.Connection, collection: Collection) -> Iter
             yield f"pair {partition} counts {count} rows and has {there}"
         if newest > version:
             yield f"pair {partition} is at version {version} and holds a row of {newest}"
-    yield from _mixed_partitions(connection, collection)
-
-
-def _mixed_partitions(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
-    """Yields partitions that are marked as having vectors of one model only, but have others."""
-    statement = (
+    # a partition that has vectors of one model only says which
+    models = (
         f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
-        f"JOIN {sql.search_table(collection)} s ON s.pair = p.pair "
-        "WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
+        f"JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )
-    for partition, model, stored in connection.execute(statement, (collection.name,)):
+    for partition, model, stored in connection.execute(models, (collection.name,)):
         if stored != code(model):
             yield f"pair {partition} holds a row of another embedding model than it says"
 
@@ -189,7 +175,13 @@ def prepare(
 
 def missing_commits(path: Path, connection: apsw.Connection) -> str:
     """Returns how many acknowledged commits the store lacks, in words; empty if it has all of them."""
-    note = _note(path)  # read first: a commit is stored before it is noted
+    try:
+        note = read_note(path)  # read first: a commit is stored before it is noted
+    except OSError as error:
+        log.warning("the note of the last commit cannot be read", extra={"error": str(error)})
+        return ""
+    if note is None and note_of(path).exists() and note_of(path).stat().st_size:
+        log.warning("the note of the last commit is damaged: a log whose end is missing would not be noticed")
     store, commits = log_file.state(connection)
     if note is None or note.store != store or note.commits <= commits:
         return ""
@@ -197,17 +189,6 @@ def missing_commits(path: Path, connection: apsw.Connection) -> str:
         f"{note.commits - commits} acknowledged commits are missing (if {path.name} was replaced by an older copy "
         f"on purpose, delete {note_of(path).name})"
     )
-
-
-def _note(path: Path) -> LastCommit | None:
-    try:
-        note = read_note(path)
-    except OSError as error:
-        log.warning("the note of the last commit cannot be read", extra={"error": str(error)})
-        return None
-    if note is None and note_of(path).exists() and note_of(path).stat().st_size:
-        log.warning("the note of the last commit is damaged: a log whose end is missing would not be noticed")
-    return note
 
 
 def bad_pages(path: Path, first: int = 1, end: int | None = None, key: StoreKey | None = None) -> list[int]:

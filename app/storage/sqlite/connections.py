@@ -306,7 +306,11 @@ class ReadPool:
 
     async def bounded(self, work: Callable[[apsw.Connection], T]) -> T:
         """Runs a read in the event loop. If it turns out to be long, it is stopped and run again in a thread."""
-        if self._long_round():
+        now = time.perf_counter()
+        if self._round_began is None:
+            self._round_began = now
+            asyncio.get_running_loop().call_soon(self._end_round)
+        if now - self._round_began > ROUND_SECONDS:
             await asyncio.sleep(0)
         self._ticks = MAX_TICKS
         try:
@@ -317,13 +321,6 @@ class ReadPool:
         finally:
             self._ticks = None
         return await self.apart(work)
-
-    def _long_round(self) -> bool:
-        now = time.perf_counter()
-        if self._round_began is None:
-            self._round_began = now
-            asyncio.get_running_loop().call_soon(self._end_round)
-        return now - self._round_began > ROUND_SECONDS
 
     def _end_round(self) -> None:
         self._round_began = None

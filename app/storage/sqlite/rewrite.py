@@ -145,16 +145,12 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
     """
     with closing(connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)) as connection:
         connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
-        with space.room_for(_log_bytes(connection), "overwrite what was deleted"):
+        pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
+        log_bytes = (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)  # every page that is in use
+        with space.room_for(log_bytes, "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
             if not checkpoint(connection, "TRUNCATE"):
                 raise StoreUnavailable("Another process still reads what was deleted: please try again.")
-
-
-def _log_bytes(connection: apsw.Connection) -> int:
-    """Returns the size of a log with every page of the database that is in use."""
-    pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
-    return (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)
 
 
 def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int) -> None:
@@ -171,20 +167,15 @@ def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int)
         _keep_others_out(connection)
         try:
             with part_of(path) as part:
-                _encrypted_copy(connection, part, new)
+                encrypted = f"vfs={cipher_layer()}&cipher={CIPHER}&key={quote(new.pragma)}"
+                try:
+                    connection.execute("VACUUM INTO ?", (f"{part.absolute().as_uri()}?{encrypted}",))
+                except apsw.CantOpenError:
+                    raise apsw.CantOpenError(str(part)) from None  # SQLite's own message quotes the key
+                look_through(part, new, part.name)
+                with part.open("r+b") as file:
+                    os.fsync(file.fileno())
                 part.replace(path)
             sync_folder(path.parent)
         except OSError as error:
             raise StoreUnavailable(f"{error.filename or path}: {error.strerror}.") from error
-
-
-def _encrypted_copy(connection: apsw.Connection, target: Path, key: StoreKey) -> None:
-    """Writes an encrypted copy into an empty file, looks through it, and syncs it."""
-    given = f"vfs={cipher_layer()}&cipher={CIPHER}&key={quote(key.pragma)}"
-    try:
-        connection.execute("VACUUM INTO ?", (f"{target.absolute().as_uri()}?{given}",))
-    except apsw.CantOpenError:
-        raise apsw.CantOpenError(str(target)) from None  # SQLite's own message quotes the key
-    look_through(target, key, target.name)
-    with target.open("r+b") as file:
-        os.fsync(file.fileno())

@@ -181,7 +181,12 @@ def migrate(
             before = written(connection)
             layout = max(before.layout, LAYOUT)
             for layout, step in due(before.layout, steps):
-                _refuse_without_checksums(before)
+                if before.layout == LAYOUT:  # the later layouts all have checksums
+                    raise StoreUnavailable(
+                        "This release needs page checksums, and the store has none: run `recalld add-checksums`, then "
+                        "start again.",
+                        retry_after=None,
+                    )
                 log.info("the store is brought to a newer layout", extra={"layout": layout})
                 step(connection)
             for statement in _OWN_TABLES:
@@ -200,15 +205,6 @@ def migrate(
             connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
-
-
-def _refuse_without_checksums(before: Written) -> None:
-    """Later layouts all have checksums. Raises StoreUnavailable for a store without them."""
-    if before.layout == LAYOUT:
-        raise StoreUnavailable(
-            "This release needs page checksums, and the store has none: run `recalld add-checksums`, then start again.",
-            retry_after=None,
-        )
 
 
 def _reconcile(connection: apsw.Connection, collection: Collection) -> None:

@@ -179,12 +179,25 @@ class SearchRowWriter:
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
         """Writes or overwrites the row of a document. `keep` keeps the replaced vector as an alternate vector."""
-        if not self._there(collection, self._raised(collection, doc).number, row):
+        state = self._raised(collection, doc)
+        if not self._there(collection, state.number, row):
             self.add(collection, doc, row, entry)
             return
-        state = self._raised(collection, doc)
         packed = pack(collection.spec, doc, entry, state.version)
-        self._replace_vector(collection, state, row, code(model_of(collection.spec, packed.head)), keep=keep)
+        if keep:  # the text is the same; the row has no alternate vector of the new one's model
+            model, of = (
+                code(model_of(collection.spec, packed.head)),
+                f"substr(head, {model_at(collection.spec) + 1}, 4)",
+            )
+            self._connection.execute(
+                f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector "
+                f"FROM {sql.search_table(collection)} WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
+                (state.number, row, model),
+            )
+            statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
+            self._connection.execute(statement, (state.number, row, model))
+        else:
+            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))
         self._write(collection, state, doc, row, packed, new=False)
 
     def amend(
@@ -207,25 +220,6 @@ class SearchRowWriter:
             f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
             (state.version, packed.head, packed.terms, packed.facets, state.number, row),
         )
-
-    def _replace_vector(
-        self, collection: Collection, state: PartitionState, row: int, model: bytes, *, keep: bool
-    ) -> None:
-        """Keeps or drops alternate vectors when a vector of `model` is written.
-
-        A kept vector is of the same text; a new text drops it.
-        """
-        if not keep:
-            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))
-            return
-        of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
-        self._connection.execute(
-            f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector "
-            f"FROM {sql.search_table(collection)} WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
-            (state.number, row, model),
-        )
-        statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
-        self._connection.execute(statement, (state.number, row, model))
 
     def _write(
         self, collection: Collection, state: PartitionState, doc: Doc, row: int, packed: PackedRecord, *, new: bool
@@ -277,15 +271,17 @@ class SearchRowWriter:
         state = self._open.get(key)
         if state is None:
             states = read(self._connection, collection, key[1], [Partition(agent, user)])
-            state = self._open[key] = states[0] if states else self._create(key)
+            if states:
+                state = states[0]
+            else:
+                created = (
+                    "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
+                )
+                self._connection.execute(created, key)
+                state = PartitionState(number=self._connection.last_insert_rowid(), agent=agent or None)
             state.version += 1
-            self._collections[state.number] = collection
+            self._open[key], self._collections[state.number] = state, collection
         return state
-
-    def _create(self, key: tuple[str, str, str, str]) -> PartitionState:
-        statement = "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
-        self._connection.execute(statement, key)
-        return PartitionState(number=self._connection.last_insert_rowid(), agent=key[3] or None)
 
     def _there(self, collection: Collection, partition: int, row: int) -> bool:
         statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"

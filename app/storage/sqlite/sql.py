@@ -145,18 +145,14 @@ def order_of(collection: Collection, part: Filter) -> str:
     A "+" keeps SQLite from walking the collection in order, so that it sorts what another index finds: if ids or
     selective fields are named, or if the filter looks for the few documents past a time limit.
     """
-    another = _few(collection, part) or _selects(collection, part)
-    return f"+{quoted(collection.order)}" if another else quoted(collection.order)
-
-
-def _selects(collection: Collection, part: Filter) -> bool:
-    """Returns whether only few documents can match."""
     parts = part.parts if isinstance(part, And) else (part,)
     fields = (collection.id_field, *collection.selective)
-    return any(isinstance(condition, Eq | In) and condition.field in fields for condition in parts)
+    selects = any(isinstance(condition, Eq | In) and condition.field in fields for condition in parts)
+    return f"+{quoted(collection.order)}" if selects or _few(collection, part) else quoted(collection.order)
 
 
 def _few(collection: Collection, part: Filter) -> bool:
+    """Returns whether the filter looks for the few documents past a time limit."""
     parts = part.parts if isinstance(part, And) else (part,)
     times = {
         condition.field

@@ -182,30 +182,24 @@ class EmbeddedReembedding:
         return await self._readers.apart(read)
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
-        step = _Dropping(collection)
-        while not step.done:
-            await self._writer.submit(step.run)
-        return step.dropped
-
-
-class _Dropping:
-    """Drops the alternate vectors of some partitions at a time, so that others can write in between."""
-
-    def __init__(self, collection: Collection) -> None:
-        self._collection, self._after = collection, 0
-        self.dropped, self.done = 0, False
-
-    def run(self, connection: apsw.Connection) -> None:
         statement = (
             "SELECT k.pair FROM kept_vectors k JOIN pairs p ON p.pair = k.pair "
             "WHERE k.pair > ? AND p.collection = ? ORDER BY k.pair LIMIT ?"
         )
-        rows: Any = connection.execute(statement, (self._after, self._collection.name, DROPPED_AT_ONCE)).fetchall()
-        for (partition,) in dict.fromkeys(rows):
-            connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (partition,))
-            self.dropped += connection.changes()
-            self._after = partition
-        self.done = len(rows) < DROPPED_AT_ONCE
+        after = dropped = 0
+
+        def drop_some(connection: apsw.Connection) -> bool:
+            nonlocal after, dropped
+            rows: Any = connection.execute(statement, (after, collection.name, DROPPED_AT_ONCE)).fetchall()
+            for (partition,) in dict.fromkeys(rows):
+                connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (partition,))
+                dropped += connection.changes()
+                after = partition
+            return len(rows) == DROPPED_AT_ONCE
+
+        while await self._writer.submit(drop_some):
+            pass  # others can write in between
+        return dropped
 
 
 def _marks(values: Sequence[int]) -> str:

@@ -51,11 +51,6 @@ KEPT_BYTES = 32 << 20
 MAX_KEPT_CHARS = 4_000
 
 
-def _prepare(path: Path, collections: Sequence[Collection], options: EmbeddedOptions) -> None:
-    with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
-        prepare(path, collections, options.busy_timeout_ms, options.key, logs=options.log.enabled)
-
-
 class EmbeddedStore:
     """Implements `Store`. Open with `EmbeddedStore.open`, from within the event loop that will use it."""
 
@@ -91,7 +86,12 @@ class EmbeddedStore:
         path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
             rewrite.make_folder(path)
-        await asyncio.to_thread(_prepare, path, collections, options)
+
+        def make_ready() -> None:
+            with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
+                prepare(path, collections, options.busy_timeout_ms, options.key, logs=options.log.enabled)
+
+        await asyncio.to_thread(make_ready)
         return cls(path, collections, options, dim=dim)
 
     async def close(self) -> None:
@@ -107,16 +107,18 @@ class EmbeddedStore:
 
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         if collection.cached:
-            text = self._reads.get((collection.name, tenant, doc_id), partial(self._sized, collection, tenant, doc_id))
+
+            def read() -> tuple[Any, int]:
+                text = self._select(collection, tenant, doc_id)
+                return text, len(text or "")
+
+            text = self._reads.get((collection.name, tenant, doc_id), read)
         else:
-            text = self._get(collection, tenant, doc_id)
+            text = self._select(collection, tenant, doc_id)
         return None if text is None else parsed_one(collection, doc_id, text)
 
-    def _sized(self, collection: Collection, tenant: str, doc_id: str) -> tuple[Any, int]:
-        text = self._get(collection, tenant, doc_id)
-        return text, len(text or "")
-
-    def _get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
+    def _select(self, collection: Collection, tenant: str, doc_id: str) -> Any:
+        """Returns the JSON text of a document, or None."""
         statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with self._faults.translated():
             row = self._reader.execute(statement, (tenant, doc_id)).fetchone()
@@ -263,7 +265,16 @@ class EmbeddedStore:
         if cached is not None and state.count - len(cached.segment) > INLINE_ROWS:
             cached = None
         while cached is None or cached.version < state.floor:
-            cached = await self._load(collection, state, model)
+            if state.count > INLINE_ROWS:
+                # a load that was already running may give a version older than `state`
+                cached = await asyncio.shield(self._loading(collection, state, model))
+            else:
+                with self._faults.translated():
+                    segment = search_rows.whole(
+                        self._reader, collection, state, self._empty(collection, state.agent), model
+                    )
+                self._cache.put(key, segment, state.version)
+                cached = VersionedSegment(segment, state.version)
         segment, version = cached
         if version < state.version:
             with self._faults.translated():
@@ -271,38 +282,28 @@ class EmbeddedStore:
             self._cache.update(key, segment, state.version, rows)
         return segment
 
-    async def _load(self, collection: Collection, state: PartitionState, model: int) -> VersionedSegment:
-        """Returns a segment and its version. A load that was already running may give a version older than `state`."""
+    def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[VersionedSegment]:
+        """Returns the load of a large partition in a thread, which all searches that need it share."""
         key = (state.number, model)
-        if state.count <= INLINE_ROWS:
-            with self._faults.translated():
-                segment = search_rows.whole(
-                    self._reader, collection, state, self._empty(collection, state.agent), model
-                )
+
+        async def load() -> VersionedSegment:
+            empty = self._empty(collection, state.agent)
+            segment = await self._readers.apart(
+                lambda connection: search_rows.whole(connection, collection, state, empty, model)
+            )
             self._cache.put(key, segment, state.version)
             return VersionedSegment(segment, state.version)
-        return await asyncio.shield(self._loading(collection, state, model))
 
-    def _loading(self, collection: Collection, state: PartitionState, model: int) -> asyncio.Task[VersionedSegment]:
-        key = (state.number, model)
+        def loaded(task: asyncio.Task[VersionedSegment]) -> None:
+            self._loads.pop(key, None)
+            if not task.cancelled():
+                task.exception()  # marks the exception as retrieved; waiting callers get it from the task
+
         task = self._loads.get(key)
         if task is None:
-            task = self._loads[key] = asyncio.create_task(self._load_apart(collection, state, model))
-            task.add_done_callback(lambda ended: self._loaded(key, ended))
+            task = self._loads[key] = asyncio.create_task(load())
+            task.add_done_callback(loaded)
         return task
-
-    def _loaded(self, key: tuple[int, int], task: asyncio.Task[VersionedSegment]) -> None:
-        self._loads.pop(key, None)
-        if not task.cancelled():
-            task.exception()  # marks the exception as retrieved; waiting callers get it from the task
-
-    async def _load_apart(self, collection: Collection, state: PartitionState, model: int) -> VersionedSegment:
-        empty = self._empty(collection, state.agent)
-        segment = await self._readers.apart(
-            lambda connection: search_rows.whole(connection, collection, state, empty, model)
-        )
-        self._cache.put((state.number, model), segment, state.version)
-        return VersionedSegment(segment, state.version)
 
     @property
     def reembedding(self) -> EmbeddedReembedding:
@@ -332,7 +333,7 @@ class EmbeddedStore:
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         gone = await self._readers.apart(lambda connection: statements.empty_partitions(connection, tenant, user))
-        await self.writer.submit(lambda result: statements.forget(result, self._collections, tenant, user, counters))
+        await self.writer.submit(lambda c: statements.forget(c, self._collections, tenant, user, counters))
         await self.change_log.forget(tenant, user)
         self._cache.drop_partitions(gone)
         self._parse.forget()

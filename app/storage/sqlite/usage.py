@@ -56,10 +56,10 @@ class EmbeddedAccounting:
         return await self._readers.apart(totals)
 
     async def recount(self) -> list[str]:
-        return await self._writer.submit(self._recount)
+        def recount(connection: apsw.Connection) -> list[str]:
+            wrong = differences(stored(connection), counted(connection, self._collections))
+            for collection in self._collections if wrong else ():
+                count_usage(connection, collection)
+            return wrong
 
-    def _recount(self, connection: apsw.Connection) -> list[str]:
-        wrong = differences(stored(connection), counted(connection, self._collections))
-        for collection in self._collections if wrong else ():
-            count_usage(connection, collection)
-        return wrong
+        return await self._writer.submit(recount)

@@ -129,31 +129,23 @@ class WriterThread:
         while group := self._queue.next_group():
             together = [item for item in group if not item.alone]
             if together:
-                self.commit_group(together)
+                self._commit_group(together)
             for item in group:
                 if item.alone:
-                    self._run_alone(item)
+                    try:
+                        with self._faults.translated():
+                            item.work(self._connection)
+                    except Exception as error:  # noqa: BLE001 (handed to its caller)
+                        item.outcome = error
+                    self._loop.call_soon_threadsafe(_tell, [item])
 
-    def _run_alone(self, item: QueuedTask) -> None:
-        try:
-            with self._faults.translated():
-                item.work(self._connection)
-        except Exception as error:  # noqa: BLE001 (handed to its caller)
-            item.outcome = error
-        self._loop.call_soon_threadsafe(_tell, [item])
-
-    def commit_group(self, group: Sequence[QueuedTask]) -> None:
-        """Commits the tasks, sets their results and reports the time."""
+    def _commit_group(self, group: Sequence[QueuedTask]) -> None:
+        """Commits the tasks, passes their results to the callers and reports the time. On a full disk only the tasks
+        that may use the reserve are committed."""
         started = time.perf_counter()
-        self._write(group)
-        self.acknowledge(group)
-        self._observe(len(group), time.perf_counter() - started)
-
-    def _write(self, group: Sequence[QueuedTask]) -> None:
-        """Commits the group. On a full disk only the tasks that may use the reserve are committed."""
         refusal = self._refusal()
         if refusal is None:
-            self.make_durable(group)
+            self._make_durable(group)
             full = [write for write in group if write.reserve and isinstance(write.outcome, StorageFull)]
         else:
             self.failure = refusal
@@ -163,9 +155,11 @@ class WriterThread:
         if full:
             self._space.release()
             for waiting in full:  # one by one: each may use all of the room
-                self.make_durable([waiting])
+                self._make_durable([waiting])
                 self._shorten_log()
             self._space.keep()
+        self._loop.call_soon_threadsafe(self._tell, list(group))
+        self._observe(len(group), time.perf_counter() - started)
 
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
@@ -173,7 +167,9 @@ class WriterThread:
             missing = self._space.missing(log_bytes=log_of(Path(self._connection.filename)).stat().st_size)
             if missing:
                 self._shorten_log()
-                missing = self._space.missing(reusable=self._unused_bytes())
+                with self._faults.translated():
+                    unused_pages = int(self._connection.pragma("freelist_count"))
+                missing = self._space.missing(reusable=unused_pages * PAGE_BYTES)
         except (StoreUnavailable, OSError):  # the write itself will say what is wrong
             return None
         if missing:
@@ -181,60 +177,31 @@ class WriterThread:
         self._space.keep()
         return None
 
-    def _unused_bytes(self) -> int:
-        with self._faults.translated():
-            return int(self._connection.pragma("freelist_count")) * PAGE_BYTES
-
     def _shorten_log(self) -> None:
         """Truncates the log, which takes up the room that is missing. If that fails, the log stays as it is."""
         with suppress(StoreUnavailable), self._faults.translated():
             truncate(self._connection)
 
-    def make_durable(self, group: Sequence[QueuedTask]) -> None:
+    def _make_durable(self, group: Sequence[QueuedTask]) -> None:
         """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
         try:
             with self._faults.translated():
-                self._connection.execute("BEGIN IMMEDIATE")
-                try:
-                    self._run_group(group)
-                except BaseException:
-                    if self._connection.in_transaction:
-                        self._connection.execute("ROLLBACK")
-                    raise
+                commits = self._transact(group)
         except Exception as error:  # noqa: BLE001 (every waiting caller gets it)
             log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
-            failure = self._described(error)
+            failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
+            if isinstance(error, StorageFull):
+                with suppress(StoreUnavailable):
+                    failure = StorageFull(
+                        f"The disk is full: {self._space.free():,} bytes are free, and the write needs more.",
+                        retry_after=error.retry_after,
+                    )
             self.failure = failure
             for waiting in group:
                 waiting.outcome = failure
-
-    def _described(self, error: Exception) -> StoreUnavailable:
-        """Returns the error that the callers of a group get."""
-        if isinstance(error, StorageFull):
-            with suppress(StoreUnavailable):
-                return StorageFull(
-                    f"The disk is full: {self._space.free():,} bytes are free, and the write needs more.",
-                    retry_after=error.retry_after,
-                )
-        return error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
-
-    def _run_group(self, group: Sequence[QueuedTask]) -> None:
-        """Runs the tasks and commits. The only task of a group has no savepoint, which would copy each page that is
-        written."""
-        before = self._connection.total_changes()
-        if len(group) > 1:
-            for waiting in group:
-                waiting.outcome = self._attempt(waiting.work)
-        else:
-            group[0].outcome = self._outcome(group[0].work)
-            if isinstance(group[0].outcome, Exception):
-                self._connection.execute("ROLLBACK")
-                return
-        if self._connection.total_changes() == before:
-            self._connection.execute("COMMIT")
             return
-        commits = log_file.count_up(self._connection)
-        self._connection.execute("COMMIT")
+        if commits is None:
+            return
         if not all(waiting.reserve for waiting in group):
             self.failure = None
         try:
@@ -242,13 +209,34 @@ class WriterThread:
         except OSError:  # the writes are on the disk, and only a missing end of the log would not be noticed
             log.exception("the commit was not noted")
 
-    def _attempt(self, work: WriterTask[Any]) -> Any:
-        self._connection.execute("SAVEPOINT one")
-        outcome = self._outcome(work)
-        if isinstance(outcome, Exception):
-            self._connection.execute("ROLLBACK TO one")
-        self._connection.execute("RELEASE one")
-        return outcome
+    def _transact(self, group: Sequence[QueuedTask]) -> int | None:
+        """Runs the tasks in one transaction. Returns the number of the commit; None if nothing was written.
+
+        The only task of a group has no savepoint, which would copy each page that is written.
+        """
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            before = self._connection.total_changes()
+            if len(group) > 1:
+                for waiting in group:
+                    self._connection.execute("SAVEPOINT one")
+                    waiting.outcome = self._outcome(waiting.work)
+                    if isinstance(waiting.outcome, Exception):
+                        self._connection.execute("ROLLBACK TO one")
+                    self._connection.execute("RELEASE one")
+            else:
+                group[0].outcome = self._outcome(group[0].work)
+                if isinstance(group[0].outcome, Exception):
+                    self._connection.execute("ROLLBACK")
+                    return None
+            is_changed = self._connection.total_changes() != before
+            commits = log_file.count_up(self._connection) if is_changed else None
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        return commits
 
     def _outcome(self, work: WriterTask[Any]) -> Any:
         try:
@@ -257,10 +245,6 @@ class WriterThread:
             raise  # SQLite may have rolled the whole transaction back
         except Exception as error:  # noqa: BLE001 (handed to its caller)
             return error
-
-    def acknowledge(self, group: Sequence[QueuedTask]) -> None:
-        """Passes the outcomes to the callers, in the event loop."""
-        self._loop.call_soon_threadsafe(self._tell, list(group))
 
     def _tell(self, group: Sequence[QueuedTask]) -> None:
         _tell(group)
