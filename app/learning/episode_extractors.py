@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
@@ -34,7 +33,7 @@ from app.memories.repository import of_pair
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.storage.changes import Change, CommitConflict, Update
+from app.storage.changes import Change, Update
 from app.storage.schema import Absent, Eq, Filter, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
@@ -79,8 +78,13 @@ class EpisodeProcedures:
     shape = prompts.FoundProcedures
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
-        """Returns known procedures near to the episodes. The context has their ids."""
-        known = await self._known(tools, batch)
+        """Returns known procedures near to the episodes: of the same partition, and those that the agent has for all
+        users. The context has their ids."""
+        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
+        pairs = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
+        now_ms = to_ms(tools.clock.now())
+        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        known = [hit.doc for hit in (await lookup.find(wanted)).hits]
         shown = [
             {
                 "procedure_id": procedure["procedure_id"],
@@ -107,14 +111,6 @@ class EpisodeProcedures:
             return merging.result(), merging.changes
 
         return plan
-
-    async def _known(self, tools: Tools, batch: Batch) -> list[ProcedureRecord]:
-        """Returns related procedures of the same partition, and those that the agent has for all users."""
-        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
-        now_ms, shared = to_ms(tools.clock.now()), Partition(batch.agent_id, None)
-        pairs = tuple(dict.fromkeys((*_partition(batch), shared)))
-        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
-        return [hit.doc for hit in (await lookup.find(wanted)).hits]
 
 
 class _Merging:
@@ -292,14 +288,7 @@ class EpisodeLearning:
     async def _mark_learned(self, run: Run, actions: Sequence[ActionRecord]) -> None:
         """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
         fields: ActionRecord = {"consolidated_at": rfc3339(self._tools.clock.now())}
-        ids = episodes.ids_of(actions)
-        changes: list[Change] = [Update(ACTIONS, run.tenant, action_id, set=fields) for action_id in ids]
-        try:
-            await run.commit(changes)
-        except CommitConflict:
-            for change in changes:
-                with suppress(CommitConflict):
-                    await run.commit([change])
+        await run.commit_each([Update(ACTIONS, run.tenant, action["action_id"], set=fields) for action in actions])
 
 
 def waiting(docs_of: Filter) -> Filter:

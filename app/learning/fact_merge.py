@@ -11,7 +11,6 @@ group is looked at once: an undone merge is not made again.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TypedDict
 
@@ -37,7 +36,7 @@ from app.learning.derivations import DerivationRecord, DerivationResult, commit_
 from app.llm.base import LLM, configured
 from app.memories.embedding import Embeddings
 from app.memories.models import MemorySource
-from app.storage.changes import Change, CommitConflict
+from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.repository import anything, pages
 from app.storage.schema import Absent, In, Not, both
@@ -215,20 +214,11 @@ class PredicateJobs:
                     if dry_run or await self._commit(run, merge, book, first):
                         merged.add(book)
             if not dry_run:
-                await self._commit_looked_at(run, looked_at)
+                # a group that has changed meanwhile is looked at again by another run
+                await run.commit_each(looked_at)
             await run.progress(merged.facts, None)
         undo = None if dry_run else await undo_of(run, self._undo_days)
         return Done({"dry_run": dry_run, **merged.report()}, undo)
-
-    async def _commit_looked_at(self, run: Run, changes: list[Change]) -> None:
-        """Notes that groups were looked at that stay as they are. One that has changed meanwhile is looked at again by
-        another run."""
-        try:
-            await run.commit(changes)
-        except CommitConflict:
-            for change in changes:
-                with suppress(CommitConflict):
-                    await run.commit([change])
 
     async def _commit(self, run: Run, merge: BookMerge, book: Book, first: FactRecord) -> bool:
         """Commits the merge of a book. Returns False if there was nothing left to merge, or it was undone before."""
