@@ -71,11 +71,18 @@ class TenantAllowance:
         while True:
             now = self.clock.now()
             day, usage = _day(now), await self.store.get(LLM_DAYS, self.tenant, USAGE_ID)
-            spent = usage["tokens"] if usage is not None and usage["day"] == day else 0
+            calls, spent = (usage["calls"], usage["tokens"]) if usage is not None and usage["day"] == day else (0, 0)
             if spent + tokens > self.limit:
                 raise self._spent(spent, now)
+            fields: LLMDayRecord = {"day": day, "calls": calls + 1, "tokens": spent + tokens}
+            counted: Change
+            if usage is None:
+                counted = Insert(LLM_DAYS, {"tenant_id": self.tenant, "usage_id": USAGE_ID, **fields})
+            else:
+                same: LLMDayRecord = {"day": usage["day"], "calls": usage["calls"], "tokens": usage["tokens"]}
+                counted = Update(LLM_DAYS, self.tenant, USAGE_ID, set=fields, expect=same)
             try:
-                await self.store.commit([self._counted(usage, day, tokens)])
+                await self.store.commit([counted])
             except CommitConflict:
                 continue  # another call was counted meanwhile
             return
@@ -94,17 +101,6 @@ class TenantAllowance:
             return  # the day is over: what it spent no longer matters
         except StoreUnavailable as error:
             log.warning("tokens were not counted", extra={"error": error.detail})
-
-    def _counted(self, usage: LLMDayRecord | None, day: str, tokens: int) -> Change:
-        if usage is None:
-            return Insert(
-                LLM_DAYS,
-                {"tenant_id": self.tenant, "usage_id": USAGE_ID, "day": day, "calls": 1, "tokens": tokens},
-            )
-        same: LLMDayRecord = {"day": usage["day"], "calls": usage["calls"], "tokens": usage["tokens"]}
-        calls, before = (usage["calls"], usage["tokens"]) if usage["day"] == day else (0, 0)
-        fields: LLMDayRecord = {"day": day, "calls": calls + 1, "tokens": before + tokens}
-        return Update(LLM_DAYS, self.tenant, USAGE_ID, set=fields, expect=same)
 
     def _spent(self, spent: int, now: datetime) -> LLMBudgetSpent:
         tomorrow = datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)

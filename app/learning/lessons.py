@@ -9,7 +9,7 @@ names the user. No text quotes the user, either.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.actions.schemas import ACTIONS, ActionRecord
+from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.core.language import words
 from app.errors import Forbidden
@@ -91,11 +91,11 @@ class SharingRule:
 
     def allows(self, texts: Iterable[str]) -> bool:
         """Returns True if none of the texts names or quotes the user."""
-        return not any(names_one(text, self.names) or self._quotes(text) for text in texts)
-
-    def _quotes(self, text: str) -> bool:
-        runs = _runs(text)
-        return any(runs & _runs(utterance) for utterance in self.utterances)
+        for text in texts:
+            runs = _runs(text)
+            if names_one(text, self.names) or any(runs & _runs(utterance) for utterance in self.utterances):
+                return False
+        return True
 
 
 def _runs(text: str) -> set[tuple[str, ...]]:
@@ -121,13 +121,10 @@ async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
     user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
     profile: UserProfile = {} if user is None else user.profile
     names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
-    return SharingRule(names, _utterances(batch.actions))
-
-
-def _utterances(actions: Sequence[ActionRecord]) -> list[str]:
-    """Returns what the user said in episodes: their feedback, and what the user did."""
-    corrections = [text for action in actions if isinstance(text := action["feedback"].get("correction"), str)]
-    return corrections + [action["content"] for action in actions if action["actor"] == "user" and action["content"]]
+    # what the user said in the episodes: their feedback, and what the user did
+    corrections = [text for action in batch.actions if isinstance(text := action["feedback"].get("correction"), str)]
+    did = [action["content"] for action in batch.actions if action["actor"] == "user" and action["content"]]
+    return SharingRule(names, corrections + did)
 
 
 async def of_same_user(tools: Tools, batch: Batch, shared: ProcedureRecord) -> bool:
