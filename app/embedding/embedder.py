@@ -159,7 +159,7 @@ def split(text: str, reach: Reach) -> list[str]:
     """Splits a text into at most `MAX_WINDOWS` windows, in order. A text that fits into one window is returned whole.
 
     A window ends after a sentence if one ends in its last eighth, else after a word, else at its limit. The next window
-    begins after a space in that last eighth if there is one, so the two overlap.
+    begins after the first space in that last eighth, or at its begin (scripts without spaces), so the two overlap.
     """
     windows: list[str] = []
     start = 0
@@ -169,9 +169,12 @@ def split(text: str, reach: Reach) -> list[str]:
             windows.append(text[start:])
             break
         slack = (limit - start) // EIGHTH
-        end = _window_end(text, limit - slack, limit)
+        low = limit - slack
+        ends = [*sentence_ends(text, low, limit)] or [space.end() for space in _SPACE.finditer(text, low, limit)]
+        end = ends[-1] if ends else limit
         windows.append(text[start:end])
-        start = _window_start(text, end - slack, end)
+        space = _SPACE.search(text, end - slack, end)
+        start = end - slack if space is None else space.end()
     return [window for window in windows if window.strip()] or [text]  # servers reject blank texts
 
 
@@ -189,19 +192,6 @@ def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
         return end if last >= len(spans) else max(spans[last - 1][1], start + 1)
 
     return reach
-
-
-def _window_end(text: str, low: int, high: int) -> int:
-    """Returns the end of a window in `low`..`high`, both included."""
-    words = (space.end() for space in _SPACE.finditer(text, low, high))
-    ends = [*sentence_ends(text, low, high)] or [*words]
-    return ends[-1] if ends else high
-
-
-def _window_start(text: str, low: int, high: int) -> int:
-    """Returns the place after the first space in `low`..`high`, or `low` if there is none (scripts without spaces)."""
-    space = _SPACE.search(text, low, high)
-    return low if space is None else space.end()
 
 
 class Embedder(Protocol):
@@ -284,17 +274,23 @@ class BatchingEmbedder:
         if (vector := self._kept.get(digest(text))) is not None:
             return vector
         with span_of(self._queue.model, 1):
-            return await self._embed_query(text)
-
-    async def _embed_query(self, text: str) -> Vectors:
-        request = self._join(text)
-        try:
-            # Shielded, so that the cancellation of one caller does not cancel the request of the others.
-            vector: Vectors = (await asyncio.shield(request.future))[0]
-        finally:
-            self._leave(text, request)
-        vector.setflags(write=False)
-        return self._kept.keep(digest(text), vector)
+            request, callers = self._flying.get(text) or (
+                self._queries.submit([self._queries.model.prompts.query + text], urgent=True),
+                0,
+            )
+            self._flying[text] = (request, callers + 1)
+            try:
+                # Shielded, so that the cancellation of one caller does not cancel the request of the others.
+                embedded: Vectors = (await asyncio.shield(request.future))[0]
+            finally:
+                _, callers = self._flying[text]
+                if callers > 1:
+                    self._flying[text] = (request, callers - 1)
+                else:
+                    del self._flying[text]
+                    request.future.cancel()  # no effect if it is done
+            embedded.setflags(write=False)
+            return self._kept.keep(digest(text), embedded)
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         if not texts:
@@ -314,19 +310,3 @@ class BatchingEmbedder:
     async def close(self) -> None:
         for queue in (self._queries, self._queue):
             await asyncio.to_thread(queue.close)
-
-    def _join(self, text: str) -> EmbeddingRequest:
-        request, callers = self._flying.get(text) or (
-            self._queries.submit([self._queries.model.prompts.query + text], urgent=True),
-            0,
-        )
-        self._flying[text] = (request, callers + 1)
-        return request
-
-    def _leave(self, text: str, request: EmbeddingRequest) -> None:
-        _, callers = self._flying[text]
-        if callers > 1:
-            self._flying[text] = (request, callers - 1)
-        else:
-            del self._flying[text]
-            request.future.cancel()  # no effect if it is done

@@ -4,6 +4,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import httpx2
@@ -167,17 +168,15 @@ class OpenAIModel:
         size = self._server.batch_texts
         # Servers reject an empty text.
         clean = [clipped(text, self._chars) or " " for text in texts]
-        parts = [self._request(clean[start : start + size]) for start in range(0, len(clean), size)]
+        parts: list[Vectors] = []
+        for start in range(0, len(clean), size):
+            part = clean[start : start + size]
+            answer = self._retrying.call(partial(self._attempt, part), harmless=partial(self._attempt, [PROBE]))
+            parts.append(self._vectors(answer, len(part)))
         return unit(np.concatenate(parts))
 
     def split(self, text: str) -> list[str]:
         return split(text, by_characters(self._chars))
-
-    def _request(self, texts: list[str]) -> Vectors:
-        answer = self._retrying.call(
-            lambda seconds: self._attempt(texts, seconds), harmless=lambda seconds: self._attempt([PROBE], seconds)
-        )
-        return self._vectors(answer, len(texts))
 
     def _attempt(self, texts: list[str], seconds: float) -> _Answer:
         try:
@@ -187,7 +186,10 @@ class OpenAIModel:
         except (openai.APITimeoutError, httpx2.TimeoutException):
             raise Fault("the embedding server did not answer in time") from None
         except openai.APIStatusError as error:
-            raise self._refusal(error) from None
+            detail = f"the embedding server {reason(error, self._server.api_key)}"
+            if passes(error.status_code):
+                raise Fault(detail, retry_after(error.response.headers.get("retry-after"))) from None
+            raise EmbeddingUnavailable(detail) from None
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             kind = type(error.__cause__ or error).__name__
             raise Fault(f"the embedding server cannot be reached, or broke off ({kind})") from None
@@ -230,12 +232,6 @@ class OpenAIModel:
         if not vectors.any(axis=1).all():
             raise EmbeddingUnavailable("the embedding server gave a vector of zeros")
         return vectors
-
-    def _refusal(self, error: openai.APIStatusError) -> Exception:
-        detail = f"the embedding server {reason(error, self._server.api_key)}"
-        if passes(error.status_code):
-            return Fault(detail, retry_after(error.response.headers.get("retry-after")))
-        return EmbeddingUnavailable(detail)
 
 
 def _client(options: ExtraOptions) -> openai.OpenAI:
