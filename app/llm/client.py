@@ -124,15 +124,21 @@ class OpenAIChat:
                 if wrong > 1 or tried == TRIES:
                     raise LLMReplyInvalid(f"The model's answer cannot be used: {error}.") from None
             except _Fault as error:
-                await self._wait(error, tried)
+                wait = FIRST_WAIT * 4.0 ** (tried - 1) * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
+                wait = wait if error.after is None else error.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
+                if tried == TRIES or wait > LONGEST_WAIT:
+                    raise LLMUnavailable(f"The model's server {error}.", retry_after=max(1, round(wait))) from None
+                await asyncio.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
     async def _tried(self, instructions: str, data: str, shape: type[T], budget: Budget, *, again: bool) -> T:
         """Asks in the strictest way that the server knows, and remembers which one it is."""
         while True:
             kind = self._formats[0]
+            wanted = f"{instructions}\n\n{schema_note(shape)}" if kind in ("json_object", "none") else instructions
+            user = {"role": "user", "content": f"{data}\n\n{wanted}"}
             try:
-                text = await self._ask(self._messages(instructions, data, shape, kind), shape, kind, budget, again)
+                text = await self._ask([{"role": "system", "content": PREAMBLE}, user], shape, kind, budget, again)
                 return await off_loop(len(text), parse, text, shape)
             except CutOff as error:
                 if issubclass(shape, ReplyShape) and shape.whole:
@@ -144,18 +150,6 @@ class OpenAIChat:
                 if not self._formats:
                     self._formats = [kind]
                     raise LLMUnavailable(f"The model's server {error}.", retry_after=None) from None
-
-    def _messages(self, instructions: str, data: str, shape: type[BaseModel], kind: ReplyFormat) -> Messages:
-        if kind in ("json_object", "none"):
-            instructions = f"{instructions}\n\n{schema_note(shape)}"
-        return [{"role": "system", "content": PREAMBLE}, {"role": "user", "content": f"{data}\n\n{instructions}"}]
-
-    async def _wait(self, error: _Fault, tried: int) -> None:
-        wait = FIRST_WAIT * 4.0 ** (tried - 1) * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
-        wait = wait if error.after is None else error.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
-        if tried == TRIES or wait > LONGEST_WAIT:
-            raise LLMUnavailable(f"The model's server {error}.", retry_after=max(1, round(wait))) from None
-        await asyncio.sleep(wait)
 
     async def _ask(
         self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, budget: Budget, again: bool

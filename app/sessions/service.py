@@ -126,18 +126,16 @@ class SessionService:
         if "metadata" in fields:
             fields["metadata_terms"] = metadata_terms(fields["metadata"])
         if "summary" in fields:
-            summary, changes = await self._summarized(session | fields)
+            patched = session | fields
+            if patched["summary"] is None:
+                summary, changes = await self._summaries.drop(patched)
+            else:
+                event_at = session["last_message_at"]
+                written = SummaryText(patched["summary"], 1.0, {"origin": "api"}, event_at=event_at)
+                summary, changes = await self._summaries.write(patched, written, self._now())
             fields |= summary
         outcome = self._changed(session, fields)
         return replace(outcome, changes=[*outcome.changes, *changes])
-
-    async def _summarized(self, session: SessionRecord) -> tuple[SessionRecord, list[Change]]:
-        """Returns the fields of a summary that the caller wrote or cleared, and the changes of its memory."""
-        text = session["summary"]
-        if text is None:
-            return await self._summaries.drop(session)
-        written = SummaryText(text, 1.0, {"origin": "api"}, event_at=session["last_message_at"])
-        return await self._summaries.write(session, written, self._now())
 
     async def end(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """Ends a session. Answers 202 with the operation that learns from the conversation.
