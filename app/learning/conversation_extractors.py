@@ -10,7 +10,7 @@ from app.core.schemas import Json
 from app.core.work import off_loop
 from app.facts.drafts import LearnedValue
 from app.facts.keys import EMPTY_PROFILE, UserProfile
-from app.learning import checks, deduplication, derivations, episodes, prompts
+from app.learning import checks, derivations, episodes, learned_facts, prompts
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
 from app.learning.extraction import Rules, profile_patch
@@ -268,9 +268,9 @@ class FactExtractor:
         names = await _names_of_user(tools, talk)
         name = names[0] if names else "user"
         query, pairs = _query(talk), _own_pairs(talk)
-        known = list[deduplication.KnownFact]()
+        known = list[learned_facts.KnownFact]()
         if query and pairs:
-            known = await deduplication.known_facts(tools, talk.scope, query, pairs, name)
+            known = await learned_facts.known_facts(tools, talk.scope, query, pairs, name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
@@ -285,7 +285,7 @@ class FactExtractor:
             rules = await _rules(tools, talk, looked=answer.looked)
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
             pairs = await _by_rule(talk, rules.facts, answer.reply.facts, "\n".join(known))
-            return await deduplication.asserted(tools, talk.scope, pairs, rules.dropped, origin)
+            return await learned_facts.asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan
 

@@ -8,23 +8,14 @@ from app.core.clock import rfc3339, to_ms
 from app.core.schemas import Json
 from app.jobs.runner import Run
 from app.jobs.skipping import handled
-from app.learning import checks, deduplication, episodes, prompts
+from app.learning import checks, episodes, learned_facts, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules
 from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
-from app.learning.lessons import (
-    SharingRule,
-    known_lessons,
-    learned_experience,
-    new_lessons,
-    of_same_user,
-    registered_agent,
-    sharing_rule,
-    shown_lessons,
-    texts_of,
-)
+from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
+from app.learning.sharing import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.models import MemorySource
@@ -51,7 +42,7 @@ class EpisodeFacts:
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns the name of the user, and known facts near to the episodes."""
         name = await _user_name(tools, batch)
-        known = await deduplication.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
+        known = await learned_facts.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, batch: Batch, _: Answer, fact: prompts.StatedFact) -> bool:
@@ -66,7 +57,7 @@ class EpisodeFacts:
             dropped: DroppedCounts = Counter()
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
             pairs = episodes.facts(answer.reply.facts, batch, dropped, names, looked=answer.looked)
-            return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin)
+            return await learned_facts.asserted(tools, batch.scope, pairs, dropped, origin)
 
         return plan
 
