@@ -16,8 +16,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = (
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
-from app.embedding.embedder import MAX_WINDOWS, by_tokens, split
 from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
+from app.embedding.windows import MAX_WINDOWS, by_tokens, split
 from app.errors import EmbeddingUnavailable
 
 MAX_TOKENS = 256  # all-MiniLM-L6-v2 was trained on this length; the rest of a window is ignored

@@ -16,16 +16,13 @@ from app.core.schemas import Json
 from app.core.tracing import Attributes, TraceSpan, span
 from app.core.work import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.base import (
+from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
+from app.llm.replies import (
     FORMATS,
-    Allowance,
-    Budget,
     CutOff,
     InvalidReply,
     Malformed,
-    ObserveCall,
     ReplyFormat,
-    ReplyShape,
     T,
     completion,
     parameters,
