@@ -179,8 +179,26 @@ class OpenAIModel:
         return split(text, by_characters(self._chars))
 
     def _attempt(self, texts: list[str], seconds: float) -> _Answer:
+        seconds = max(seconds, SHORTEST_TRY)
+        ends, limit = time.monotonic() + seconds, ANSWER_BYTES * len(texts)
+        body = bytearray()
         try:
-            return _Answer.model_validate_json(self._post(texts, max(seconds, SHORTEST_TRY)))
+            with self._client.embeddings.with_streaming_response.create(
+                input=texts,
+                model=self._model,
+                dimensions=self._server.dimensions or openai.omit,
+                encoding_format="float",  # base64 is smaller, but not every server supports it
+                extra_headers=self._headers,
+                timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
+            ) as response:
+                # in pieces, because a read timeout limits the wait for each piece and not for all of them
+                for piece in response.iter_bytes():
+                    body += piece
+                    if time.monotonic() > ends:
+                        raise Fault("the embedding server did not finish its answer in time")
+                    if len(body) > limit:
+                        raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {limit} bytes")
+            return _Answer.model_validate_json(bytes(body))
         except ValidationError:
             raise Fault("the embedding server gave an answer that is not one of /embeddings") from None
         except (openai.APITimeoutError, httpx2.TimeoutException):
@@ -193,27 +211,6 @@ class OpenAIModel:
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             kind = type(error.__cause__ or error).__name__
             raise Fault(f"the embedding server cannot be reached, or broke off ({kind})") from None
-
-    def _post(self, texts: list[str], seconds: float) -> bytes:
-        """Reads the answer in pieces, because a read timeout limits the wait for each piece and not for all of them."""
-        ends = time.monotonic() + seconds
-        limit = ANSWER_BYTES * len(texts)
-        body = bytearray()
-        with self._client.embeddings.with_streaming_response.create(
-            input=texts,
-            model=self._model,
-            dimensions=self._server.dimensions or openai.omit,
-            encoding_format="float",  # base64 is smaller, but not every server supports it
-            extra_headers=self._headers,
-            timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
-        ) as response:
-            for piece in response.iter_bytes():
-                body += piece
-                if time.monotonic() > ends:
-                    raise Fault("the embedding server did not finish its answer in time")
-                if len(body) > limit:
-                    raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {limit} bytes")
-        return bytes(body)
 
     def _vectors(self, answer: _Answer, count: int) -> Vectors:
         rows = sorted(answer.data, key=lambda row: row.index)

@@ -192,8 +192,17 @@ class OpenAIChat:
             "temperature": temperature,
             **parameters(shape, kind),
         }
+        read = bytearray()
         try:
-            return await self._read(body)
+            async with self._client.chat.completions.with_streaming_response.create(
+                **body,
+                extra_headers=headers(self._key),
+                timeout=httpx2.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS),
+            ) as response:
+                async for piece in response.iter_bytes():  # in pieces, so that a large answer cannot fill the memory
+                    read += piece
+                    if len(read) > ANSWER_BYTES:
+                        raise LLMReplyInvalid(f"The model's server gave an answer of more than {ANSWER_BYTES} bytes.")
         except openai.APIStatusError as error:
             detail = reason(error, self._key)
             if passes(error.status_code):
@@ -206,21 +215,8 @@ class OpenAIChat:
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             fault = type(error.__cause__ or error).__name__
             raise _Fault(f"cannot be reached, or broke off ({fault})") from None
+        return bytes(read)
 
     def _answer_tokens(self, shape: type[BaseModel]) -> int:
         most = self._settings.most_answer_tokens
         return min(most, shape.answer_tokens) if issubclass(shape, ReplyShape) else most
-
-    async def _read(self, body: Json) -> bytes:
-        """Reads the answer in pieces, so that a large one cannot fill the memory."""
-        read = bytearray()
-        async with self._client.chat.completions.with_streaming_response.create(
-            **body,
-            extra_headers=headers(self._key),
-            timeout=httpx2.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS),
-        ) as response:
-            async for piece in response.iter_bytes():
-                read += piece
-                if len(read) > ANSWER_BYTES:
-                    raise LLMReplyInvalid(f"The model's server gave an answer of more than {ANSWER_BYTES} bytes.")
-        return bytes(read)
