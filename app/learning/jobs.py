@@ -175,17 +175,6 @@ class ConversationJobs:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, by_seq, session)
 
-    async def _first_and_last(self, scope: Scope, session: SessionRecord) -> list[prompts.TranscriptLine]:
-        """Returns the first and the last messages of a session; there may be a gap between them."""
-        sessions = SessionRepository(self._tools.store, scope)
-        where = sessions.within(session)
-        messages = [
-            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
-            *await sessions.messages.find(where, order="desc", limit=BEGINNING),
-        ]
-        by_seq = {message["seq"]: message for message in messages}
-        return await self._read([by_seq[seq] for seq in sorted(by_seq)])
-
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
@@ -203,8 +192,17 @@ class ConversationJobs:
         """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
         written summary, the user's first words describe the conversation."""
         session = await self._session(run, scope)
-        lines = [] if session is None else await self._first_and_last(scope, session)
-        if session is None or session["memorize"] == "none" or not lines:
+        if session is None or session["memorize"] == "none":
+            return
+        sessions = SessionRepository(self._tools.store, scope)
+        where = sessions.within(session)
+        messages = [  # the first and the last ones; there may be a gap between them
+            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
+            *await sessions.messages.find(where, order="desc", limit=BEGINNING),
+        ]
+        by_seq = {message["seq"]: message for message in messages}
+        lines = await self._read([by_seq[seq] for seq in sorted(by_seq)])
+        if not lines:
             return
         user_id, users = session["user_id"], self._tools.users(scope)
         first = next((line.text for line in lines if line.role == "user"), lines[0].text)

@@ -243,18 +243,15 @@ class SessionService:
     ) -> tuple[SessionRecord, list[Change]]:
         """Returns the session to append to, and the changes that create it."""
         session = await self._sessions.find_one(session_id)
-        if session is None or expired(session, now):
-            precondition.check(None)
-            return await self._begin(session_id, body, now)
-        precondition.check(session)
-        if body.agent_id not in (None, session["agent_id"]) or body.user_id not in (None, session["user_id"]):
-            raise AlreadyExists("That session_id is taken.")
-        if session["status"] == "ended":
-            reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
-            raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")
-        return session, []
-
-    async def _begin(self, session_id: str, body: MessagesAppend, now: str) -> tuple[SessionRecord, list[Change]]:
+        if session is not None and not expired(session, now):
+            precondition.check(session)
+            if body.agent_id not in (None, session["agent_id"]) or body.user_id not in (None, session["user_id"]):
+                raise AlreadyExists("That session_id is taken.")
+            if session["status"] == "ended":
+                reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
+                raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")
+            return session, []
+        precondition.check(None)
         if body.agent_id is None or body.user_id is None:
             owners = {"agent_id": body.agent_id, "user_id": body.user_id}
             missing = [
