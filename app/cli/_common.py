@@ -200,14 +200,10 @@ class TextFormatter(logging.Formatter):
         colour = _COLOURS.get(record.levelname, "") if self._colours else ""
         level = f"{colour}{record.levelname:7}{_PLAIN if colour else ''}"
         fields = "".join(f" {name}={value!r}" for name, value in _fields(record).items())
+        message = "".join(char if char.isprintable() else " " for char in record.getMessage())  # one line, no controls
         error = _error(record)
         below = "" if error is None else "".join(["\n", *error["stack"], error["error"]])
-        return f"{time:%H:%M:%S} {level} {record.name}: {_one_line(record)}{fields}{below}"
-
-
-def _one_line(record: logging.LogRecord) -> str:
-    """Returns the message without line breaks and other control characters."""
-    return "".join(char if char.isprintable() else " " for char in record.getMessage())
+        return f"{time:%H:%M:%S} {level} {record.name}: {message}{fields}{below}"
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
@@ -266,7 +262,7 @@ class Target:
 def load_model(settings: Settings, tuning: Tuning = USUAL) -> None:
     """Begins to load the embedding model in the background."""
     chosen = settings.embedding
-    begin_loading(chosen.model, options=ExtraOptions.of(chosen, tuning.embedding_seconds))
+    begin_loading(chosen.model, ExtraOptions.of(chosen, tuning.embedding_seconds))
 
 
 def load_service(target: Target) -> Any:

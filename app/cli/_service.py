@@ -6,7 +6,7 @@ A separate module, since importing the service takes a second.
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -147,7 +147,10 @@ async def bring_in(
     async with _reached(*into) as (api, tombstones):
         erased = Counter[str]()
         if tombstones is not None and not restore_erased:
-            results, erased = await _without_erased(results, tombstones)
+            users = {user for result in results if (user := _user_of(result)) is not None}
+            gone = {user for user in users if await tombstones.find(user) is not None}
+            erased = Counter(user for result in results if (user := _user_of(result)) in gone and user is not None)
+            results = [result for result in results if _user_of(result) not in gone]
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("importing", total=sum(not isinstance(result, SkippedEntry) for result in results))
             report = await bring(results, _Reached(api), lambda number: progress.advance(bar, number))
@@ -180,16 +183,6 @@ def _composed(name: str, given: str | None) -> str | None:
         return None if given is None else identifier(given)
     except ValueError as error:
         raise invalid(f"/--{name}", str(error)) from None
-
-
-async def _without_erased(
-    results: Sequence[ImportResult], tombstones: Tombstones
-) -> tuple[list[ImportResult], Counter[str]]:
-    """Returns the records of other users, and how many records of each erased user were removed."""
-    users = {user for result in results if (user := _user_of(result)) is not None}
-    gone = {user for user in users if await tombstones.find(user) is not None}
-    erased = Counter(user for result in results if (user := _user_of(result)) in gone and user is not None)
-    return [result for result in results if _user_of(result) not in gone], erased
 
 
 def _user_of(result: ImportResult) -> str | None:

@@ -163,9 +163,15 @@ class _Import:
         if "end" in line:
             self._report.expected = str(line.get("hash"))
         elif "counter" in line:
-            self._counters.append(self._counter(line))
+            counter, value = line["counter"], line.get("value")
+            if not isinstance(counter, str) or type(value) is not int or not 0 <= value <= LARGEST:
+                raise BadLine("is no counter")
+            self._counters.append(Counter(self._report.tenant, counter, value))
         else:
-            collection = _collection(line)
+            name = line.get("in")
+            if name not in BY_NAME:
+                raise BadLine(f"names no collection of a tenant: {str(name)[:60]!r}")
+            collection = BY_NAME[name]
             if collection is ERASED:  # tombstones were imported first
                 self._of_file.add(ERASED, Record(line["doc"], None, ""))
                 return
@@ -187,12 +193,6 @@ class _Import:
         if self._refused[user]:
             self._report.erased[user] = self._report.erased.get(user, 0) + 1
         return self._refused[user]
-
-    def _counter(self, line: ArchiveLine) -> Counter:
-        name, value = line["counter"], line.get("value")
-        if not isinstance(name, str) or type(value) is not int or not 0 <= value <= LARGEST:
-            raise BadLine("is no counter")
-        return Counter(self._report.tenant, name, value)
 
     def _record(self, collection: Collection, line: ArchiveLine) -> Record:
         doc = line.get("doc")
@@ -249,13 +249,6 @@ class _Import:
         self._report.found = imported.hash()
         self._report.bad.sort()
         return self._report
-
-
-def _collection(line: ArchiveLine) -> Collection:
-    name = line.get("in")
-    if name not in BY_NAME:
-        raise BadLine(f"names no collection of a tenant: {str(name)[:60]!r}")
-    return BY_NAME[name]
 
 
 def _packed(collection: Collection, row: Any) -> PackedRecord | None:

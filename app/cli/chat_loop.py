@@ -119,8 +119,19 @@ def _line() -> str:
 
 def _turn(runner: asyncio.Runner, ask: Ask, talk: Chat, model: ChatModel, text: str) -> None:
     """Stores the user's message, asks the model and stores its answer. Prints what goes wrong."""
+    body = {
+        "query": text,
+        "agent_id": talk.agent_id,
+        "user_id": talk.user_id,
+        "session_id": talk.session_id,
+        "token_budget": talk.budget,
+        "system_prompt": talk.system_prompt,
+        "format": "messages",
+    }
     try:
-        context = runner.run(_store_and_recall(ask, talk, text))
+        # the context is read first: otherwise the message would be found as a memory of itself
+        context: Json = runner.run(ask("POST", "/v1/context", body))
+        runner.run(_store(ask, talk, "user", text))
     except RecalldError as error:
         _notes.print(f"The message is not stored, and the model was not asked: {error.detail}", markup=False)
         return
@@ -131,23 +142,6 @@ def _turn(runner: asyncio.Runner, ask: Ask, talk: Chat, model: ChatModel, text: 
             runner.run(_store(ask, talk, "assistant", answer))
         except RecalldError as error:
             _notes.print(f"The answer is not stored: {error.detail}", markup=False)
-
-
-async def _store_and_recall(ask: Ask, talk: Chat, text: str) -> Json:
-    """Returns the context of a message, and stores the message. The context is read first: otherwise the message would
-    be found as a memory of itself."""
-    body = {
-        "query": text,
-        "agent_id": talk.agent_id,
-        "user_id": talk.user_id,
-        "session_id": talk.session_id,
-        "token_budget": talk.budget,
-        "system_prompt": talk.system_prompt,
-        "format": "messages",
-    }
-    context: Json = await ask("POST", "/v1/context", body)
-    await _store(ask, talk, "user", text)
-    return context
 
 
 async def _store(ask: Ask, talk: Chat, role: str, content: str) -> None:

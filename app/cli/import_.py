@@ -56,28 +56,18 @@ def import_(  # noqa: PLR0913 (options)
             archive.import_user(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
         else:
             archive_import.import_(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
-    elif tenant:
+        return
+    if tenant:
         raise invalid("/--tenant", "does not go with --from: the API key says whose tenant it is")
-    else:
-        into = None if dry_run else (url, key)
-        _foreign(file, from_.value, (agent, user), into, restore_erased=restore_erased, as_json_=as_json_)
-
-
-def _foreign(
-    file: Path,
-    system: str,
-    whose: tuple[str | None, str | None],
-    into: tuple[str | None, str | None] | None,
-    *,
-    restore_erased: bool,
-    as_json_: bool,
-) -> None:
-    runner: Any = importlib.import_module("app.cli._service")  # imports the service, which takes a second
-    report: RanImport = asyncio.run(runner.bring_in(file, system, whose, into, restore_erased=restore_erased))
+    service: Any = importlib.import_module("app.cli._service")  # imports the service, which takes a second
+    into = None if dry_run else (url, key)
+    report: RanImport = asyncio.run(
+        service.bring_in(file, from_.value, (agent, user), into, restore_erased=restore_erased)
+    )
     if as_json_:
-        as_json({"from": system, **report})
+        as_json({"from": from_.value, **report})
     else:
-        _show(report, dry_run=into is None)
+        _show(report, dry_run=dry_run)
     if report["erased"]:
         print(
             f"recalld: {len(report['erased'])} users were erased and stayed out: {', '.join(report['erased'])}. "

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -91,8 +90,22 @@ def list_keys(
     records = on_store(lambda store: Keys(store, SystemClock()).list(tenant), existing=True)
     if as_json_:
         as_json({"items": records})
-    else:
-        table(("id", "tenant", "name", "verbs", "bound to", "expires", "revoked"), [_row(r) for r in records])
+        return
+    rows = []
+    for record in records:
+        bound = [f"agent {agent}" for agent in record["agents"]] + [f"user {user}" for user in record["users"]]
+        rows.append(
+            (
+                record["id"],
+                record["tenant"],
+                record["name"],
+                ",".join(record["verbs"]),
+                ", ".join(bound) or "-",
+                record["expires_at"] or "never",
+                record["revoked_at"] or "-",
+            )
+        )
+    table(("id", "tenant", "name", "verbs", "bound to", "expires", "revoked"), rows)
 
 
 @app.command()
@@ -134,19 +147,6 @@ def _lifetime(text: str | None) -> timedelta | None:
     if match is None:
         raise invalid("/expires", "must be a number of days, hours or minutes, such as 90d, 12h or 30m")
     return timedelta(**{_UNITS[match[2]]: int(match[1])})
-
-
-def _row(record: Json) -> tuple[str, ...]:
-    bound = [f"agent {a}" for a in record["agents"]] + [f"user {u}" for u in record["users"]]
-    return (
-        record["id"],
-        record["tenant"],
-        record["name"],
-        ",".join(record["verbs"]),
-        ", ".join(bound) or "-",
-        record["expires_at"] or "never",
-        record["revoked_at"] or "-",
-    )
 
 
 BESIDE_A_STORE = frozenset({KEYS_MADE, ERASURE_KEY})
@@ -256,24 +256,20 @@ def doctor(
     two harmless words. Faults are shown first, all else in a line. Exit code 1 for a fault."""
     with Console(stderr=True).status("Checking the store …"):
         findings = _findings(Settings(), recount=recount)
-    ok = all(f.ok for f in findings)
+    faults = [finding for finding in findings if not finding.ok]
     if as_json_:
-        as_json({"ok": ok, "findings": [asdict(f) for f in findings]})
+        as_json({"ok": not faults, "findings": [asdict(finding) for finding in findings]})
     else:
-        _show_findings(findings, all_=all_)
-    if not ok:
-        raise typer.Exit(1)
-
-
-def _show_findings(findings: Sequence[Finding], *, all_: bool) -> None:
-    faults = [f for f in findings if not f.ok]
-    passed = len(findings) - len(faults)
-    shown = sorted(findings, key=lambda f: f.ok) if all_ else faults
-    table_of(("check", "", "detail"), [(f.name, "ok" if f.ok else "FAULT", f.detail) for f in shown])
+        shown = sorted(findings, key=lambda finding: finding.ok) if all_ else faults
+        rows = [(finding.name, "ok" if finding.ok else "FAULT", finding.detail) for finding in shown]
+        table_of(("check", "", "detail"), rows)
+        passed = len(findings) - len(faults)
+        if faults:
+            print(f"{len(faults)} of {len(findings)} checks found a fault; {passed} passed.")
+        else:
+            print(f"All {passed} checks passed." + ("" if all_ else " --all lists them."))
     if faults:
-        print(f"{len(faults)} of {len(findings)} checks found a fault; {passed} passed.")
-    else:
-        print(f"All {passed} checks passed." + ("" if all_ else " --all lists them."))
+        raise typer.Exit(1)
 
 
 def _findings(settings: Settings, *, recount: bool) -> list[Finding]:

@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import islice
-from typing import Annotated, TypeAlias, TypedDict
+from typing import Annotated, TypedDict
 
 import typer
 from rich.console import Console
@@ -29,7 +29,6 @@ ORIGIN_NOTE, COPY_NOTE = "migration origin", "migration copy"
 """Notes of a store: the id by which its copies know it; of which store it is a copy, and a digest of what the last run
 left in it."""
 EMPTY_ONE = "Choose an empty database (RECALLD_MONGODB_DATABASE) or another directory."
-ShowProgress: TypeAlias = Callable[[int], None]
 
 
 class MigratedRow(TypedDict):
@@ -258,7 +257,12 @@ def reembed(
     settings = Settings()
     wanted = model or settings.embedding.model
     report = asyncio.run(_reembed(with_model(settings, wanted), drop_old=drop_old))
-    _show(report, as_json_=as_json_)
+    if as_json_:
+        as_json(report)
+    else:
+        rows = [[str(value) for value in row.values()] for row in report["collections"]]
+        table(("collection", "records", "in the new model", "without", "in another", "old ones kept"), rows)
+        print(f"{report['embedded']} records embedded with {report['model']} in {report['seconds']} s")
     if not report["ok"]:
         missing = sum(row["pending"] + row["left"] for row in report["collections"])
         raise ReembeddingIncomplete(
@@ -315,12 +319,3 @@ async def reembed_store(store: Store, embedder: Embedder, *, drop_old: bool = Fa
             for name, count in counts.items()
         ],
     }
-
-
-def _show(report: ReembedReport, *, as_json_: bool) -> None:
-    if as_json_:
-        as_json(report)
-        return
-    rows = [[str(value) for value in row.values()] for row in report["collections"]]
-    table(("collection", "records", "in the new model", "without", "in another", "old ones kept"), rows)
-    print(f"{report['embedded']} records embedded with {report['model']} in {report['seconds']} s")

@@ -143,12 +143,18 @@ def _show_plan(plan: PreviewOfStore) -> None:
     print(f"{plan['total']} memories would be forgotten; --apply forgets them.")
     if counts := plan.get("importance"):  # of the local store alone
         print("Their importance:\n")
-        rows = [(n, str(c), _bar(c, max([*counts, 1]))) for n, c in zip(histogram(counts), counts, strict=True)]
-        table(("importance", "", ""), rows)
+        largest = max([*counts, 1])
+        bars = [(name, str(c), _bar(c, largest)) for name, c in zip(histogram(counts), counts, strict=True)]
+        table(("importance", "", ""), bars)
     print()
-    if plan["items"]:
-        columns = ("memory", "type", "importance", "score", "why", "content")
-        text_table(columns, [_row(item) for item in plan["items"]])
+    if not plan["items"]:
+        return
+    rows = []
+    for item in plan["items"]:
+        why = [f"{reason['reason']} {reason['points']:.0f} ({reason['detail']})" for reason in item["reasons"]]
+        importance, score = f"{item['importance']:.3f}", f"{item['score']:.0f}"
+        rows.append((item["memory_id"], item["memory_type"], importance, score, ", ".join(why), item["content"]))
+    text_table(("memory", "type", "importance", "score", "why", "content"), rows)
 
 
 async def _apply(ask: Ask, request: ForgetRequest) -> Json:
@@ -190,18 +196,6 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> PreviewOfS
         forgetting = Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
         plan = await forgetting.plan(request, step)
         return {**plan, "importance": counts}
-
-
-def _row(item: ForgettableMemory) -> tuple[str, ...]:
-    why = ", ".join(f"{reason['reason']} {reason['points']:.0f} ({reason['detail']})" for reason in item["reasons"])
-    return (
-        item["memory_id"],
-        item["memory_type"],
-        f"{item['importance']:.3f}",
-        f"{item['score']:.0f}",
-        why,
-        item["content"],
-    )
 
 
 _BEGINS = b'{"in":"' + ERASED.name.encode() + b'"'

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -102,17 +101,13 @@ def _report(result: Salvaged) -> dict[str, object]:
 
 
 def _show(result: Salvaged, to: Path) -> None:
-    rows = [
-        (
-            rescue.collection.name,
-            str(rescue.records),
-            str(len(rescue.lost)),
-            str(len(rescue.unindexed)),
-            _first_ids(rescue.lost.values()),
-        )
-        for rescue in result.rescued
-        if rescue.records or rescue.lost
-    ]
+    rows = []
+    for rescue in result.rescued:
+        if rescue.records or rescue.lost:
+            lost = sorted(filter(None, rescue.lost.values()))
+            first = ", ".join(lost[:SHOWN]) + (", …" if len(lost) > SHOWN else "")
+            numbers = (rescue.records, len(rescue.lost), len(rescue.unindexed))
+            rows.append((rescue.collection.name, *map(str, numbers), first))
     table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
     if result.commits_missing:
         print(
@@ -122,8 +117,3 @@ def _show(result: Salvaged, to: Path) -> None:
     if not result.all_counters:
         print("Some counters are lost: sessions whose counter is lost cannot take more messages.")
     print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")
-
-
-def _first_ids(ids: Iterable[str]) -> str:
-    known = sorted(filter(None, ids))
-    return ", ".join(known[:SHOWN]) + (", …" if len(known) > SHOWN else "")

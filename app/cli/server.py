@@ -19,7 +19,6 @@ from app.api.errors import SaysWhy
 from app.cli._common import load_model
 from app.core.tuning import Tuning
 from app.core.workers import Workers
-from app.errors import RecalldError
 from app.lifespan import Openers, StartRefused
 from app.resources import Lifecycle
 from app.settings import Settings
@@ -105,7 +104,12 @@ class DrainingServer(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit as end:
-            raise self._why() from end
+            app = self.config.loaded_app
+            if isinstance(app, SaysWhy) and app.error is not None:
+                raise app.error from end
+            if self.lifespan.should_exit:
+                raise StartRefused("The service could not start; the log says why.") from end
+            raise cannot_listen(self.config.host, self.config.port) from end
         # a hundred thousand objects that stay: scanning them would make each full collection a pause of 0.1 s
         gc.freeze()
         gc.enable()
@@ -114,14 +118,6 @@ class DrainingServer(uvicorn.Server):
     def open(self) -> None:
         """Says where the service is."""
         print(curl(self.servers[0].sockets[0]), flush=True)
-
-    def _why(self) -> RecalldError:
-        app = self.config.loaded_app
-        if isinstance(app, SaysWhy) and app.error is not None:
-            return app.error
-        if self.lifespan.should_exit:
-            return StartRefused("The service could not start; the log says why.")
-        return cannot_listen(self.config.host, self.config.port)
 
     @property
     def _lifecycle(self) -> Lifecycle | None:

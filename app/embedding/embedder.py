@@ -2,18 +2,15 @@
 
 import asyncio
 import logging
-import re
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
 from app.core.caches import ENTRY_BYTES, ByteCache, digest
-from app.core.language import sentence_ends
 from app.core.work import CHARACTERS_PER_UNIT, charge, give_way, in_parts, tenant_at_work
 from app.embedding.model import Model, Vectors, encode_checked, span_of
 from app.embedding.queue import Backlog, EmbeddingRequest, QueuedText
@@ -144,66 +141,6 @@ def _caller(item: QueuedText) -> int:
     return id(item[0])
 
 
-MAX_WINDOWS = 8
-"""Maximum number of windows with a vector. All words of a longer text are still indexed."""
-EIGHTH = 8
-"""A window may end up to an eighth early, at a boundary. The next window repeats up to an eighth of it."""
-
-Reach: TypeAlias = Callable[[int], int]
-"""Maps the start of a window to its furthest end. Both are places in the text, and the end lies after the start."""
-
-_SPACE = re.compile(r"\s+")
-
-
-def split(text: str, reach: Reach) -> list[str]:
-    """Splits a text into at most `MAX_WINDOWS` windows, in order. A text that fits into one window is returned whole.
-
-    A window ends after a sentence if one ends in its last eighth, else after a word, else at its limit. The next window
-    begins after a space in that last eighth if there is one, so the two overlap.
-    """
-    windows: list[str] = []
-    start = 0
-    while len(windows) < MAX_WINDOWS:
-        limit = reach(start)
-        if limit >= len(text):
-            windows.append(text[start:])
-            break
-        slack = (limit - start) // EIGHTH
-        end = _window_end(text, limit - slack, limit)
-        windows.append(text[start:end])
-        start = _window_start(text, end - slack, end)
-    return [window for window in windows if window.strip()] or [text]  # servers reject blank texts
-
-
-def by_characters(characters: int) -> Reach:
-    """Returns a reach in characters, for models without a local tokenizer."""
-    return lambda start: start + characters
-
-
-def by_tokens(spans: Sequence[tuple[int, int]], room: int, end: int) -> Reach:
-    """Returns a reach of `room` tokens. `spans`: start and end of each token, in order; `end`: the end of the text."""
-    starts = [begin for begin, _ in spans]
-
-    def reach(start: int) -> int:
-        last = bisect_left(starts, start) + room
-        return end if last >= len(spans) else max(spans[last - 1][1], start + 1)
-
-    return reach
-
-
-def _window_end(text: str, low: int, high: int) -> int:
-    """Returns the end of a window in `low`..`high`, both included."""
-    words = (space.end() for space in _SPACE.finditer(text, low, high))
-    ends = [*sentence_ends(text, low, high)] or [*words]
-    return ends[-1] if ends else high
-
-
-def _window_start(text: str, low: int, high: int) -> int:
-    """Returns the place after the first space in `low`..`high`, or `low` if there is none (scripts without spaces)."""
-    space = _SPACE.search(text, low, high)
-    return low if space is None else space.end()
-
-
 class Embedder(Protocol):
     """Turns texts into unit vectors. Every failure is an EmbeddingUnavailable; every returned vector is valid."""
 
@@ -239,7 +176,7 @@ class Embedder(Protocol):
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """Returns, for each text, the parts that the model reads in full: one for most texts, at most
-        `MAX_WINDOWS`.
+        `MAX_WINDOWS` (`windows.py`).
 
         The parts are input for `embed_texts`.
         """
@@ -284,17 +221,23 @@ class BatchingEmbedder:
         if (vector := self._kept.get(digest(text))) is not None:
             return vector
         with span_of(self._queue.model, 1):
-            return await self._embed_query(text)
-
-    async def _embed_query(self, text: str) -> Vectors:
-        request = self._join(text)
-        try:
-            # Shielded, so that the cancellation of one caller does not cancel the request of the others.
-            vector: Vectors = (await asyncio.shield(request.future))[0]
-        finally:
-            self._leave(text, request)
-        vector.setflags(write=False)
-        return self._kept.keep(digest(text), vector)
+            request, callers = self._flying.get(text) or (
+                self._queries.submit([self._queries.model.prompts.query + text], urgent=True),
+                0,
+            )
+            self._flying[text] = (request, callers + 1)
+            try:
+                # Shielded, so that the cancellation of one caller does not cancel the request of the others.
+                embedded: Vectors = (await asyncio.shield(request.future))[0]
+            finally:
+                _, callers = self._flying[text]
+                if callers > 1:
+                    self._flying[text] = (request, callers - 1)
+                else:
+                    del self._flying[text]
+                    request.future.cancel()  # no effect if it is done
+            embedded.setflags(write=False)
+            return self._kept.keep(digest(text), embedded)
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         if not texts:
@@ -314,19 +257,3 @@ class BatchingEmbedder:
     async def close(self) -> None:
         for queue in (self._queries, self._queue):
             await asyncio.to_thread(queue.close)
-
-    def _join(self, text: str) -> EmbeddingRequest:
-        request, callers = self._flying.get(text) or (
-            self._queries.submit([self._queries.model.prompts.query + text], urgent=True),
-            0,
-        )
-        self._flying[text] = (request, callers + 1)
-        return request
-
-    def _leave(self, text: str, request: EmbeddingRequest) -> None:
-        _, callers = self._flying[text]
-        if callers > 1:
-            self._flying[text] = (request, callers - 1)
-        else:
-            del self._flying[text]
-            request.future.cancel()  # no effect if it is done

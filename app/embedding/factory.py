@@ -36,16 +36,16 @@ QUERY_CACHE = 2048
 _begun: dict[tuple[str, int, ExtraOptions], Future[Model]] = {}
 
 
-def begin_loading(model: str, *, threads: int = THREADS, options: ExtraOptions | None = None) -> None:
+def begin_loading(model: str, options: ExtraOptions | None = None) -> None:
     """Starts to load the model in a thread, while the rest of the program is imported.
 
-    The next `open_embedder` with the same arguments uses it.
+    The next `open_embedder` with the same model and options uses it.
     """
-    loaded = _begun[model, threads, options or ExtraOptions()] = Future[Model]()
+    loaded = _begun[model, THREADS, options or ExtraOptions()] = Future[Model]()
 
     def load() -> None:
         try:
-            loaded.set_result(load_any(model, threads=threads, options=options))
+            loaded.set_result(load_any(model, options=options))
         except Exception as error:  # noqa: BLE001 (`open_embedder` raises it)
             loaded.set_exception(error)
 
@@ -86,7 +86,16 @@ def load_any(model: str, *, threads: int = THREADS, options: ExtraOptions | None
 
         return OpenAIModel(model.removeprefix(OPENAI), options)
     if model.startswith(SENTENCE_TRANSFORMERS):
-        return _load_sentence_transformers(model.removeprefix(SENTENCE_TRANSFORMERS), threads, options)
+        try:
+            from app.embedding.sentence_transformers import SentenceTransformersModel  # noqa: PLC0415 (an extra)
+        except ModuleNotFoundError as error:
+            raise EmbeddingUnavailable(
+                f"a model {SENTENCE_TRANSFORMERS}… needs the extra sentence-transformers, which is not installed "
+                f"({error.name} is missing): install it with `scripts/extra sentence-transformers`, or "
+                "`pip install 'recalld[sentence-transformers]'`"
+            ) from error
+        wanted = model.removeprefix(SENTENCE_TRANSFORMERS)
+        return SentenceTransformersModel(wanted, threads=threads, options=options)
     return load_model(model, threads=threads)
 
 
@@ -113,18 +122,6 @@ def load_model(model: str, *, threads: int = THREADS, models: Path = MODELS) -> 
         f"{model!r} is neither {', nor '.join(PACKAGED)}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
         f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
     )
-
-
-def _load_sentence_transformers(wanted: str, threads: int, options: ExtraOptions | None) -> Model:
-    try:
-        from app.embedding.sentence_transformers import SentenceTransformersModel  # noqa: PLC0415 (an extra)
-    except ModuleNotFoundError as error:
-        raise EmbeddingUnavailable(
-            f"a model {SENTENCE_TRANSFORMERS}… needs the extra sentence-transformers, which is not installed "
-            f"({error.name} is missing): install it with `scripts/extra sentence-transformers`, or "
-            "`pip install 'recalld[sentence-transformers]'`"
-        ) from error
-    return SentenceTransformersModel(wanted, threads=threads, options=options)
 
 
 def _download(repository: str) -> Path:

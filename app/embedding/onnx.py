@@ -16,8 +16,8 @@ os.environ["ORT_DISABLE_TELEMETRY"] = (
 import onnxruntime as ort
 from tokenizers import Encoding, Tokenizer
 
-from app.embedding.embedder import MAX_WINDOWS, by_tokens, split
 from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
+from app.embedding.windows import MAX_WINDOWS, by_tokens, split
 from app.errors import EmbeddingUnavailable
 
 MAX_TOKENS = 256  # all-MiniLM-L6-v2 was trained on this length; the rest of a window is ignored
@@ -110,8 +110,12 @@ class OnnxModel:
         """Returns the vector of one text, shape (1, dim)."""
         ids = np.array([encoding.ids], np.int64)
         feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
-        output = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        return unit(self._pool(np.asarray(output, np.float32)))
+        outputs = self._session.run(None, {name: feed[name] for name in self._inputs})
+        output: Vectors = np.asarray(outputs[0], np.float32)
+        if output.ndim != 2:  # else the graph pools by itself
+            # no division by the count, because `unit` scales the row anyway
+            output = output[:, 0] if self._pooling == "cls" else output.sum(axis=1)
+        return unit(output)
 
     def split(self, text: str) -> list[str]:
         if len(text.encode("utf-8", "replace")) <= self._room:  # no token is shorter than a byte
@@ -137,14 +141,6 @@ class OnnxModel:
 
     def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
         return self._tokenizer.encode_batch_fast([clipped(text, MAX_CHARS) for text in texts])
-
-    def _pool(self, output: Vectors) -> Vectors:
-        if output.ndim == 2:  # the graph pools by itself
-            return output
-        if self._pooling == "cls":
-            return output[:, 0]
-        summed: Vectors = output.sum(axis=1)
-        return summed  # no division by the count, because `unit` scales the row anyway
 
 
 def load_packaged(
@@ -200,16 +196,6 @@ def read_session(name: str, graph: bytes | str, threads: int, tables: Tables | N
     to keep them as long as the session, which would otherwise read freed memory. The runtime keeps a copy of a graph
     that is given as bytes.
     """
-    options = _options(threads)
-    try:
-        for constant, value in (tables or {}).items():
-            options.add_initializer(constant, value)
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise EmbeddingUnavailable(f"{name}: ONNX Runtime cannot load the model: {error}") from error
-
-
-def _options(threads: int) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -219,7 +205,12 @@ def _options(threads: int) -> Any:
     options.enable_mem_pattern = False
     # Spinning threads answer a little sooner and take a core from the event loop.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
+    try:
+        for constant, value in (tables or {}).items():
+            options.add_initializer(constant, value)
+        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise EmbeddingUnavailable(f"{name}: ONNX Runtime cannot load the model: {error}") from error
 
 
 def _pooling(folder: Path) -> str:

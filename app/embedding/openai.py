@@ -4,6 +4,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import httpx2
@@ -12,8 +13,8 @@ import openai
 from pydantic import BaseModel, ValidationError
 
 from app.core.openai_client import headers, passes, reason, retry_after
-from app.embedding.embedder import by_characters, split
 from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, clipped, estimated_tokens, unit
+from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable
 
 ATTEMPTS = 4
@@ -167,51 +168,49 @@ class OpenAIModel:
         size = self._server.batch_texts
         # Servers reject an empty text.
         clean = [clipped(text, self._chars) or " " for text in texts]
-        parts = [self._request(clean[start : start + size]) for start in range(0, len(clean), size)]
+        parts: list[Vectors] = []
+        for start in range(0, len(clean), size):
+            part = clean[start : start + size]
+            answer = self._retrying.call(partial(self._attempt, part), harmless=partial(self._attempt, [PROBE]))
+            parts.append(self._vectors(answer, len(part)))
         return unit(np.concatenate(parts))
 
     def split(self, text: str) -> list[str]:
         return split(text, by_characters(self._chars))
 
-    def _request(self, texts: list[str]) -> Vectors:
-        answer = self._retrying.call(
-            lambda seconds: self._attempt(texts, seconds), harmless=lambda seconds: self._attempt([PROBE], seconds)
-        )
-        return self._vectors(answer, len(texts))
-
     def _attempt(self, texts: list[str], seconds: float) -> _Answer:
+        seconds = max(seconds, SHORTEST_TRY)
+        ends, limit = time.monotonic() + seconds, ANSWER_BYTES * len(texts)
+        body = bytearray()
         try:
-            return _Answer.model_validate_json(self._post(texts, max(seconds, SHORTEST_TRY)))
+            with self._client.embeddings.with_streaming_response.create(
+                input=texts,
+                model=self._model,
+                dimensions=self._server.dimensions or openai.omit,
+                encoding_format="float",  # base64 is smaller, but not every server supports it
+                extra_headers=self._headers,
+                timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
+            ) as response:
+                # in pieces, because a read timeout limits the wait for each piece and not for all of them
+                for piece in response.iter_bytes():
+                    body += piece
+                    if time.monotonic() > ends:
+                        raise Fault("the embedding server did not finish its answer in time")
+                    if len(body) > limit:
+                        raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {limit} bytes")
+            return _Answer.model_validate_json(bytes(body))
         except ValidationError:
             raise Fault("the embedding server gave an answer that is not one of /embeddings") from None
         except (openai.APITimeoutError, httpx2.TimeoutException):
             raise Fault("the embedding server did not answer in time") from None
         except openai.APIStatusError as error:
-            raise self._refusal(error) from None
+            detail = f"the embedding server {reason(error, self._server.api_key)}"
+            if passes(error.status_code):
+                raise Fault(detail, retry_after(error.response.headers.get("retry-after"))) from None
+            raise EmbeddingUnavailable(detail) from None
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             kind = type(error.__cause__ or error).__name__
             raise Fault(f"the embedding server cannot be reached, or broke off ({kind})") from None
-
-    def _post(self, texts: list[str], seconds: float) -> bytes:
-        """Reads the answer in pieces, because a read timeout limits the wait for each piece and not for all of them."""
-        ends = time.monotonic() + seconds
-        limit = ANSWER_BYTES * len(texts)
-        body = bytearray()
-        with self._client.embeddings.with_streaming_response.create(
-            input=texts,
-            model=self._model,
-            dimensions=self._server.dimensions or openai.omit,
-            encoding_format="float",  # base64 is smaller, but not every server supports it
-            extra_headers=self._headers,
-            timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
-        ) as response:
-            for piece in response.iter_bytes():
-                body += piece
-                if time.monotonic() > ends:
-                    raise Fault("the embedding server did not finish its answer in time")
-                if len(body) > limit:
-                    raise EmbeddingUnavailable(f"the embedding server gave an answer of more than {limit} bytes")
-        return bytes(body)
 
     def _vectors(self, answer: _Answer, count: int) -> Vectors:
         rows = sorted(answer.data, key=lambda row: row.index)
@@ -230,12 +229,6 @@ class OpenAIModel:
         if not vectors.any(axis=1).all():
             raise EmbeddingUnavailable("the embedding server gave a vector of zeros")
         return vectors
-
-    def _refusal(self, error: openai.APIStatusError) -> Exception:
-        detail = f"the embedding server {reason(error, self._server.api_key)}"
-        if passes(error.status_code):
-            return Fault(detail, retry_after(error.response.headers.get("retry-after")))
-        return EmbeddingUnavailable(detail)
 
 
 def _client(options: ExtraOptions) -> openai.OpenAI:

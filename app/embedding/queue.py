@@ -134,8 +134,6 @@ class FairQueue:
         yield from self._bulk.lanes.values()
 
 
-log = logging.getLogger(__name__)
-
 MEASURED_AT_ONCE = 16
 """Maximum texts that are tokenized between two batches."""
 MEASURED_CHARS = 8_000

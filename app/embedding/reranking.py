@@ -264,23 +264,18 @@ class HttpReranker:
         await self._client.aclose()
 
     async def _scores(self, body: Json, count: int) -> list[float]:
+        read = bytearray()
         try:
-            answer = await self._read(body)
+            async with self._client.stream("POST", self._url, json=body) as response:
+                if response.status_code != httpx2.codes.OK:
+                    raise RerankingFailed(f"The reranker answered {response.status_code}.")
+                async for piece in response.aiter_raw():  # in pieces, so that a large answer cannot fill the memory
+                    read += piece
+                    if len(read) > ANSWER_BYTES:
+                        raise RerankingFailed(f"The reranker gave an answer of more than {ANSWER_BYTES} bytes.")
         except httpx2.HTTPError as error:
             raise RerankingFailed(f"The reranker cannot be reached, or broke off ({type(error).__name__}).") from None
-        return await off_loop(len(answer), _scores_of, answer, count)
-
-    async def _read(self, body: Json) -> bytes:
-        """Reads the answer in pieces, so that a large one cannot fill the memory."""
-        read = bytearray()
-        async with self._client.stream("POST", self._url, json=body) as response:
-            if response.status_code != httpx2.codes.OK:
-                raise RerankingFailed(f"The reranker answered {response.status_code}.")
-            async for piece in response.aiter_raw():
-                read += piece
-                if len(read) > ANSWER_BYTES:
-                    raise RerankingFailed(f"The reranker gave an answer of more than {ANSWER_BYTES} bytes.")
-        return bytes(read)
+        return await off_loop(len(read), _scores_of, bytes(read), count)
 
 
 def _scores_of(answer: bytes, count: int) -> list[float]:

@@ -9,8 +9,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
-from app.embedding.embedder import by_characters, split
 from app.embedding.model import ExtraOptions, Prompts, Vectors, clipped, estimated_tokens, unit
+from app.embedding.windows import by_characters, split
 from app.errors import EmbeddingUnavailable
 
 TOKEN_CHARS = 4

@@ -146,9 +146,7 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
             yield message(place, owner.of(None, user), owner.id_of(session), spoken)
 
         yield from read_each(record.get("messages") or [], f"{where}/messages", message_of)
-        yield from read_each(
-            record.get("memories") or [], f"{where}/memories", lambda record, place: _memory(record, place, owner, user)
-        )
+        yield from read_each(record.get("memories") or [], f"{where}/memories", partial(_memory, owner, user))
         if record.get("context"):
             named = {"id": f"{session}:context"}
             yield memory(
@@ -162,14 +160,12 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
     elif "messages" in whole:
         yield from read_each([whole], "", working)
     else:
-        yield from read_each(
-            whole.get("memories"), "/memories", lambda record, where: _memory(record, where, owner, None)
-        )
+        yield from read_each(whole.get("memories"), "/memories", partial(_memory, owner, None))
     if whole.get("next_offset"):
         yield SkippedEntry("/next_offset", "this is one page of several: import the others, too")
 
 
-def _memory(record: Json, where: str, owner: DefaultOwner, user: Any) -> Iterator[ImportResult]:
+def _memory(owner: DefaultOwner, user: Any, record: Json, where: str) -> Iterator[ImportResult]:
     of_metadata = ("namespace", "session_id", "entities")
     yield memory(
         SYSTEM,
@@ -191,7 +187,7 @@ _NOT_MEMORY = ("tools", "files", "sources", "groups", "mcp_servers")
 def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     """Yields the records of a file."""
     if isinstance(file, list):
-        yield from read_each(file, "", lambda record, where: _passage(record, where, owner))
+        yield from read_each(file, "", partial(_passage, owner))
         return
     if "core_memory" in file:  # the first revision: one agent with its blocks inside
         file = {"agents": [{**file, "block_ids": None}], "blocks": file["core_memory"]}
@@ -205,9 +201,9 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
             inside = file.get("blocks") or []
         else:
             inside = [blocks[block_id] for block_id in wanted if block_id in blocks]
-        yield from read_each(inside, "/blocks", lambda block, place: _block(block, place, whose))
+        yield from read_each(inside, "/blocks", partial(_block, whose))
         messages = record.get("messages") or []
-        yield from read_each(messages, f"{where}/messages", lambda entry, place: _message(entry, place, whose, record))
+        yield from read_each(messages, f"{where}/messages", partial(_message, whose, record))
         if record.get("system"):
             yield SkippedEntry(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
 
@@ -217,7 +213,7 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
             yield SkippedEntry(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
 
 
-def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:
+def _block(owner: DefaultOwner, block: Json, where: str) -> Iterator[ImportResult]:
     """Yields a block as a memory. `persona` belongs to the agent for all its users, `human` to the
     agent and this user."""
     label = str(block.get("label") or "block")
@@ -239,7 +235,7 @@ def _block(block: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResul
     )
 
 
-def _message(record: Json, where: str, owner: DefaultOwner, agent: Json) -> Iterator[ImportResult]:
+def _message(owner: DefaultOwner, agent: Json, record: Json, where: str) -> Iterator[ImportResult]:
     text = _assistant_text(record, agent) if record.get("role") == "assistant" else _text(record)
     session_id = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
     whose = owner.of()
@@ -311,7 +307,7 @@ def _text(record: Json) -> str:
     return text
 
 
-def _passage(record: Json, where: str, owner: DefaultOwner) -> Iterator[ImportResult]:
+def _passage(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
     metadata = record.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
     agent = owner.agent_id or record.get("agent_id")

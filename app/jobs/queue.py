@@ -95,31 +95,30 @@ async def fence(store: Store, tenant: str, drop: Callable[[JobRecord], bool], co
     async for jobs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
         for job in jobs:
             if job["tenant"] in (tenant, SYSTEM):
-                await _take(store, job, drop, commit)
+                await _drop_or_restart(store, job, drop, commit)
 
 
-async def _take(store: Store, listed: JobRecord, drop: Callable[[JobRecord], bool], commit: CommitFenced) -> None:
+async def _drop_or_restart(
+    store: Store, listed: JobRecord, drop: Callable[[JobRecord], bool], commit: CommitFenced
+) -> None:
     job: JobRecord | None = listed
     while job is not None:
-        change = _change(job, drop)
+        change: Change
+        if drop(job):
+            change = Delete(JOBS, SYSTEM, job["job_id"])
+        elif job["status"] == "running" and job["kind"] != ERASE_USER:
+            ours = {"status": "running", "token": job["token"]}
+            again: JobRecord = {"status": "queued", "leased_until": None}
+            change = Update(JOBS, SYSTEM, job["job_id"], set=again, inc={"token": 1}, expect=ours)
+        else:
+            return
         try:
-            if change is not None:
-                await commit([change], int(isinstance(change, Delete)))
+            await commit([change], int(isinstance(change, Delete)))
         except CommitConflict:
             # the job was taken, renewed or finished in the meantime
             job = await store.get(JOBS, SYSTEM, listed["job_id"])
             continue
         return
-
-
-def _change(job: JobRecord, drop: Callable[[JobRecord], bool]) -> Change | None:
-    if drop(job):
-        return Delete(JOBS, SYSTEM, job["job_id"])
-    if job["status"] != "running" or job["kind"] == ERASE_USER:
-        return None
-    ours = {"status": "running", "token": job["token"]}
-    again: JobRecord = {"status": "queued", "leased_until": None}
-    return Update(JOBS, SYSTEM, job["job_id"], set=again, inc={"token": 1}, expect=ours)
 
 
 LEASE = timedelta(seconds=30)

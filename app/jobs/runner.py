@@ -80,6 +80,15 @@ class Run:
         except Exception as error:  # of the store, whatever its class: no record is skipped for it
             raise RecalldError(f"The commit failed: {type(error).__name__}.") from error
 
+    async def commit_each(self, changes: list[Change]) -> None:
+        """Commits changes in one go; if one of them conflicts, each by itself, without those that conflict."""
+        try:
+            await self.commit(changes)
+        except CommitConflict:
+            for change in changes:
+                with suppress(CommitConflict):
+                    await self.commit([change])
+
     async def progress(self, done: int, total: int | None) -> None:
         """Updates the progress of the operation that waits for this job."""
         operation_id = self.lease.job.operation_id
@@ -158,19 +167,16 @@ class Runner:
         Raises StoreUnavailable."""
         lease = await self._take(self._queue.take_job(job_id))
         if lease is None:
-            await self._until_ended(job_id, seconds)
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                if not await self._queue.is_running(job_id):
+                    return
+                await asyncio.sleep(LOOK_SECONDS)
             return
         task = begin(_safely(self._work(lease)), f"job {job_id}")  # the store may take longer than the waiting request
         self._carried_out.add(task)
         task.add_done_callback(self._carried_out.discard)
         await asyncio.wait([task], timeout=seconds)
-
-    async def _until_ended(self, job_id: str, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            if not await self._queue.is_running(job_id):
-                return
-            await asyncio.sleep(LOOK_SECONDS)
 
     async def _start_next(self) -> None:
         """Starts the next job for which a lane has room. If there is none, waits until there may be one."""
@@ -205,26 +211,23 @@ class Runner:
 
     async def _work(self, lease: Lease) -> None:
         """Runs the job and records its outcome, on a full disk too: a lease takes no room. Raises StoreUnavailable."""
-        with using_reserve():
-            await self._run_leased(lease)
-
-    async def _run_leased(self, lease: Lease) -> None:
         kind = lease.doc["kind"]
-        renewing = asyncio.create_task(_renew(lease))
         attributes = {"recalld.job.kind": kind, "recalld.job.lane": lease.lane or ORDINARY_LANE}
-        try:
-            with tracing.root(f"job {kind}", attributes) as span, JOB_SECONDS.labels(kind).time():
-                outcome = await self._attempt(lease)
-                span.set({"recalld.job.outcome": outcome, "recalld.job.attempts": lease.doc["attempts"] + 1})
-        except LeaseLost as error:
-            outcome = "lease_lost"
-            log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": error.detail})
-        except (asyncio.CancelledError, StoreUnavailable):
-            with suppress(RecalldError):
-                await asyncio.shield(lease.release())
-            raise
-        finally:
-            renewing.cancel()
+        with using_reserve():
+            renewing = asyncio.create_task(_renew(lease))
+            try:
+                with tracing.root(f"job {kind}", attributes) as span, JOB_SECONDS.labels(kind).time():
+                    outcome = await self._attempt(lease)
+                    span.set({"recalld.job.outcome": outcome, "recalld.job.attempts": lease.doc["attempts"] + 1})
+            except LeaseLost as error:
+                outcome = "lease_lost"
+                log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": error.detail})
+            except (asyncio.CancelledError, StoreUnavailable):
+                with suppress(RecalldError):
+                    await asyncio.shield(lease.release())
+                raise
+            finally:
+                renewing.cancel()
         JOB_RUNS.labels(kind, outcome).inc()
 
     async def _take(self, take: Coroutine[Any, Any, Lease | None]) -> Lease | None:

@@ -31,6 +31,7 @@ from app.jobs.models import (
 from app.jobs.queue import Job
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
+from app.storage.schema import EVERYTHING, Filter, Range
 from app.storage.scope import SYSTEM
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,23 @@ PERIODS: Mapping[str, float] = {
 def periods(tuning: Tuning) -> dict[str, timedelta]:
     """Returns the period of each scheduled kind."""
     return {kind: timedelta(seconds=seconds) for kind, seconds in {**PERIODS, **tuning.job_seconds}.items()}
+
+
+OVERLAP = timedelta(minutes=10)
+"""The overlap of what two scheduled runs look at, since the clocks of several machines differ."""
+
+
+def news(schedule: ScheduleRecord | None) -> Filter:
+    """Filters records created since the previous scheduled run looked for news."""
+    since = None if schedule is None else schedule.get("looked_at")
+    return EVERYTHING if since is None else Range("created_at", ge=since)
+
+
+def has_looked(kind: str, begun: datetime) -> Update[ScheduleRecord]:
+    """Returns the change that notes until when a scheduled run has looked for news. It conflicts if the schedule was
+    deleted, which then starts anew."""
+    looked: ScheduleRecord = {"looked_at": rfc3339(begun - OVERLAP)}
+    return Update(SCHEDULES, SYSTEM, kind, set=looked)
 
 
 def _lies_ahead(moment: datetime | None, now: datetime, period: timedelta) -> bool:

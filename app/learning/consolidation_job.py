@@ -13,8 +13,9 @@ from typing import NamedTuple, NotRequired, TypedDict
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, SCHEDULES, ScheduleRecord
+from app.jobs.models import CONSOLIDATION, SCHEDULES
 from app.jobs.runner import Done, Run
+from app.jobs.schedule import has_looked, news
 from app.learning import deduplication
 from app.learning.deduplication import Deduplicator, Merged
 from app.learning.dependencies import NO_LLM, Report, Tools
@@ -29,8 +30,6 @@ from app.storage.schema import EVERYTHING, Absent, Collection, Filter, Not, Rang
 from app.storage.scope import SYSTEM, Scope
 
 PAGE = 500
-OVERLAP = timedelta(minutes=10)
-"""The overlap of a scheduled run with the previous one, since the clocks of several machines differ."""
 
 
 class PartitionOwner(NamedTuple):
@@ -114,7 +113,7 @@ class TidyingJobs:
         """Returns True if a scheduled run may find work. Only reads."""
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
         wanted: list[tuple[Collection, Filter]] = [
-            (MEMORIES, self._may_have_duplicates(_news(schedule))),
+            (MEMORIES, self._may_have_duplicates(news(schedule))),
             (DERIVATIONS, self._past_undo()),
         ]
         if self._llm is not None:
@@ -123,11 +122,11 @@ class TidyingJobs:
 
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition that needs work since the previous run."""
-        looked_at = self._tools.clock.now()
-        news = _news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
+        begun = self._tools.clock.now()
+        created = news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
         pairs = {
             pair: None
-            for pair in await self._with_memories(None, news)
+            for pair in await self._with_memories(None, created)
             if await self._merging.plan(Scope(pair.tenant), pair.agent, pair.user)
         }
         if self._llm is not None:
@@ -137,9 +136,8 @@ class TidyingJobs:
             payload = {"dry_run": False, "pair": owner}
             _, changes = queue.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
             await run.commit(changes)
-        seen: ScheduleRecord = {"looked_at": rfc3339(looked_at - OVERLAP)}
-        with suppress(CommitConflict):  # a schedule that was deleted starts anew
-            await run.commit([Update(SCHEDULES, SYSTEM, CONSOLIDATION, set=seen)])
+        with suppress(CommitConflict):
+            await run.commit([has_looked(CONSOLIDATION, begun)])
         return Done({"operations": len(pairs), "undo_ended": await self._end_undo(run)})
 
     async def _end_undo(self, run: Run) -> int:
@@ -178,9 +176,3 @@ class TidyingJobs:
             for record in page
         }
         return list(pairs)
-
-
-def _news(schedule: ScheduleRecord | None) -> Filter:
-    """Filters records created since the previous run."""
-    since = None if schedule is None else schedule.get("looked_at")
-    return EVERYTHING if since is None else Range("created_at", ge=since)

@@ -10,7 +10,7 @@ from app.core.schemas import Json
 from app.core.work import off_loop
 from app.facts.drafts import LearnedValue
 from app.facts.keys import EMPTY_PROFILE, UserProfile
-from app.learning import checks, deduplication, derivations, episodes, prompts
+from app.learning import checks, derivations, episodes, learned_facts, prompts
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
 from app.learning.extraction import Rules, profile_patch
@@ -125,8 +125,17 @@ class MemoryExtractor:
     shape = prompts.LearnedMemories
 
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
-        """Returns the user's profile and known memories near to what the user said. The context has their ids."""
-        known = await self._known(tools, talk)
+        """Returns the user's profile, and known memories near to what the user said, so that the model can supersede
+        them. The context has their ids."""
+        query, pairs = _query(talk), _own_pairs(talk)
+        known = list[MemoryRecord]()
+        if query and pairs:
+            now = tools.clock.now()
+            kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # only a summary replaces one
+            where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
+            lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
+            retrieved = await lookup.find(RetrievalQuery(query, pairs, where, to_ms(now), KNOWN_MEMORIES))
+            known = [hit.doc for hit in retrieved.hits]
         shown = [{"memory_id": memory["memory_id"], "content": memory["content"]} for memory in known]
         more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
         return PartRequest(more, await _wishes(tools, talk), [memory["memory_id"] for memory in known])
@@ -190,18 +199,6 @@ class MemoryExtractor:
             return StoredMemories(result, planned.answers, planned.changes)
 
         return plan
-
-    async def _known(self, tools: Tools, talk: Conversation) -> list[MemoryRecord]:
-        """Returns memories of this user that are near to the user's messages, so that the model can supersede them."""
-        query, pairs = _query(talk), _own_pairs(talk)
-        if not query or not pairs:
-            return []
-        now = tools.clock.now()
-        kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # only a summary replaces a summary
-        where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
-        lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
-        retrieved = await lookup.find(RetrievalQuery(query, pairs, where, to_ms(now), KNOWN_MEMORIES))
-        return [hit.doc for hit in retrieved.hits]
 
 
 class ProfileExtractor:
@@ -271,9 +268,9 @@ class FactExtractor:
         names = await _names_of_user(tools, talk)
         name = names[0] if names else "user"
         query, pairs = _query(talk), _own_pairs(talk)
-        known = list[deduplication.KnownFact]()
+        known = list[learned_facts.KnownFact]()
         if query and pairs:
-            known = await deduplication.known_facts(tools, talk.scope, query, pairs, name)
+            known = await learned_facts.known_facts(tools, talk.scope, query, pairs, name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
@@ -288,7 +285,7 @@ class FactExtractor:
             rules = await _rules(tools, talk, looked=answer.looked)
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
             pairs = await _by_rule(talk, rules.facts, answer.reply.facts, "\n".join(known))
-            return await deduplication.asserted(tools, talk.scope, pairs, rules.dropped, origin)
+            return await learned_facts.asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan
 
@@ -324,7 +321,10 @@ class ExperienceExtractor:
             rules = await _rules(tools, talk, looked=answer.looked)
             heard = replace(rules, lines=self._quotable(talk, answer))
             learned = await _by_rule(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
-            names = await self._forbidden_names(tools, talk)
+            profile = await _profile(tools, talk)
+            spoke = [line.name for line in talk.lines if line.role == "user"]
+            # no lesson may contain one of these
+            names = sorted(name for name in {talk.user_id, profile["name"], profile["home"], *spoke} if name)
             texts = new_lessons(learned)
             result, changes = await learned_experience(tools, talk.scope, agent["agent_id"], texts, origin, names)
             return {**result, "dropped": dict(rules.dropped)}, changes
@@ -346,13 +346,6 @@ class ExperienceExtractor:
         roles = both(where, In("role", ("assistant", "tool")))
         messages = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
         return episodes.of_messages([message async for page in messages for message in page])
-
-    async def _forbidden_names(self, tools: Tools, talk: Conversation) -> list[str]:
-        """Returns the names that no lesson may contain."""
-        profile = await _profile(tools, talk)
-        spoke = [line.name for line in talk.lines if line.role == "user"]
-        named = {talk.user_id, profile["name"], profile["home"], *spoke}
-        return sorted(name for name in named if name)
 
 
 async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:

@@ -1,33 +1,27 @@
-"""What is new among extracted records: duplicates are dropped, and facts are asserted by the conflict rules."""
+"""Duplicates: memories of one partition that say the same are found and merged into one of them."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import TypedDict
 
 import orjson
 
 from app.core.clock import new_id, rfc3339, to_ms
 from app.core.language import wording
 from app.core.schemas import Json, equal_json
-from app.facts.keys import USER, field_of
-from app.facts.repository import View
-from app.facts.schemas import FACTS, FactCreate
 from app.jobs.runner import Run
 from app.jobs.skipping import handled, skipping
-from app.learning.dependencies import ALWAYS, Tools
+from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationResult, MergedIds, commit_noted
-from app.learning.extraction import DroppedCounts
 from app.memories.decays import Decays
-from app.memories.models import MAX_TAGS, MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MAX_TAGS, MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository, of_pair
-from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, CommitConflict
 from app.storage.repository import pages, unexpired
 from app.storage.schema import Eq, Filter, Not, both
-from app.storage.scope import Partition, Scope
+from app.storage.scope import Scope
 
 AT_ONCE = 500
 """The limit of memories that one commit retires."""
@@ -267,53 +261,3 @@ class Deduplicator:
             memory is None or (memory["status"], memory["superseded_by"]) != ("superseded", survivor_id)
             for memory in retired
         )
-
-
-KNOWN_FACTS = 30
-
-
-class KnownFact(TypedDict):
-    """A fact as the model is shown it."""
-
-    subject: str
-    predicate: str
-    object: str
-
-
-async def known_facts(
-    tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...], user_name: str
-) -> list[KnownFact]:
-    """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates. Those
-    about the user have `user_name` as subject."""
-    now = tools.clock.now()
-    lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
-    retrieved = await lookup.find(
-        RetrievalQuery(near, pairs, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
-    )
-    return [
-        {
-            "subject": user_name if hit.doc["subject"] == USER else hit.doc["subject"],
-            "predicate": hit.doc["predicate"],
-            "object": hit.doc["object"],
-        }
-        for hit in retrieved.hits
-        if field_of(hit.doc) != "name"
-    ]
-
-
-async def asserted(
-    tools: Tools,
-    scope: Scope,
-    drawn: Sequence[tuple[FactCreate, MemorySource]],
-    dropped: DroppedCounts,
-    source: MemorySource,
-) -> tuple[DerivationResult, list[Change]]:
-    """Returns a result for the report and the changes that assert `drawn`: facts, each with further fields of its
-    source."""
-    if not drawn:
-        return {"fact_ids": [], "dropped": dict(dropped)}, []
-    service = tools.facts(scope)
-    sources: list[MemorySource] = [{**source, **more} for _, more in drawn]
-    outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
-    fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
-    return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)

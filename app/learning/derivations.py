@@ -18,7 +18,7 @@ from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES, OutcomeCounts
@@ -262,15 +262,15 @@ async def derivation(
     return Insert(DERIVATIONS, note)
 
 
-async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]], attempts: int = REPLANS) -> S:
+async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]]) -> S:
     """Commits the plan's changes without a derivation, so that the work may be repeated. Returns the result.
     Raises CommitConflict if other writers win every attempt."""
-    for attempt in range(attempts):
+    for attempt in range(REPLANS):
         result, changes = await plan()
         try:
             await run.commit(changes)
         except CommitConflict:
-            if attempt + 1 == attempts:
+            if attempt + 1 == REPLANS:
                 raise
             continue
         return result
@@ -318,10 +318,7 @@ class DerivationUndo:
             with skipping(DERIVATIONS, note["derivation_id"]):
                 for step in note["undo"]:
                     moved.setdefault((step["collection"], step["id"]), Restored(step["was"], step["now"]))
-
-        async def back(note: DerivationRecord) -> list[Change] | None:
-            return await self._back(note, moved)
-
+        back = partial(self._back, moved=moved)
         return await undo_each(run, DERIVATIONS, self._notes(run.tenant, by, undone=False), back)
 
     async def _notes(self, tenant: str, operation_id: str, *, undone: bool) -> AsyncIterator[DerivationRecord]:
@@ -403,20 +400,16 @@ class DerivationUndo:
             memory, earlier = MEMORIES.as_record(doc), MEMORIES.as_record(before)
             if memory["status"] == "superseded" and earlier.get("status") == "active":
                 earlier["kept_apart"] = True  # a restored memory is not merged again
-            return await self._revised(MemoryRepository(self._store, scope), memory, earlier, now)
+            memories = MemoryRepository(self._store, scope)
+            if not needs_new_entry(earlier):
+                return memories.revise(memory, earlier, now)
+            # a restored text gets its own terms and vector again
+            (entry,) = await self._embeddings.entries([passage({**memory, **earlier})])
+            earlier = {**earlier, "embedding": self._embeddings.info(entry)}
+            pending = memories.note_pending({**memory, **earlier, "updated_at": now})
+            return [*memories.revise(memory, earlier, now, entry), *pending]
         if collection is PROCEDURES:
             procedures = ProcedureRepository(self._store, scope)
             return procedures.revise(PROCEDURES.as_record(doc), restored(PROCEDURES.as_record(before)), now)
         expect, fields = {"version": doc["version"]}, {**before, "updated_at": now}
         return [Update(collection, scope.tenant, step["id"], fields, {"version": 1}, expect)]
-
-    async def _revised(
-        self, memories: MemoryRepository, memory: MemoryRecord, before: MemoryRecord, now: str
-    ) -> list[Change]:
-        """Returns the changes that restore fields of a memory. A restored text gets its own terms and vector again."""
-        if not needs_new_entry(before):
-            return memories.revise(memory, before, now)
-        (entry,) = await self._embeddings.entries([passage({**memory, **before})])
-        before = {**before, "embedding": self._embeddings.info(entry)}
-        pending = memories.note_pending({**memory, **before, "updated_at": now})
-        return [*memories.revise(memory, before, now, entry), *pending]

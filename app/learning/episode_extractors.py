@@ -2,30 +2,20 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
 from app.core.schemas import Json
 from app.jobs.runner import Run
 from app.jobs.skipping import handled
-from app.learning import checks, deduplication, episodes, prompts
+from app.learning import checks, episodes, learned_facts, prompts
 from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules
 from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
-from app.learning.lessons import (
-    SharingRule,
-    known_lessons,
-    learned_experience,
-    new_lessons,
-    of_same_user,
-    registered_agent,
-    sharing_rule,
-    shown_lessons,
-    texts_of,
-)
+from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
+from app.learning.sharing import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.models import MemorySource
@@ -34,7 +24,7 @@ from app.memories.repository import of_pair
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.storage.changes import Change, CommitConflict, Update
+from app.storage.changes import Change, Update
 from app.storage.schema import Absent, Eq, Filter, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
@@ -52,7 +42,7 @@ class EpisodeFacts:
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns the name of the user, and known facts near to the episodes."""
         name = await _user_name(tools, batch)
-        known = await deduplication.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
+        known = await learned_facts.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, batch: Batch, _: Answer, fact: prompts.StatedFact) -> bool:
@@ -67,7 +57,7 @@ class EpisodeFacts:
             dropped: DroppedCounts = Counter()
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
             pairs = episodes.facts(answer.reply.facts, batch, dropped, names, looked=answer.looked)
-            return await deduplication.asserted(tools, batch.scope, pairs, dropped, origin)
+            return await learned_facts.asserted(tools, batch.scope, pairs, dropped, origin)
 
         return plan
 
@@ -79,8 +69,13 @@ class EpisodeProcedures:
     shape = prompts.FoundProcedures
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
-        """Returns known procedures near to the episodes. The context has their ids."""
-        known = await self._known(tools, batch)
+        """Returns known procedures near to the episodes: of the same partition, and those that the agent has for all
+        users. The context has their ids."""
+        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
+        pairs = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
+        now_ms = to_ms(tools.clock.now())
+        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        known = [hit.doc for hit in (await lookup.find(wanted)).hits]
         shown = [
             {
                 "procedure_id": procedure["procedure_id"],
@@ -107,14 +102,6 @@ class EpisodeProcedures:
             return merging.result(), merging.changes
 
         return plan
-
-    async def _known(self, tools: Tools, batch: Batch) -> list[ProcedureRecord]:
-        """Returns related procedures of the same partition, and those that the agent has for all users."""
-        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
-        now_ms, shared = to_ms(tools.clock.now()), Partition(batch.agent_id, None)
-        pairs = tuple(dict.fromkeys((*_partition(batch), shared)))
-        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
-        return [hit.doc for hit in (await lookup.find(wanted)).hits]
 
 
 class _Merging:
@@ -292,14 +279,7 @@ class EpisodeLearning:
     async def _mark_learned(self, run: Run, actions: Sequence[ActionRecord]) -> None:
         """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
         fields: ActionRecord = {"consolidated_at": rfc3339(self._tools.clock.now())}
-        ids = episodes.ids_of(actions)
-        changes: list[Change] = [Update(ACTIONS, run.tenant, action_id, set=fields) for action_id in ids]
-        try:
-            await run.commit(changes)
-        except CommitConflict:
-            for change in changes:
-                with suppress(CommitConflict):
-                    await run.commit([change])
+        await run.commit_each([Update(ACTIONS, run.tenant, action["action_id"], set=fields) for action in actions])
 
 
 def waiting(docs_of: Filter) -> Filter:

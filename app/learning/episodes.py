@@ -16,7 +16,7 @@ from typing import TypedDict, TypeVar
 import orjson
 from pydantic import ValidationError
 
-from app.actions.schemas import ACTIONS, ActionCall, ActionRecord
+from app.actions.schemas import ACTIONS, ActionRecord
 from app.core import prompt_text
 from app.core.clock import new_id, rfc3339
 from app.core.language import is_unspaced, words
@@ -82,15 +82,6 @@ def of_messages(messages: Iterable[MessageRecord]) -> list[EpisodeCall]:
                 calls.append(answered)
             answered["result"] = as_text(message["text"] or message.get("result"), RESULT_CHARS)
     return calls[-MAX_CALLS:]
-
-
-def of_action(action: ActionCall, known: Sequence[str] = ("tool",)) -> Json:
-    """Returns what an action holds of its call: input, output, duration and any other key that is set."""
-    return {
-        name: value if name == "duration_ms" else as_text(value, RESULT_CHARS)
-        for name, value in action.items()
-        if value is not None and name not in known
-    }
 
 
 def as_text(value: object, most: int) -> str | None:
@@ -176,7 +167,12 @@ def ids_of(actions: Iterable[ActionRecord]) -> list[str]:
 
 def _shown(number: int, action: ActionRecord) -> Json:
     feedback = {name: value for name, value in action["feedback"].items() if value is not None}
-    call = of_action(action["action"])
+    # what the action holds of its call: input, output, duration and any other key that is set
+    call = {
+        name: value if name == "duration_ms" else as_text(value, RESULT_CHARS)
+        for name, value in action["action"].items()
+        if value is not None and name != "tool"
+    }
     return {
         "number": number,
         "at": action["timestamp"],
@@ -380,12 +376,11 @@ def founded(steps: Sequence[str], data: Mapping[str, object]) -> bool:
     """Returns True if there are steps, and all their numbers and every word of them that is not `SMALL` stand in the
     procedure or its outcomes, in one of their forms. What was tried in vain is no evidence."""
     text = orjson.dumps([data["procedure"], data["outcomes"]]).decode()
-    return bool(steps) and all(_founded(step, text) for step in steps)
-
-
-def _founded(step: str, text: str) -> bool:
-    telling = [word for word in words(step) if len(word) > SMALL or not word.isalpha() or is_unspaced(word)]
-    return bool(telling) and stands(" ".join(telling), text)
+    for step in steps:
+        telling = [word for word in words(step) if len(word) > SMALL or not word.isalpha() or is_unspaced(word)]
+        if not telling or not stands(" ".join(telling), text):
+            return False
+    return bool(steps)
 
 
 def _normalised(steps: Sequence[str]) -> list[str]:

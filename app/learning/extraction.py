@@ -203,34 +203,28 @@ class Rules:
 
         When a fact that is over ended is not known, so it does not replace another fact of that time (`keep_both`).
         """
-        begun = self._dated(fact.valid_from, quote)
+        begun = None
+        if fact.valid_from is not None:
+            begun = checks.time_said(fact.valid_from, quote.lines, quote.sentence, looked=self.looked)
+            if begun is None:
+                self.dropped["not_said"] += 1
         if fact.holds != "past":
             return {"valid_from": begun or quote.line.at}
         over = {"valid_until": quote.line.at, "on_conflict": "keep_both"}
         return over | ({"valid_from": begun} if begun and begun < quote.line.at else {})
-
-    def _dated(self, given: str | None, quote: Quote) -> str | None:
-        """Returns the time that the model gives, or None if it gives none or the message does not support it."""
-        if given is None:
-            return None
-        at = checks.time_said(given, quote.lines, quote.sentence, looked=self.looked)
-        if at is None:
-            self.dropped["not_said"] += 1
-        return at
 
     # --- Profile ------------------------------------------------------------------------------------------------------
 
     def profile(self, learned: Sequence[ProfileItem | None]) -> list[tuple[ProfileItem, Quote]]:
         """Returns the items that the user said about themselves, each with its quote. An item loses its topic if the
         topic has a number that no message has, or, without the second look, words that its message does not have."""
-        return [(self._without_new_topic(item, quote), quote) for item, quote in self._storable("profile", learned)]
-
-    def _without_new_topic(self, item: ProfileItem, quote: Quote) -> ProfileItem:
-        topic = item.topic or ""
-        worded = not checks.stands(topic, "\n".join(line.text for line in quote.lines))
-        if checks.numbers_said(topic, self.lines).stands and (self.looked or not worded):
-            return item
-        return item.model_copy(update={"topic": None})
+        result: list[tuple[ProfileItem, Quote]] = []
+        for item, quote in self._storable("profile", learned):
+            topic = item.topic or ""
+            worded = not checks.stands(topic, "\n".join(line.text for line in quote.lines))
+            shown = checks.numbers_said(topic, self.lines).stands and (self.looked or not worded)
+            result.append((item if shown else item.model_copy(update={"topic": None}), quote))
+        return result
 
     # --- Lessons ------------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,11 @@ from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, T
 from app.learning.derivations import DerivationResult, commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, stored, written_by
-from app.llm.base import LLM, Budget, configured
+from app.llm.base import LLM, configured
 from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
-from app.sessions.repository import SessionRepository, SummaryText, is_extract, was_said_in
+from app.sessions.repository import SessionRepository, is_extract, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import pages
@@ -94,12 +94,10 @@ class ConversationJobs:
             await self._mark_learned(run, talk)
             await run.progress(done, len(lines))
 
-        def extractors(talk: Conversation) -> Sequence[Extractor[Conversation]]:
-            return _allowed(talk, report)
-
         try:
             chunks = self._chunks(run, scope, lines, llm.prompt_tokens)
-            done = await LearningRun(self._tools, run, report).learn_from(chunks, extractors, learned, llm, budget)
+            learning = LearningRun(self._tools, run, report)
+            done = await learning.learn_from(chunks, lambda talk: _allowed(talk, report), learned, llm, budget)
         except _SessionGone:
             return None
         return {"messages": done, "small_talk": len(lines) - len(prompts.heard(lines)), "llm": budget.spent}
@@ -126,22 +124,18 @@ class ConversationJobs:
         llm = configured(self._llm)
         budget, talk = llm.budget(self._tools.allowance(run.tenant)), await self._talk(scope, session, lines)
         with skipping(SESSIONS, session["session_id"]):
-            written = await self._written(run, talk, llm, budget)
+            chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
+            for number, chunk in enumerate(chunks, start=1):  # each answer covers the earlier chunks, too
+                summary = await ask_for(self._tools, replace(talk, lines=chunk), summary, llm, budget)
+                await run.progress(number, len(chunks))
+            assert summary is not None
+            written = written_by(llm.model_for(prompts.Summary), talk, summary)
             try:
                 result = await commit_planned(run, stored(self._tools, talk, written))
             except Skipped as why:
                 return Done({"skipped": str(why), "llm": budget.spent})
             return Done({"summary": result["summary"], "llm": budget.spent})
         return Done({"skipped": "what the session holds cannot be handled", "llm": budget.spent})
-
-    async def _written(self, run: Run, talk: Conversation, llm: LLM, budget: Budget) -> SummaryText:
-        """Returns the model's summary, updated chunk by chunk: each answer covers the earlier chunks, too."""
-        chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
-        for number, chunk in enumerate(chunks, start=1):
-            summary = await ask_for(self._tools, replace(talk, lines=chunk), summary, llm, budget)
-            await run.progress(number, len(chunks))
-        assert summary is not None
-        return written_by(llm.model_for(prompts.Summary), talk, summary)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -181,17 +175,6 @@ class ConversationJobs:
                 break
         return Conversation(scope, session["agent_id"], session["user_id"], lines, by_seq, session)
 
-    async def _first_and_last(self, scope: Scope, session: SessionRecord, last: int) -> list[prompts.TranscriptLine]:
-        """Returns the first and the last messages of a session; there may be a gap between them."""
-        sessions = SessionRepository(self._tools.store, scope)
-        where = sessions.within(session)
-        messages = [
-            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
-            *await sessions.messages.find(where, order="desc", limit=last),
-        ]
-        by_seq = {message["seq"]: message for message in messages}
-        return await self._read([by_seq[seq] for seq in sorted(by_seq)])
-
     # --- Writing ------------------------------------------------------------------------------------------------------
 
     async def _mark_learned(self, run: Run, talk: Conversation) -> None:
@@ -209,8 +192,17 @@ class ConversationJobs:
         """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
         written summary, the user's first words describe the conversation."""
         session = await self._session(run, scope)
-        lines = [] if session is None else await self._first_and_last(scope, session, BEGINNING)
-        if session is None or session["memorize"] == "none" or not lines:
+        if session is None or session["memorize"] == "none":
+            return
+        sessions = SessionRepository(self._tools.store, scope)
+        where = sessions.within(session)
+        messages = [  # the first and the last ones; there may be a gap between them
+            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
+            *await sessions.messages.find(where, order="desc", limit=BEGINNING),
+        ]
+        by_seq = {message["seq"]: message for message in messages}
+        lines = await self._read([by_seq[seq] for seq in sorted(by_seq)])
+        if not lines:
             return
         user_id, users = session["user_id"], self._tools.users(scope)
         first = next((line.text for line in lines if line.role == "user"), lines[0].text)

@@ -155,10 +155,11 @@ async def looked_at(source: S, answers: Sequence[PartAnswer[S]], llm: LLM, budge
     """
     places = await off_loop(len(source.data({})), lambda: list(_to_look_at(source, answers)))
     if places:
-        items = [
-            {"number": number, "part": name, **_as_shown(getattr(answer.reply, name)[at])}
-            for number, (_, answer, name, at) in enumerate(places, start=1)
-        ]
+        items: list[Json] = []
+        for number, (_, answer, name, at) in enumerate(places, start=1):
+            item = getattr(answer.reply, name)[at]
+            says = {"says": item} if isinstance(item, str) else item.model_dump(exclude=NOT_SHOWN)
+            items.append({"number": number, "part": name, **says})
         known = {name: value for _, answer in answers for name, value in answer.request.known.items() if name in SEEN}
         instructions = prompts.load("second_look").text
         taken = prompt_text.count(f"{source.data({'items': items})}{instructions}") + prompts.SHAPE_TOKENS
@@ -182,10 +183,6 @@ def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[E
 
 SEEN = ("tool_calls", "earlier")
 """What the second look sees beside the items, because they may be drawn from it."""
-
-
-def _as_shown(item: Any) -> Json:
-    return {"says": item} if isinstance(item, str) else item.model_dump(exclude=NOT_SHOWN)
 
 
 @dataclass(frozen=True, slots=True)

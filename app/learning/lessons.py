@@ -1,28 +1,15 @@
-"""Lessons of an agent: which agent learns them, and how they reach its experience.
+"""Lessons of an agent: which agent learns them, and how they reach its experience."""
 
-Procedures that serve all users of an agent: the rule by which one learned from a user's episodes may be shared.
+from collections.abc import Mapping, Sequence
 
-It is the rule of the agent's experience: the agent is registered, the key may write for all its users, and no text
-names the user. No text quotes the user, either.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339
-from app.core.language import words
-from app.errors import Forbidden
-from app.facts.keys import UserProfile
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationResult
-from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
 from app.memories.agents import AGENTS, AgentRecord
 from app.memories.models import MemorySource
-from app.procedures.schemas import ProcedureRecord
-from app.profiles.merge import LESSONS, ProfileReader, merge_experience, names_one
+from app.profiles.merge import LESSONS, merge_experience
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.scope import Scope
@@ -76,67 +63,3 @@ def new_lessons(lessons: Sequence[LearnedLesson]) -> dict[str, list[str]]:
     for lesson in lessons:
         texts.setdefault(lesson.kind, []).append(lesson.text)
     return texts
-
-
-QUOTED_WORDS = 4
-"""So many words in a row that the user said are a quote."""
-
-
-@dataclass(frozen=True, slots=True)
-class SharingRule:
-    """What no shared procedure may say: `names` of the user, and the words of the user's `utterances`."""
-
-    names: Sequence[str]
-    utterances: Sequence[str] = ()
-
-    def allows(self, texts: Iterable[str]) -> bool:
-        """Returns True if none of the texts names or quotes the user."""
-        return not any(names_one(text, self.names) or self._quotes(text) for text in texts)
-
-    def _quotes(self, text: str) -> bool:
-        runs = _runs(text)
-        return any(runs & _runs(utterance) for utterance in self.utterances)
-
-
-def _runs(text: str) -> set[tuple[str, ...]]:
-    spoken = words(text)
-    return {tuple(spoken[at : at + QUOTED_WORDS]) for at in range(len(spoken) - QUOTED_WORDS + 1)}
-
-
-def texts_of(fields: ProcedureRecord) -> list[str]:
-    """Returns the texts of a procedure, or of changed fields of one."""
-    lines = [text for text in (fields.get("name"), fields.get("trigger")) if text]
-    return [*lines, *fields.get("preconditions", ()), *fields.get("steps", ()), *fields.get("notes", ())]
-
-
-async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
-    """Returns the rule for what is learned from a user's episodes, or None if it stays with the user: by the setting,
-    because the agent is not registered, or because the key may not write for all of its users."""
-    if batch.user_id is None or not tools.settings.procedures.share:
-        return None
-    try:
-        await registered_agent(tools, batch.scope, batch.agent_id)
-    except (Skipped, Forbidden):
-        return None
-    user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
-    profile: UserProfile = {} if user is None else user.profile
-    names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
-    return SharingRule(names, _utterances(batch.actions))
-
-
-def _utterances(actions: Sequence[ActionRecord]) -> list[str]:
-    """Returns what the user said in episodes: their feedback, and what the user did."""
-    corrections = [text for action in actions if isinstance(text := action["feedback"].get("correction"), str)]
-    return corrections + [action["content"] for action in actions if action["actor"] == "user" and action["content"]]
-
-
-async def of_same_user(tools: Tools, batch: Batch, shared: ProcedureRecord) -> bool:
-    """Returns True if all episodes that a shared procedure was learned from are known to be of the batch's user. What
-    came of another user's episodes is not mixed with this one's, so that erasing a user takes all that came of him."""
-    ids = shared["source"].get("action_ids") or []
-    actions = await Repository(tools.store, batch.scope, ACTIONS).get_many(ids)
-    return (
-        bool(ids)
-        and len(actions) == len(ids)
-        and all(action["user_id"] == batch.user_id for action in actions.values())
-    )

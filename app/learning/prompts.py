@@ -117,20 +117,17 @@ def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
 
     The conversation stands first, so that calls about the same conversation begin alike and servers' prompt caches hit.
     """
-    return orjson.dumps({"conversation": list(_shown(lines)), **known}).decode()
-
-
-def _shown(lines: Sequence[TranscriptLine]) -> Iterator[Json]:
-    """Yields the messages as the model sees them. Only the first one of a day has its time, to the minute."""
+    conversation: list[Json] = []
     day = None
     for line in lines:
         shown = line.shown()
-        if line.at[:10] == day:
+        if line.at[:10] == day:  # only the first message of a day has its time, to the minute
             del shown["at"]
         else:
             shown["at"] = f"{line.at[:16]}Z"
         day = line.at[:10]
-        yield shown
+        conversation.append(shown)
+    return orjson.dumps({"conversation": conversation, **known}).decode()
 
 
 ASKED_IN_ORDER = ("memories", "profile", "facts", "experience", "summary")

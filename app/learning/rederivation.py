@@ -149,12 +149,15 @@ class _Judge:
         await self._commit(changes, memory["source"], note)
 
     async def _judge_fact(self, fact: FactRecord, note: DerivationRecord) -> None:
-        changes: list[Change]
-        if (source := self._source_left(fact["source"])) is None:
-            changes = await self._without_fact(fact)
-        else:
+        changes: list[Change] = []
+        if (source := self._source_left(fact["source"])) is not None:
             fields, same = FactRecord(source=source), {"version": fact["version"]}
             changes = [Update(FACTS, self._run.tenant, fact["fact_id"], set=fields, expect=same)]
+        elif (group := await self._facts.group(fact["group_id"])) is not None:
+            last = await self._facts.stands_alone(fact)
+            users = UserRecords(self._run.store, self._facts.scope)
+            touched = await users.touched([fact], (), rfc3339(self._run.clock.now()))
+            changes = [*self._facts.remove(fact, group, last=last), *touched]
         await self._commit(changes, fact["source"], note)
 
     def _source_left(self, source: MemorySource) -> MemorySource | None:
@@ -168,24 +171,13 @@ class _Judge:
     async def _commit(self, changes: list[Change], source: MemorySource, note: DerivationRecord) -> None:
         await self._run.commit(changes)
         self.count += 1
-        self.first_seq = min([self.first_seq, *await self._seqs(self._others(source), note)])
-
-    async def _without_fact(self, fact: FactRecord) -> list[Change]:
-        group = await self._facts.group(fact["group_id"])
-        last = await self._facts.stands_alone(fact)
-        if group is None:
-            return []
-        users = UserRecords(self._run.store, self._facts.scope)
-        touched = await users.touched([fact], (), rfc3339(self._run.clock.now()))
-        return [*self._facts.remove(fact, group, last=last), *touched]
-
-    async def _seqs(self, memory_ids: Sequence[str], note: DerivationRecord) -> list[int]:
-        """Returns the numbers of the messages that a record names beside the changed one."""
-        if not memory_ids:
-            return [] if self._memory_id is not None else [note["from_seq"]]
-        memories = await self._memories.get_many(memory_ids)
-        seqs = (memory["source"]["message_seq"] for memory in memories.values())
-        return [seq for seq in seqs if seq is not None]
+        # what the record was learned from beside the changed message is learned from again, too
+        if others := self._others(source):
+            memories = await self._memories.get_many(others)
+            seqs = [memory["source"]["message_seq"] for memory in memories.values()]
+            self.first_seq = min([self.first_seq, *(seq for seq in seqs if seq is not None)])
+        elif self._memory_id is None:
+            self.first_seq = min(self.first_seq, note["from_seq"])
 
 
 def _learned(note: DerivationRecord) -> bool:

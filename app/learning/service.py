@@ -224,18 +224,15 @@ class ExtractionJobs:
     async def handle(self, run: Run) -> Done:
         """Stores what the model finds. The result is that of the request. Raises what the model's client raises."""
         reading = _HANDED_OVER.pop(str(run.lease.job.operation_id), None)
-        store = await self._store(run, reading)
+        if reading is None:
+            scope = Scope.of_bindings(run.tenant, run.payload)
+            tombstones = Tombstones(run.store, run.tenant, ErasureKey.of(self._tools.settings))
+            learning = Learning(self._tools, self._llm, scope, tombstones)
+            reading = learning.start(ExtractRequest.model_validate(run.payload["body"]), run.payload["begun"])
+        store = await reading  # a job that is cancelled cancels the reading
 
         async def plan() -> tuple[ExtractedAnswer, list[Change]]:
             outcome = await store()
             return outcome.body, list(outcome.changes)
 
         return Done({**await commit_planned(run, plan)})
-
-    async def _store(self, run: Run, reading: ExtractionTask | None) -> WriteHandler:
-        if reading is None:
-            scope = Scope.of_bindings(run.tenant, run.payload)
-            tombstones = Tombstones(run.store, run.tenant, ErasureKey.of(self._tools.settings))
-            learning = Learning(self._tools, self._llm, scope, tombstones)
-            reading = learning.start(ExtractRequest.model_validate(run.payload["body"]), run.payload["begun"])
-        return await reading  # a job that is cancelled cancels the reading

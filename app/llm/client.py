@@ -16,16 +16,13 @@ from app.core.schemas import Json
 from app.core.tracing import Attributes, TraceSpan, span
 from app.core.work import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
-from app.llm.base import (
+from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
+from app.llm.replies import (
     FORMATS,
-    Allowance,
-    Budget,
     CutOff,
     InvalidReply,
     Malformed,
-    ObserveCall,
     ReplyFormat,
-    ReplyShape,
     T,
     completion,
     parameters,
@@ -124,15 +121,21 @@ class OpenAIChat:
                 if wrong > 1 or tried == TRIES:
                     raise LLMReplyInvalid(f"The model's answer cannot be used: {error}.") from None
             except _Fault as error:
-                await self._wait(error, tried)
+                wait = FIRST_WAIT * 4.0 ** (tried - 1) * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
+                wait = wait if error.after is None else error.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
+                if tried == TRIES or wait > LONGEST_WAIT:
+                    raise LLMUnavailable(f"The model's server {error}.", retry_after=max(1, round(wait))) from None
+                await asyncio.sleep(wait)
         raise AssertionError("the last try returns or raises")
 
     async def _tried(self, instructions: str, data: str, shape: type[T], budget: Budget, *, again: bool) -> T:
         """Asks in the strictest way that the server knows, and remembers which one it is."""
         while True:
             kind = self._formats[0]
+            wanted = f"{instructions}\n\n{schema_note(shape)}" if kind in ("json_object", "none") else instructions
+            user = {"role": "user", "content": f"{data}\n\n{wanted}"}
             try:
-                text = await self._ask(self._messages(instructions, data, shape, kind), shape, kind, budget, again)
+                text = await self._ask([{"role": "system", "content": PREAMBLE}, user], shape, kind, budget, again)
                 return await off_loop(len(text), parse, text, shape)
             except CutOff as error:
                 if issubclass(shape, ReplyShape) and shape.whole:
@@ -144,18 +147,6 @@ class OpenAIChat:
                 if not self._formats:
                     self._formats = [kind]
                     raise LLMUnavailable(f"The model's server {error}.", retry_after=None) from None
-
-    def _messages(self, instructions: str, data: str, shape: type[BaseModel], kind: ReplyFormat) -> Messages:
-        if kind in ("json_object", "none"):
-            instructions = f"{instructions}\n\n{schema_note(shape)}"
-        return [{"role": "system", "content": PREAMBLE}, {"role": "user", "content": f"{data}\n\n{instructions}"}]
-
-    async def _wait(self, error: _Fault, tried: int) -> None:
-        wait = FIRST_WAIT * 4.0 ** (tried - 1) * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
-        wait = wait if error.after is None else error.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
-        if tried == TRIES or wait > LONGEST_WAIT:
-            raise LLMUnavailable(f"The model's server {error}.", retry_after=max(1, round(wait))) from None
-        await asyncio.sleep(wait)
 
     async def _ask(
         self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, budget: Budget, again: bool
@@ -201,8 +192,17 @@ class OpenAIChat:
             "temperature": temperature,
             **parameters(shape, kind),
         }
+        read = bytearray()
         try:
-            return await self._read(body)
+            async with self._client.chat.completions.with_streaming_response.create(
+                **body,
+                extra_headers=headers(self._key),
+                timeout=httpx2.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS),
+            ) as response:
+                async for piece in response.iter_bytes():  # in pieces, so that a large answer cannot fill the memory
+                    read += piece
+                    if len(read) > ANSWER_BYTES:
+                        raise LLMReplyInvalid(f"The model's server gave an answer of more than {ANSWER_BYTES} bytes.")
         except openai.APIStatusError as error:
             detail = reason(error, self._key)
             if passes(error.status_code):
@@ -215,21 +215,8 @@ class OpenAIChat:
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             fault = type(error.__cause__ or error).__name__
             raise _Fault(f"cannot be reached, or broke off ({fault})") from None
+        return bytes(read)
 
     def _answer_tokens(self, shape: type[BaseModel]) -> int:
         most = self._settings.most_answer_tokens
         return min(most, shape.answer_tokens) if issubclass(shape, ReplyShape) else most
-
-    async def _read(self, body: Json) -> bytes:
-        """Reads the answer in pieces, so that a large one cannot fill the memory."""
-        read = bytearray()
-        async with self._client.chat.completions.with_streaming_response.create(
-            **body,
-            extra_headers=headers(self._key),
-            timeout=httpx2.Timeout(self._settings.timeout_seconds, connect=CONNECT_SECONDS),
-        ) as response:
-            async for piece in response.iter_bytes():
-                read += piece
-                if len(read) > ANSWER_BYTES:
-                    raise LLMReplyInvalid(f"The model's server gave an answer of more than {ANSWER_BYTES} bytes.")
-        return bytes(read)

@@ -249,14 +249,15 @@ async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
     return {"items": items, **warned(answer.body)}
 
 
-SHOWN_NUMBERS = 20
-
-
 async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     """Creates or changes a task with several API calls. If one fails, the error says which were done."""
     task_id, done = body.task_id, []
     if task_id is None:
-        task_id = (await call.write("/v1/tasks", _new_task(body))).body["task_id"]
+        if body.goal is None:
+            raise ToolError("/goal: a new task needs a goal; give task_id to go on with one that is there.")
+        fields = given(body, "task_id", "plan", "step", "step_status", "step_result", "note", "status")
+        begun = {**fields, "status": "in_progress", "plan": _plan(body)}
+        task_id = (await call.write("/v1/tasks", begun)).body["task_id"]
         done.append(f"task {task_id} begun")
     path = f"/v1/tasks/{segment(task_id)}"
     for what, method, below, change in _changes(body):
@@ -274,13 +275,6 @@ async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     state = (await call("GET", f"{path}/working-memory")).body["text"]
     context = {"context": task["context"]} if task["context"] else {}
     return {"task_id": task_id, "status": task["status"], "working_memory": Fenced(state), **context}
-
-
-def _new_task(body: args.UpdateTask) -> Json:
-    if body.goal is None:
-        raise ToolError("/goal: a new task needs a goal; give task_id to go on with one that is there.")
-    fields = given(body, "task_id", "plan", "step", "step_status", "step_result", "note", "status")
-    return {**fields, "status": "in_progress", "plan": _plan(body)}
 
 
 def _place(number: int | None, plan: list[Json]) -> int:

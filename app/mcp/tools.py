@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from app.api.errors import models_at, pointer, sentence
 from app.api.strict import DECODER
@@ -244,8 +243,11 @@ class Toolbox:
         try:
             return _validated(wanted, {**arguments, **ours})
         except ValidationError as error:
-            faults = tuple(_argument_fault(wanted, fault) for fault in error.errors(include_url=False)[:MAX_ERRORS])
-            raise ToolError("The arguments are not valid.", errors=faults) from error
+            faults: list[str] = []
+            for fault in error.errors(include_url=False)[:MAX_ERRORS]:
+                models = models_at(wanted, fault["loc"][:-1])
+                faults.append(f"{pointer(fault['loc']) or '/'}: {sentence(fault, models, 'argument')}")
+            raise ToolError("The arguments are not valid.", errors=tuple(faults)) from error
 
     async def profile(self, user_id: str) -> Json:
         """Returns a user's profile, which may be empty. Raises ToolError."""
@@ -293,8 +295,3 @@ def _is_id(given: Any, fixed: str) -> bool:
         return isinstance(given, str) and identifier(given) == fixed
     except ValueError:
         return False
-
-
-def _argument_fault(wanted: type[Schema], fault: ErrorDetails) -> str:
-    models = models_at(wanted, fault["loc"][:-1])
-    return f"{pointer(fault['loc']) or '/'}: {sentence(fault, models, 'argument')}"

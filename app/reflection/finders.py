@@ -171,17 +171,17 @@ async def never_confirmed(look: PartitionView) -> list[FindingRecord]:
     """Finds learned memories of little trust that nothing ever confirmed."""
     aged = await in_turn(lambda: list(unconfirmed(look.records, look.now, UNCONFIRMED_DAYS)))
     reason = f"It was learned with little trust, and nothing has confirmed it for {UNCONFIRMED_DAYS} days."
-    return [_ended(look, record, reason) for record in aged if look.owns(record)]
-
-
-def _ended(look: PartitionView, record: EvidenceRecord, reason: str) -> FindingRecord:
-    proposal: StoredProposal = {
-        "action": "end",
-        "keep": None,
-        "retire": [{"kind": record.kind, "id": record.id}],
-        "details": {"valid_until": rfc3339(look.now)},
-    }
-    return look.proposed("stale", reason, [record], proposal, UNCONFIRMED)
+    findings = []
+    for record in aged:
+        if look.owns(record):
+            proposal: StoredProposal = {
+                "action": "end",
+                "keep": None,
+                "retire": [{"kind": record.kind, "id": record.id}],
+                "details": {"valid_until": rfc3339(look.now)},
+            }
+            findings.append(look.proposed("stale", reason, [record], proposal, UNCONFIRMED))
+    return findings
 
 
 FINDERS: tuple[Finder, ...] = (of_facts, never_confirmed)

@@ -4,6 +4,7 @@ language model says what a cluster shows, and its quotes and numbers have to sta
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -236,22 +237,15 @@ class InsightFinder:
                 finding = _finding(of, text, cited, model, prompt.id, rfc3339(self._tools.clock.now()))
         if reason:
             report.dropped[reason] += 1
-        report.findings += await self._store(run, scope, of, cluster, finding)
-
-    async def _store(
-        self, run: Run, scope: Scope, of: Partition, cluster: Cluster, finding: FindingRecord | None
-    ) -> list[FindingRecord]:
-        """Returns the finding if it is new. One of the same sources that is there stays as it is."""
         store, findings = self._tools.store, FindingRepository(self._tools.store, scope)
         owner: DerivationRecord = {"agent_id": _agent(of), "user_id": of.user}
         by = run.lease.job.operation_id
         note = await derivation(store, run.tenant, [], cluster.derivation_id, owner, by, run.clock.now())
+        # a finding of the same sources that is there stays as it is
         new = [] if finding is None or await findings.find_one(finding["finding_id"]) else [finding]
-        try:
+        with suppress(CommitConflict):  # another worker has asked
             await run.commit([*map(findings.insert, new), note])
-        except CommitConflict:  # another worker has asked
-            return []
-        return new
+            report.findings += new
 
 
 def cited_of(cluster: Cluster, answer: FoundInsight) -> list[Cited]:

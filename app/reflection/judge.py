@@ -158,11 +158,12 @@ class Judge:
             yield batch
 
     async def _judged(self, batch: Sequence[CandidatePair]) -> dict[CandidatePair, PairVerdict]:
-        """Returns the verdicts of a call. If it found most pairs, it returns instead what the model says of each pair
-        that it sees alone, until it cannot be asked any more."""
+        """Returns the verdicts of a call. If most pairs became findings, and they are many, it returns instead what the
+        model says of each pair that it sees alone, until it cannot be asked any more."""
         self.judgement.counts["asked"] += len(batch)
         verdicts = await self._verdicts(batch)
-        if not _most_found(verdicts, batch):
+        findings = sum(judged.verdict in KINDS for judged in verdicts.values())
+        if findings < LOOP or 2 * findings <= len(batch):
             return verdicts
         alone: dict[CandidatePair, PairVerdict] = {}
         for pair in batch:
@@ -215,12 +216,7 @@ class Judge:
             else:
                 changes.append(judged)
             self.judgement.counts[verdict] += 1
-        try:
-            await run.commit(changes)
-        except CommitConflict:  # another worker has judged one of them
-            for change in changes:
-                with suppress(CommitConflict):
-                    await run.commit([change])
+        await run.commit_each(changes)  # another worker may have judged one of them
         return findings
 
 
@@ -293,12 +289,6 @@ def _side(record: EvidenceRecord) -> Json:
 
 def _text(record: EvidenceRecord) -> str:
     return strip_served(record.text).strip()[:SHOWN_CHARS]
-
-
-def _most_found(verdicts: Mapping[CandidatePair, PairVerdict], batch: Sequence[CandidatePair]) -> bool:
-    """Returns whether most pairs of a call became findings, and they are many."""
-    findings = sum(judged.verdict in KINDS for judged in verdicts.values())
-    return findings >= LOOP and 2 * findings > len(batch)
 
 
 def _loops(answers: Sequence[prompts.JudgedPair]) -> bool:

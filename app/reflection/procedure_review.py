@@ -1,5 +1,6 @@
 """The review of a procedure: one that fails becomes a finding, and a trial of revised steps is begun and decided."""
 
+from functools import partial
 from typing import Literal
 
 from app.core.clock import rfc3339
@@ -22,10 +23,10 @@ from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
 from app.llm.base import LLM
 from app.memories.repository import of_pair
 from app.procedures.review import Failing, failing
-from app.procedures.schemas import PROCEDURES, ProcedureRecord, Trial
+from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.procedures.service import ProcedureRepository
 from app.procedures.track_record import smoothed
-from app.procedures.trials import TrialVerdict, verdict
+from app.procedures.trials import verdict
 from app.storage.changes import Change
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope
@@ -48,11 +49,14 @@ class ProcedureReviews:
             return Done({"skipped": "the procedure is gone or archived"})
         result: Json = {}
         with skipping(PROCEDURES, procedure["procedure_id"]):
-            trial = procedure.get("trial")
-            if trial:
+            if trial := procedure.get("trial"):
                 result = {**await self._decide(run, procedures, procedure, trial["trial_id"])}
+            elif (why := failing(procedure)) is None:
+                result = {"skipped": "the procedure does not fail any more"}
             else:
-                result = await self._fail(run, scope, procedures, procedure)
+                result = {"finding_id": await commit_planned(run, partial(self._finding, scope, procedure, why))}
+                if self._llm is not None:
+                    result["trial"] = await self._begin(run, scope, procedures, procedure, self._llm)
         return Done(result, await undo_of(run, self._undo_days))
 
     # --- Trials -------------------------------------------------------------------------------------------------------
@@ -76,7 +80,10 @@ class ProcedureReviews:
                 "current": trial["current"],
                 "revised": trial["revised"],
             }
-            return result, procedures.revise(now, _ended(now, trial, decision), self._now())
+            ended: ProcedureRecord = {"steps": trial["steps"], "trial": None, "dropped_trials": []}
+            if decision == "drop":
+                ended = {"trial": None, "dropped_trials": [*(now.get("dropped_trials") or []), trial["steps"]]}
+            return result, procedures.revise(now, ended, self._now())
 
         outcomes = procedure["success_count"] + procedure["failure_count"]  # by these, reviews of one trial differ
         return await commit_noted(run, plan, id_of([trial_id, outcomes], "verdict"), _owner(procedure)) or {}
@@ -102,15 +109,6 @@ class ProcedureReviews:
         return {**(result or {}), "llm": budget.spent}
 
     # --- Findings -----------------------------------------------------------------------------------------------------
-
-    async def _fail(self, run: Run, scope: Scope, procedures: ProcedureRepository, procedure: ProcedureRecord) -> Json:
-        why = failing(procedure)
-        if why is None:
-            return {"skipped": "the procedure does not fail any more"}
-        finding_id = await commit_planned(run, lambda: self._finding(scope, procedure, why))
-        if self._llm is None:
-            return {"finding_id": finding_id}
-        return {"finding_id": finding_id, "trial": await self._begin(run, scope, procedures, procedure, self._llm)}
 
     async def _finding(self, scope: Scope, procedure: ProcedureRecord, why: Failing) -> tuple[str, list[Change]]:
         """Returns the id of the finding, and its insert unless one of the same steps is open or was dismissed."""
@@ -155,12 +153,6 @@ class ProcedureReviews:
 
     def _now(self) -> str:
         return rfc3339(self._tools.clock.now())
-
-
-def _ended(procedure: ProcedureRecord, trial: Trial, decision: TrialVerdict) -> ProcedureRecord:
-    if decision == "drop":
-        return {"trial": None, "dropped_trials": [*(procedure.get("dropped_trials") or []), trial["steps"]]}
-    return {"steps": trial["steps"], "trial": None, "dropped_trials": []}
 
 
 def _owner(procedure: ProcedureRecord) -> DerivationRecord:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 
 from app.core.clock import parse_rfc3339, rfc3339
@@ -22,6 +21,7 @@ from app.findings.service import FindingRepository
 from app.jobs import queue
 from app.jobs.models import REFLECTION, SCHEDULES, ScheduleRecord
 from app.jobs.runner import Done, Run
+from app.jobs.schedule import has_looked, news
 from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
@@ -46,15 +46,14 @@ from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.service import Applier
 from app.reflection.unconfirmed import crossed
-from app.storage.changes import Change, CommitConflict, Update
+from app.storage.changes import Change, CommitConflict
 from app.storage.repository import anything, having, pages
-from app.storage.schema import Collection, Eq, Filter, Range, both
+from app.storage.schema import Collection, Eq, Filter, both
 from app.storage.scope import SYSTEM, Partition, Scope
 
 PAGE = 500
 SHOWN = 100
 """The number of findings whose ids a result lists."""
-OVERLAP = timedelta(minutes=10)
 MAX_PAUSE_SECONDS = 1.0
 """The limit of the rest after the records of one agent and user were compared."""
 
@@ -208,8 +207,8 @@ class ReflectionJobs:
         if self._policy == "off":
             return False
         schedule = await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION)
-        news, aged = _news(schedule), self._aged_since(schedule)
-        wanted: list[tuple[Collection, Filter]] = [(MEMORIES, news), (FACTS, news), (MEMORIES, aged)]
+        created, aged = news(schedule), self._aged_since(schedule)
+        wanted: list[tuple[Collection, Filter]] = [(MEMORIES, created), (FACTS, created), (MEMORIES, aged)]
         if self._llm is not None:
             wanted.append((JUDGED_PAIRS, Eq("verdict", WAITING)))
         return await anything(self._tools.store, wanted)
@@ -223,13 +222,16 @@ class ReflectionJobs:
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition with something new to find or to settle. Settles what an earlier
         release found by rules about texts, also where nothing is new."""
-        looked_at = self._tools.clock.now()
+        begun = self._tools.clock.now()
         await self._settle_rules(run)
         schedule = await run.store.get(SCHEDULES, SYSTEM, REFLECTION)
         started = 0
-        owners = dict.fromkeys(await self._owners(None, _news(schedule), self._aged_since(schedule)))
+        owners = dict.fromkeys(await self._owners(None, news(schedule), self._aged_since(schedule)))
         if self._llm is not None:
-            owners |= dict.fromkeys(await self._waiting())
+            # the partitions with pairs for which an earlier run had no call left
+            find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
+            async for page in pages(find, JUDGED_PAIRS, PAGE):
+                owners |= {Owner(pair["tenant_id"], pair["agent_id"], pair["user_id"]): None for pair in page}
         for owner in owners:
             scope = Scope(owner.tenant)
             look = await look_at(self._tools, scope, owner)
@@ -242,9 +244,8 @@ class ReflectionJobs:
                 )
                 await run.commit(changes)
                 started += 1
-        looked: ScheduleRecord = {"looked_at": rfc3339(looked_at - OVERLAP)}
-        with suppress(CommitConflict):  # a schedule that was deleted starts anew
-            await run.commit([Update(SCHEDULES, SYSTEM, REFLECTION, set=looked)])
+        with suppress(CommitConflict):
+            await run.commit([has_looked(REFLECTION, begun)])
         return Done({"operations": started})
 
     async def _settle_rules(self, run: Run) -> None:
@@ -256,15 +257,6 @@ class ReflectionJobs:
                     findings = FindingRepository(self._tools.store, Scope(finding["tenant_id"]))
                     with suppress(CommitConflict):
                         await run.commit([findings.settle(finding, "settled", "reflection", now)])
-
-    async def _waiting(self) -> list[Owner]:
-        """Returns the partitions with pairs for which an earlier run had no call left."""
-        find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
-        return [
-            Owner(waiting["tenant_id"], waiting["agent_id"], waiting["user_id"])
-            async for page in pages(find, JUDGED_PAIRS, PAGE)
-            for waiting in page
-        ]
 
     async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:
         """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""
@@ -283,9 +275,3 @@ class ReflectionJobs:
 
 def _partitions(owners: Sequence[Owner]) -> list[Partition]:
     return [Partition(owner.agent, owner.user) for owner in owners]
-
-
-def _news(schedule: ScheduleRecord | None) -> Filter:
-    """Filters records created since the previous run."""
-    since = None if schedule is None else schedule.get("looked_at")
-    return both(Range("created_at", ge=since)) if since is not None else both()

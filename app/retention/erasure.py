@@ -99,10 +99,15 @@ class Erasure:
         erased_id = await self._tombstones.hashed(user_id)
         for _ in range(ATTEMPTS):
             tombstone = await self._tombstones.find(user_id)
-            if tombstone is not None and under_way(tombstone) and await self._goes_on(tombstone):
+            job_id = None if tombstone is None else tombstone.get("job_id")
+            job = None if not job_id else await self._store.get(JOBS, SYSTEM, job_id)
+            failed = None if job is None or job["status"] != "failed" else job
+            if tombstone is not None and under_way(tombstone) and job is not None and failed is None:
                 work, changes = tombstone, [self._tombstones.join(tombstone)]
             else:
-                work, changes = await self._new(user_id, erased_id, tombstone, actor)
+                work, changes = self._new(user_id, erased_id, tombstone, actor)
+            if failed is not None:  # the erasure is started again, and its failed job names the user
+                changes.append(Delete(JOBS, SYSTEM, failed["job_id"], {"status": "failed"}))
             begun = trail.entry(actor, rfc3339(self._clock.now()), None, [], {"users": {"erase_begun": 1}}, erased_id)
             try:
                 await self._store.commit([*changes, begun])
@@ -111,12 +116,7 @@ class Erasure:
             return work
         raise Conflict("Others ask for this user's erasure all the time; please try again.", retry_after=1)
 
-    async def _goes_on(self, tombstone: TombstoneRecord) -> bool:
-        """Returns True if a job still works on the erasure. An erasure that failed for good is started again."""
-        job = await self._store.get(JOBS, SYSTEM, tombstone["job_id"])
-        return job is not None and job["status"] != "failed"
-
-    async def _new(
+    def _new(
         self, user_id: str, erased_id: str, earlier: TombstoneRecord | None, actor: Actor
     ) -> tuple[TombstoneRecord, list[Change]]:
         """Returns the ids and changes of a new erasure. Its operation is stored under the hash: it reveals nothing of
@@ -127,16 +127,7 @@ class Erasure:
         queued = Job(ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
         work: TombstoneRecord = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
         mark = self._tombstones.begin(earlier, erased_id, rfc3339(now), work)
-        return work, [mark, noted, queued, *await self._failed_before(earlier)]
-
-    async def _failed_before(self, earlier: TombstoneRecord | None) -> list[Change]:
-        """Returns the change that deletes a failed job of an earlier erasure, since it names the user."""
-        if earlier is None or not earlier.get("job_id"):
-            return []
-        job = await self._store.get(JOBS, SYSTEM, earlier["job_id"])
-        if job is None or job["status"] != "failed":
-            return []
-        return [Delete(JOBS, SYSTEM, job["job_id"], {"status": "failed"})]
+        return work, [mark, noted, queued]
 
 
 BATCH = 200

@@ -7,27 +7,23 @@ from datetime import timedelta
 from functools import partial
 from typing import Generic, NamedTuple
 
-from app.actions.roll_ups import DescribeDay, cells, cells_of_counts, counts_of, roll_ups
-from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord
-from app.actions.service import DAY_KEY
+from app.actions.roll_ups import DescribeDay
+from app.actions.schemas import ACTIONS
 from app.audit.trail import AUDIT
-from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339
-from app.core.schemas import JsonObject
+from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
-from app.jobs.skipping import handled, skipping
-from app.memories.embedding import Embeddings
-from app.memories.models import FEEDBACK, MEMORIES, MemoryRecord, MemorySource
-from app.memories.records import new_memory, revision
-from app.memories.repository import MemoryRepository, of_pair
-from app.retention import decay_job
+from app.jobs.skipping import handled
+from app.memories.models import FEEDBACK, MEMORIES, MemoryRecord
+from app.memories.repository import MemoryRepository
+from app.retention.day_summaries import MOST, DaySummaries, by_day, counted
 from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.settings import RetentionSettings
-from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
+from app.storage.changes import Change, CommitConflict, Delete
 from app.storage.protocol import Store
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Absent, Collection, Eq, Filter, In, Not, R, Range, both
@@ -38,9 +34,9 @@ from app.writes.executor import IDEMPOTENCY
 
 BATCH = 200
 AT_ONCE = 50
+"""The number of commits that run concurrently."""
 OPERATION_DAYS = 30
 """How long finished operations and failed jobs can be asked for."""
-"""The number of commits that run concurrently."""
 RETENTION = "retention"
 
 
@@ -203,120 +199,13 @@ class ForgettingJobs:
         if run.payload.get("dry_run"):
             return await self._store.count(ACTIONS, tenant, old)
         done, tell = 0, None if self._teller is None else self._teller()
+        summaries = DaySummaries(self._store, self._embedder, self._clock)
         # by keyset, since what was skipped stays
-        async for page in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, decay_job.MOST):
-            countable = [action for action, _ in handled(ACTIONS, page, decay_job.counted)]
-            for day, actions in decay_job.by_day(countable).items():
-                done += await self._roll_up_day(run, day, actions, tell)
+        async for page in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, MOST):
+            countable = [action for action, _ in handled(ACTIONS, page, counted)]
+            for day, actions in by_day(countable).items():
+                done += await summaries.add(run, day, actions, tell)
         return done
-
-    async def _roll_up_day(
-        self, run: Run, day: decay_job.Day, actions: list[ActionRecord], tell: DescribeDay | None
-    ) -> int:
-        """Summarizes the actions of a day and deletes them in the same commit. Late actions are added to the day's
-        summary. Returns how many: none if an earlier summary of the day cannot be handled, which is then skipped with
-        its day."""
-        tenant, agent, user, date = day
-        memories = MemoryRepository(self._store, Scope(tenant))
-        holders = await memories.with_key(agent, user, f"{DAY_KEY}{date}")
-        holder = holders[0] if holders else None
-        with skipping(MEMORIES, holder["memory_id"]) if holder else skipping(ACTIONS, actions[0]["action_id"]):
-            await self._add_to_day(run, memories, day, actions, holder, tell)
-            return len(actions)
-        return 0
-
-    async def _add_to_day(
-        self,
-        run: Run,
-        memories: MemoryRepository,
-        day: decay_job.Day,
-        actions: list[ActionRecord],
-        holder: MemoryRecord | None,
-        tell: DescribeDay | None,
-    ) -> None:
-        """Adds actions to the summary of their day. `holder`: the memory that has the key of the day's summary."""
-        tenant, _, _, date = day
-        earlier = counts_of(holder) if holder is not None else None
-        counts = decay_job.count(actions, earlier)
-        ids = [action["action_id"] for action in actions]
-        source: MemorySource = {}
-        if tell is not None and (description := await tell(actions, decay_job.text_of(counts))):
-            counts |= {decay_job.TEXT: description["text"]}
-            source = {"model": description["model"], "prompt_version": description["prompt_version"]}
-        deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
-        if holder is not None and earlier is not None:
-            summary = await self._added(memories, holder, decay_job.sentence(date, counts), counts, ids, source)
-        else:
-            # a caller's own memory may have the key; it is not changed
-            key = None if holder is not None else f"{DAY_KEY}{date}"
-            summary = await self._summed_up(memories, day, key, counts, ids, source)
-        figures = await self._figures(day, actions, earlier)
-        await run.commit([*summary, figures, *deletes])
-
-    async def _figures(self, day: decay_job.Day, actions: list[ActionRecord], earlier: JsonObject | None) -> Change:
-        """Returns the change that adds actions to the figures of their day. Of a day that an earlier version began,
-        only the counts in its summary are known."""
-        tenant, agent, user, date = day
-        now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
-        days = await self._store.find(ACTION_DAYS, tenant, both(of_pair(agent, user), Eq("day", begun)), limit=1)
-        if days:
-            (old,) = days
-            fields: ActionDayRecord = {"cells": cells(actions, old["cells"]), "updated_at": now}
-            return Update(ACTION_DAYS, tenant, old["day_id"], fields, {"version": 1}, {"version": old["version"]})
-        before = [] if earlier is None else cells_of_counts(earlier, by_type=True)
-        figures: ActionDayRecord = {
-            "tenant_id": tenant,
-            "day_id": new_id("day"),
-            "agent_id": agent,
-            "user_id": user,
-            "day": begun,
-            "cells": cells(actions, before),
-            "version": 1,
-            "created_at": now,
-            "updated_at": now,
-        }
-        return Insert(ACTION_DAYS, figures)
-
-    async def _added(
-        self,
-        memories: MemoryRepository,
-        old: MemoryRecord,
-        content: str,
-        counts: JsonObject,
-        ids: list[str],
-        origin: MemorySource,
-    ) -> list[Change]:
-        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        action_ids = [*old["source"]["action_ids"], *ids][: decay_job.MAX_IDS]
-        source: MemorySource = {**old["source"], **origin, "action_ids": action_ids}
-        changed = revision(old, {"content": content, "metadata": counts}, now) | {"source": source}
-        _, changes = await memories.rewritten(old, changed, now, embeddings)
-        return [*changes, *roll_ups(old, ids, now)]
-
-    async def _summed_up(
-        self,
-        memories: MemoryRepository,
-        day: decay_job.Day,
-        key: str | None,
-        counts: JsonObject,
-        ids: list[str],
-        origin: MemorySource,
-    ) -> list[Change]:
-        tenant, agent, user, date = day
-        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        fields: MemoryRecord = {
-            "agent_id": agent,
-            "user_id": user,
-            "key": key,
-            "memory_type": "summary",
-            "content": decay_job.sentence(date, counts),
-            "importance": decay_job.IMPORTANCE,
-            "metadata": counts,
-            "event_at": f"{date}T00:00:00.000Z",
-        }
-        source: MemorySource = {"origin": "consolidation", "action_ids": ids[: decay_job.MAX_IDS], **origin}
-        summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
-        return [*changes, *roll_ups(summary | {"tenant_id": tenant}, ids, now)]
 
     async def _archive_unused(self, run: Run) -> int:
         tenant, unused = _tenant(run), self._unused()

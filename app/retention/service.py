@@ -269,7 +269,13 @@ class UserExport:
             shown = await self._reader.of(collection.kind, docs)
             return [_record(collection, doc, record) for doc, record in shown]
         readable = await self._reader.readable(collection, docs)
-        return [_record(collection, doc, _without_internal(collection, doc)) for doc in readable]
+        records = []
+        for doc in readable:
+            public = collection.public(doc)
+            if isinstance(past := public.get("record"), dict):  # a history holds a version of its record
+                public["record"] = collection.public(past)
+            records.append(_record(collection, doc, public))
+        return records
 
 
 def _record(collection: Collection, doc: Doc, shown: Mapping[str, Any]) -> ExportedRecord:
@@ -278,14 +284,6 @@ def _record(collection: Collection, doc: Doc, shown: Mapping[str, Any]) -> Expor
     if kept:
         line["kept"] = kept
     return line
-
-
-def _without_internal(collection: Collection, doc: Doc) -> Doc:
-    """Returns a document of a collection without a view, and the version in it if it is of a history."""
-    public = collection.public(doc)
-    if isinstance(past := public.get("record"), dict):
-        public["record"] = collection.public(past)
-    return public
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
@@ -332,24 +330,22 @@ class Forgetting:
         forgettable: list[ForgettableMemory] = []
         with collecting():
             async for memory in chosen:
+                now_ms = to_ms(self._clock.now())
                 with skipping(MEMORIES, memory["memory_id"]):
-                    forgettable.append(await self._forgettable(memory))
-                    step(forgettable[-1])
+                    points, reasons = score(memory, now_ms)
+                    item: ForgettableMemory = {
+                        "memory_id": memory["memory_id"],
+                        "content": memory["content"],
+                        "memory_type": memory["memory_type"],
+                        "importance": await self._decays.importance(memory, now_ms),
+                        "score": points,
+                        "reasons": reasons,
+                    }
+                    forgettable.append(item)
+                    step(item)
         forgettable.sort(key=lambda item: (item["score"], item["memory_id"]))
-        items = [_in_whole_numbers(item) for item in forgettable[:SHOWN]]
+        items = list(map(_in_whole_numbers, forgettable[:SHOWN]))
         return {"dry_run": True, "total": len(forgettable), "items": items}
-
-    async def _forgettable(self, memory: MemoryRecord) -> ForgettableMemory:
-        now_ms = to_ms(self._clock.now())
-        points, reasons = score(memory, now_ms)
-        return {
-            "memory_id": memory["memory_id"],
-            "content": memory["content"],
-            "memory_type": memory["memory_type"],
-            "importance": await self._decays.importance(memory, now_ms),
-            "score": points,
-            "reasons": reasons,
-        }
 
     async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[MemoryRecord]:
         """Yields candidates in keyset batches, so that no job loads a whole collection."""

@@ -226,11 +226,14 @@ class UserImport:
         user = self._report.user_id
         self._others |= {(collection.name, str(doc[name])) for doc in there if doc.get("user_id") != user}
         known = {str(doc[name]): doc.get("user_id") == user for doc in there}
+        parent = PARENTS.get(
+            collection.name
+        )  # the collection of what a document belongs to, and the field that names it
         new = []
         for number, doc in waiting:
             if collection is OPERATIONS and doc["status"] not in ENDED:
                 self._report.left += 1
-            elif self._belongs_to_others(collection, doc):
+            elif parent is not None and (parent[0].name, str(doc.get(parent[1]))) in self._others:
                 self._report.taken += 1
             elif str(doc[name]) in known:
                 self._report.there += known[str(doc[name])]
@@ -239,10 +242,6 @@ class UserImport:
                 known[str(doc[name])] = True
                 new.append((number, doc))
         return new
-
-    def _belongs_to_others(self, collection: Collection, doc: Doc) -> bool:
-        parent = PARENTS.get(collection.name)
-        return parent is not None and (parent[0].name, str(doc.get(parent[1]))) in self._others
 
     async def _changes(self, collection: Collection, docs: Sequence[Doc]) -> list[list[Change]]:
         """Returns for each document the changes that insert it, with a note if its vector is pending."""

@@ -174,7 +174,13 @@ class MessageEdits:
 
         A summary that the service wrote and that covers the message goes at once. One that a caller wrote stays.
         """
-        fields, changes = await self._without_summary(session, message["seq"])
+        fields: SessionRecord = {}
+        changes: list[Change] = []
+        summary = await self._summaries.stored(session)
+        by_caller = summary is not None and summary["source"]["origin"] == "api"
+        covered = session["summary"] is not None and (session.get("summary_seq") or 0) >= message["seq"]
+        if covered and not by_caller:
+            fields, changes = await self._summaries.drop(session)
         payload = {
             "session_id": session["session_id"],
             "seq": message["seq"],
@@ -184,13 +190,6 @@ class MessageEdits:
         }
         job = Job(REDERIVE, self._sessions.scope.tenant, payload)
         return fields, [*changes, job.enqueue(self._clock.now())]
-
-    async def _without_summary(self, session: SessionRecord, seq: int) -> tuple[SessionRecord, list[Change]]:
-        memory = await self._summaries.stored(session)
-        by_caller = memory is not None and memory["source"]["origin"] == "api"
-        if session["summary"] is None or by_caller or (session.get("summary_seq") or 0) < seq:
-            return {}, []
-        return await self._summaries.drop(session)
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())

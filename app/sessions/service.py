@@ -126,18 +126,16 @@ class SessionService:
         if "metadata" in fields:
             fields["metadata_terms"] = metadata_terms(fields["metadata"])
         if "summary" in fields:
-            summary, changes = await self._summarized(session | fields)
+            patched = session | fields
+            if patched["summary"] is None:
+                summary, changes = await self._summaries.drop(patched)
+            else:
+                event_at = session["last_message_at"]
+                written = SummaryText(patched["summary"], 1.0, {"origin": "api"}, event_at=event_at)
+                summary, changes = await self._summaries.write(patched, written, self._now())
             fields |= summary
         outcome = self._changed(session, fields)
         return replace(outcome, changes=[*outcome.changes, *changes])
-
-    async def _summarized(self, session: SessionRecord) -> tuple[SessionRecord, list[Change]]:
-        """Returns the fields of a summary that the caller wrote or cleared, and the changes of its memory."""
-        text = session["summary"]
-        if text is None:
-            return await self._summaries.drop(session)
-        written = SummaryText(text, 1.0, {"origin": "api"}, event_at=session["last_message_at"])
-        return await self._summaries.write(session, written, self._now())
 
     async def end(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """Ends a session. Answers 202 with the operation that learns from the conversation.
@@ -245,18 +243,15 @@ class SessionService:
     ) -> tuple[SessionRecord, list[Change]]:
         """Returns the session to append to, and the changes that create it."""
         session = await self._sessions.find_one(session_id)
-        if session is None or expired(session, now):
-            precondition.check(None)
-            return await self._begin(session_id, body, now)
-        precondition.check(session)
-        if body.agent_id not in (None, session["agent_id"]) or body.user_id not in (None, session["user_id"]):
-            raise AlreadyExists("That session_id is taken.")
-        if session["status"] == "ended":
-            reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
-            raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")
-        return session, []
-
-    async def _begin(self, session_id: str, body: MessagesAppend, now: str) -> tuple[SessionRecord, list[Change]]:
+        if session is not None and not expired(session, now):
+            precondition.check(session)
+            if body.agent_id not in (None, session["agent_id"]) or body.user_id not in (None, session["user_id"]):
+                raise AlreadyExists("That session_id is taken.")
+            if session["status"] == "ended":
+                reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
+                raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")
+            return session, []
+        precondition.check(None)
         if body.agent_id is None or body.user_id is None:
             owners = {"agent_id": body.agent_id, "user_id": body.user_id}
             missing = [

@@ -127,7 +127,8 @@ class TaskService:
         self._learns = learns
 
     async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult:
-        """Creates a task. Raises AlreadyExists, NotFound, Invalid or Forbidden."""
+        """Creates a task; an expired one with its id goes. Raises AlreadyExists if the id is taken, NotFound if it is
+        that of a task outside the bindings, Invalid or Forbidden."""
         precondition.check(None)
         require_size(body.context, OBJECT_BYTES, "context", "/context")
         now = self._now()
@@ -153,18 +154,11 @@ class TaskService:
         }
         # checked first, so that nobody learns which ids are taken
         self._tasks.scope.require_write(task["agent_id"], task["user_id"])
-        room = await self._make_room(task["task_id"], now)
+        old = await self._tasks.holder(task["task_id"])
+        if old is not None and not expired(old, now):
+            raise AlreadyExists("That task_id is taken.")  # whose it is remains unsaid
+        room = [] if old is None else self._tasks.remove(old)
         return WriteResult(render(task), [*room, self._tasks.insert(task)], 201, {"ETag": etag(task)})
-
-    async def _make_room(self, task_id: str, now: str) -> list[Change]:
-        """Returns the changes that remove an expired task with this id. Raises AlreadyExists, without naming an owner,
-        if the id is taken, and NotFound if it is the id of a task outside the bindings."""
-        old = await self._tasks.holder(task_id)
-        if old is None:
-            return []
-        if not expired(old, now):
-            raise AlreadyExists("That task_id is taken.")
-        return self._tasks.remove(old)
 
     async def get(self, task_id: str) -> Json:
         """Returns a task. Raises NotFound."""
@@ -181,7 +175,11 @@ class TaskService:
         task = await self._read(task_id, precondition)
         fields = differing(task, body.model_dump(exclude_unset=True))
         if "status" in fields:
-            fields = {**self._moved(task, fields["status"]), **fields}
+            before, after = task["status"], fields["status"]
+            if not entries.may_move(before, after):
+                allowed = ", ".join(entries.MOVES[before]) or "none (a restore with `reopen: true` lets it go on)"
+                raise IllegalTransition(f"A task cannot go from {before} to {after}. Allowed: {allowed}.")
+            fields = {**self._term(task, after), **fields}
         if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
             fields["kept_after_end"] = False
         if "max_tokens" in fields:
@@ -204,14 +202,6 @@ class TaskService:
             scope, POST_CONVERSATION, payload, self._clock.now(), **owner, session_id=session_id
         )
         return operation["operation_id"], queued
-
-    def _moved(self, task: TaskRecord, status: TaskStatus) -> TaskRecord:
-        """Returns the fields that change with the status. Raises IllegalTransition if the status may not
-        change like this."""
-        if not entries.may_move(task["status"], status):
-            allowed = ", ".join(entries.MOVES[task["status"]]) or "none (a restore with `reopen: true` lets it go on)"
-            raise IllegalTransition(f"A task cannot go from {task['status']} to {status}. Allowed: {allowed}.")
-        return self._term(task, status)
 
     def _term(self, task: TaskRecord, status: TaskStatus) -> TaskRecord:
         """Returns the expiry that a task gets with this status. An expiry that the caller set is not changed."""
