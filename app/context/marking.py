@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered
+from app.context.rendering import one_line
 from app.context.source import JudgedStatement, SourceRequest
 from app.core.language import place_of, sentences, words
 from app.core.work import in_parts, off_loop
@@ -72,8 +73,7 @@ async def mark_sections(
 
 def value_mark(value: ReplacedValue) -> str:
     """Returns the mark of a text that states a replaced value."""
-    present = " ".join(str(value.present["object"]).split())
-    return f"({value.stated(present if len(present) <= SHOWN_CHARS else f'{present[:SHOWN_CHARS]}…')})"
+    return f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS))})"
 
 
 def marked(
@@ -158,13 +158,8 @@ def judged_mark(statement: JudgedStatement, text: str) -> str:
     """Returns the mark of a text that says what a finding doubts or has replaced, such as "(uncertain; later,
     2026-05-05: I now live in Oslo.)". If the text says other things, too, the mark names the sentence."""
     alone = len(sentences(text)) <= len(sentences(statement.text))
-    named = "" if alone else f", \u201c{_short(statement.text)}\u201d"
-    day, other = statement.other_at[:10], _short(statement.other)
+    named = "" if alone else f", \u201c{one_line(statement.text, SHOWN_OTHER)}\u201d"
+    day, other = statement.other_at[:10], one_line(statement.other, SHOWN_OTHER)
     if statement.settled:
         return f"(earlier{named}; since {day}: {other})"
     return f"(uncertain{named}; {'later' if statement.later else 'earlier'}, {day}: {other})"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_OTHER else f"{line[:SHOWN_OTHER]}…"
