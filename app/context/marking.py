@@ -71,17 +71,13 @@ async def mark_sections(
 # --- Values that were replaced ----------------------------------------------------------------------------------------
 
 
-def value_mark(value: ReplacedValue) -> str:
-    """Returns the mark of a text that states a replaced value."""
-    return f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS))})"
-
-
 def marked(
     text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
 ) -> str:
     """Returns the text with a mark for each replaced value that it states."""
     stated = outdated(text, memory_id, utterance, values, names)
-    return " ".join([text, *dict.fromkeys(value_mark(value) for value in stated)])
+    marks = (f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS))})" for value in stated)
+    return " ".join([text, *dict.fromkeys(marks)])
 
 
 def mark_values(item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str]) -> Candidate:

@@ -112,16 +112,14 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
     items = await _last_times(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        summaries = without_lines(items)
+        summaries = [" ".join(item.as_compared.split()) for item in without_lines(items)]
+        # the interaction that the end of a session records is the beginning of its summary
         items += [
-            item for item in await interactions(request) if not any(_begins(item, summary) for summary in summaries)
+            item
+            for item in await interactions(request)
+            if not any(summary.startswith(item.as_compared) for summary in summaries)
         ][:most]
     return SourceResult(sorted(items, key=lambda item: item.place, reverse=True))
-
-
-def _begins(interaction: Candidate, summary: Candidate) -> bool:
-    """Returns whether an interaction is the beginning of a summary, as the end of a session records it."""
-    return " ".join(summary.as_compared.split()).startswith(interaction.as_compared)
 
 
 def without_lines(items: Sequence[Candidate]) -> list[Candidate]:
