@@ -242,7 +242,7 @@ ACTION: Embeddable[ActionRecord] = Embeddable(
 
 def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecord:
     stated = {} if body.source is None else body.source.stated()
-    content = body.content or _one_line(body)
+    content = body.content or _call_as_text(body)
     fields = ACTIONS.as_record(body.model_dump(exclude={"content", "timestamp", "source"}))
     return {
         "action_id": new_id("act"),
@@ -275,7 +275,7 @@ def shown_once(content: str, outcome: Outcome | None, entities: Sequence[str]) -
     return content_hash(repr((content, outcome, sorted(entities))))
 
 
-def _one_line(body: ActionCreate) -> str:
+def _call_as_text(body: ActionCreate) -> str:
     """Returns a one-line description made from the call itself."""
     parts = [body.action_type, body.action.tool or ""]
     called = {"input": body.action.input, "output": body.action.output} | (body.action.model_extra or {})

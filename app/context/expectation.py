@@ -7,7 +7,6 @@ numbers are in `packing_weights.py`, fitted by `scripts/fit_packing.py`; figures
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp, log, log1p
 from operator import mul
 
@@ -23,16 +22,6 @@ LEAST_DOCUMENTS = 8
 LEAST_SCORE, STEP_TOKENS = 1e-4, 50
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What is known of a query before anything is packed."""
-
-    evidence: Sequence[QueryEvidence]
-    """What each searched collection that has documents has of it."""
-    scores: Sequence[float]
-    """Of all entries that compete."""
-
-
 def asks(evidence: Sequence[QueryEvidence], weights: PackingWeights) -> bool:
     """Returns whether a query asks for anything that memory may have, as far as anybody knows.
 
@@ -44,12 +33,13 @@ def asks(evidence: Sequence[QueryEvidence], weights: PackingWeights) -> bool:
     return not known or max(known) >= weights.least_asks
 
 
-def needs_more(asked: Asked, weights: PackingWeights) -> bool:
-    """Returns whether a query may need more than the nearest entries."""
-    if not asked.evidence:
+def needs_more(evidence: Sequence[QueryEvidence], scores: Sequence[float], weights: PackingWeights) -> bool:
+    """Returns whether a query may need more than the nearest entries. `evidence`: what each searched collection that
+    has documents has of it; `scores`: of all entries that compete."""
+    if not evidence:
         return True
-    most = max(asked.evidence, key=lambda evidence: evidence.covered)
-    return _sigmoid(more_features(most, asked.scores), weights.more) >= weights.least_more
+    most = max(evidence, key=lambda collection: collection.covered)
+    return _sigmoid(more_features(most, scores), weights.more) >= weights.least_more
 
 
 def more_features(evidence: QueryEvidence, scores: Sequence[float]) -> list[float]:

@@ -47,7 +47,7 @@ def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
     return [evidence for section in sections for evidence in section.result.evidence]
 
 
-def likely_asks(sections: Sequence[Gathered]) -> float:
+def asks_in(sections: Sequence[Gathered]) -> float:
     """Returns the probability that the query asks for anything, 1 if nothing is known of it."""
     return max((known.asks for known in evidence_in(sections) if known.asks is not None), default=1.0)
 

@@ -131,15 +131,11 @@ def stop_rule_of(
     evidence = evidence_in(gathered)
     if plan.weights is None or sum(collection.count for collection in evidence) < LEAST_DOCUMENTS:
         return None
-    return StopRule(evidence, plan.weights, cached_share=_share_in_prompt(gathered, already_in_prompt))
-
-
-def _share_in_prompt(gathered: Sequence[Gathered], already_in_prompt: Sequence[Candidate]) -> float:
-    """Returns which part of the scores of all competing items those have that other parts of the prompt say."""
     keys = frozenset[str]().union(*(item.comparison.keys for item in already_in_prompt))
     competing = [item for section in gathered if section.source.competes for item in section.items]
     whole = sum(item.score or 0.0 for item in competing)
-    return sum(item.score or 0.0 for item in competing if keys & item.comparison.keys) / whole if whole else 0.0
+    in_prompt = sum(item.score or 0.0 for item in competing if keys & item.comparison.keys)
+    return StopRule(evidence, plan.weights, cached_share=in_prompt / whole if whole else 0.0)
 
 
 def about_tokens(item: Candidate) -> int:

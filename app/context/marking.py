@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered
+from app.context.rendering import one_line
 from app.context.source import JudgedStatement, SourceRequest
 from app.core.language import place_of, sentences, words
 from app.core.work import in_parts, off_loop
@@ -70,18 +71,13 @@ async def mark_sections(
 # --- Values that were replaced ----------------------------------------------------------------------------------------
 
 
-def value_mark(value: ReplacedValue) -> str:
-    """Returns the mark of a text that states a replaced value."""
-    present = " ".join(str(value.present["object"]).split())
-    return f"({value.stated(present if len(present) <= SHOWN_CHARS else f'{present[:SHOWN_CHARS]}…')})"
-
-
 def marked(
     text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
 ) -> str:
     """Returns the text with a mark for each replaced value that it states."""
     stated = outdated(text, memory_id, utterance, values, names)
-    return " ".join([text, *dict.fromkeys(value_mark(value) for value in stated)])
+    marks = (f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS))})" for value in stated)
+    return " ".join([text, *dict.fromkeys(marks)])
 
 
 def mark_values(item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str]) -> Candidate:
@@ -158,13 +154,8 @@ def judged_mark(statement: JudgedStatement, text: str) -> str:
     """Returns the mark of a text that says what a finding doubts or has replaced, such as "(uncertain; later,
     2026-05-05: I now live in Oslo.)". If the text says other things, too, the mark names the sentence."""
     alone = len(sentences(text)) <= len(sentences(statement.text))
-    named = "" if alone else f", \u201c{_short(statement.text)}\u201d"
-    day, other = statement.other_at[:10], _short(statement.other)
+    named = "" if alone else f", \u201c{one_line(statement.text, SHOWN_OTHER)}\u201d"
+    day, other = statement.other_at[:10], one_line(statement.other, SHOWN_OTHER)
     if statement.settled:
         return f"(earlier{named}; since {day}: {other})"
     return f"(uncertain{named}; {'later' if statement.later else 'earlier'}, {day}: {other})"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_OTHER else f"{line[:SHOWN_OTHER]}…"

@@ -57,6 +57,13 @@ def line(item: Candidate, citation: str | None) -> str:
     return entry("- " if citation is None else f"- [{citation}] ", f"{item.prefix}{item.text}")
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """Returns a text as a part of an entry, cut behind `most` characters: no line of the content "Refunded the
+    parcel\\ncorrection: …" of an action passes for a step, a record or a correction."""
+    line = " ".join(text.split())
+    return line if most is None or len(line) <= most else f"{line[:most]}…"
+
+
 def messages_of(item: Candidate) -> list[PromptMessage]:
     """Returns the chat messages of an item, as the model gets them.
 
@@ -94,13 +101,12 @@ def _call(call: ToolCallRecord) -> ToolCallRecord:
 
 def turn_tokens(item: Candidate) -> int:
     """Returns the tokens of an item's messages, with what the template adds."""
-    return sum(map(_message_tokens, messages_of(item)))
-
-
-def _message_tokens(message: PromptMessage) -> int:
-    calls = message.get("tool_calls")
-    more = 0 if calls is None else prompt_text.count(orjson.dumps(calls).decode())
-    return prompt_text.count(message["content"] or "") + more + MESSAGE_TOKENS
+    tokens = 0
+    for message in messages_of(item):
+        tokens += prompt_text.count(message["content"] or "") + MESSAGE_TOKENS
+        if (calls := message.get("tool_calls")) is not None:
+            tokens += prompt_text.count(orjson.dumps(calls).decode())
+    return tokens
 
 
 def heading_tokens(item: Candidate) -> int:

@@ -103,6 +103,9 @@ def answer_of(
     """
     body = plan.body
     stable, turns, volatile = (render_part(body, part) for part in parts)
+    seconds: dict[str, float] = {}
+    for section in read:  # the cached layout reads the profile as of the beginning, and as of now
+        seconds[section.section] = seconds.get(section.section, 0.0) + section.seconds
     return {
         "intent": plan.intent,
         "messages": _messages(body, stable, turns, volatile) if body.format == "messages" else [],
@@ -123,19 +126,10 @@ def answer_of(
         ),
         "warnings": _each_once([*warnings_of(read), *warnings, *_rules_left_out(parts)]),
         "took_ms": {
-            **{name: round(seconds * 1000, 3) for name, seconds in _seconds(read).items()},
+            **{name: round(of_section * 1000, 3) for name, of_section in seconds.items()},
             "total": round((time.perf_counter() - started) * 1000, 3),
         },
     }
-
-
-def _seconds(read: Sequence[Gathered]) -> dict[str, float]:
-    """Returns the time of all readings of each section: the cached layout reads the profile as of the beginning, and
-    as of now."""
-    seconds = dict[str, float]()
-    for section in read:
-        seconds[section.section] = seconds.get(section.section, 0.0) + section.seconds
-    return seconds
 
 
 def render_part(body: ContextRequest, part: PromptPart) -> RenderedPart:

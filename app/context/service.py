@@ -13,7 +13,7 @@ from app.context.cached_layout import (
     volatile_sources,
 )
 from app.context.gathering import Gathered, gather_sections, raise_if_unreadable
-from app.context.intent import asks_for_something, best_scores, infer, is_unsure, likely_asks
+from app.context.intent import asks_for_something, asks_in, best_scores, infer, is_unsure
 from app.context.layout import PackedParts, PromptPart, PromptPlan, pack_default
 from app.context.marking import judged_in, mark_sections
 from app.context.packing_weights import packing_weights_for
@@ -70,7 +70,7 @@ class ContextService:
         is_answered = not unsure and asks_for_something(read.sections, packing_weights)
         sections = [_settle_last_sessions(section, is_answered=is_answered) for section in read.sections]
 
-        plan = PromptPlan(body, request.budget, intent, unsure, packing_weights, likely_asks(read.sections))
+        plan = PromptPlan(body, request.budget, intent, unsure, packing_weights, asks_in(read.sections))
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from app.context.candidates import Candidate
-from app.context.expectation import Asked, Rest, asks, needs_more
+from app.context.expectation import Rest, asks, needs_more
 from app.context.packing_weights import PackingWeights
 from app.retrieval.query_evidence import QueryEvidence
 
@@ -41,9 +41,8 @@ class StopRule:
     def begin(self, items: Sequence[Candidate]) -> None:
         """Reads the competing items, in the order of packing."""
         scores = [item.score or 0.0 for item in items]
-        asked = Asked(self._evidence, scores)
         self._asks = asks(self._evidence, self._weights)
-        self._most_tokens = inf if needs_more(asked, self._weights) else NEAREST_TOKENS
+        self._most_tokens = inf if needs_more(self._evidence, scores, self._weights) else NEAREST_TOKENS
         self._rest = Rest(scores, self._weights)
 
     def is_enough(self, index: int, tokens_before: int, cost: int) -> bool:

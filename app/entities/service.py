@@ -205,7 +205,7 @@ class EntityService:
         seen += [memory["event_at"] or memory["created_at"] for memory, _ in mentioned]
         seen += [action["timestamp"] for action in actions]
         return {
-            "name": aliases.name(key) or _name_of(key, (*current, *earlier)) or name,
+            "name": aliases.name(key) or _name_in(key, (*current, *earlier)) or name,
             "key": key,
             "names": [aliases.spelled(member) for member in names] if aliases.name(key) else [name],
             "aliases": [shown(alias) for alias in aliases.of(key)],
@@ -240,7 +240,7 @@ def _render_facts(facts: Sequence[FactRecord], limit: int) -> Json:
     return {"items": [render(fact) for fact in facts[:limit]], "truncated": len(facts) > limit}
 
 
-def _name_of(key: str, facts: Iterable[FactRecord]) -> str | None:
+def _name_in(key: str, facts: Iterable[FactRecord]) -> str | None:
     """Returns the name of an entity as the first of these facts has it."""
     for fact in facts:
         if fact["subject_key"] == key:

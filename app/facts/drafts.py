@@ -17,7 +17,6 @@ from app.facts.keys import (
     USERS,
     ProfileField,
     UserProfile,
-    UserRecord,
     field_of,
     group_of,
     key_of,
@@ -203,15 +202,18 @@ class UserRecords:
         fact is no longer stored."""
         users = {user for fact in facts if (user := fact["user_id"]) is not None and field_of(fact) is not None}
         records = await self._users.get_many(sorted(users)) if users else {}
-        return [self._touched(user, records.get(user), earlier, now) for user in sorted(users)]
-
-    def _touched(self, user_id: str, record: UserRecord | None, earlier: Sequence[FactCreate], now: str) -> Change:
-        if record is None:
-            return self._users.insert(new_user(user_id, now))
-        moved = [field for body in earlier if body.user_id == user_id and (field := field_of_assertion(body))]
-        if not moved:
-            return Update(USERS, self._users.scope.tenant, user_id, {"updated_at": now}, {"version": 1}, user=user_id)
-        profile: UserProfile = {**record["profile"]}
-        for field in moved:
-            profile[field] = None
-        return self._users.update(record, {"profile": profile}, now=now)
+        changes: list[Change] = []
+        for user_id in sorted(users):
+            record = records.get(user_id)
+            moved = [field for body in earlier if body.user_id == user_id and (field := field_of_assertion(body))]
+            if record is None:
+                changes.append(self._users.insert(new_user(user_id, now)))
+            elif moved:
+                profile: UserProfile = {**record["profile"]}
+                for field in moved:
+                    profile[field] = None
+                changes.append(self._users.update(record, {"profile": profile}, now=now))
+            else:
+                tenant, touched = self._users.scope.tenant, {"updated_at": now}
+                changes.append(Update(USERS, tenant, user_id, touched, {"version": 1}, user=user_id))
+        return changes

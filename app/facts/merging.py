@@ -143,7 +143,12 @@ class BookMerge:
         ]
         result: list[Change] = [change for change in changes if change is not None]
         for fact in ledger.written.values():
-            result += await self._written(fact, ledger.like.get(fact["fact_id"]))
+            like = ledger.like.get(fact["fact_id"])
+            if like is not None:
+                result += self._facts.add_like(fact, like)
+            else:
+                (entry,) = await self._embeddings.entries([passage(fact)])
+                result += self._facts.add(fact, entry)
         return [*result, *self._turned(book, groups, ledger)]
 
     def _rewritten(self, old: FactRecord, new: FactRecord) -> Update[FactRecord] | None:
@@ -163,12 +168,6 @@ class BookMerge:
         closed = {"version": 1} if new["version"] > old["version"] else {}
         expect = {"version": old["version"], "group_id": old["group_id"]}
         return Update(FACTS, self._facts.scope.tenant, old["fact_id"], fields, closed, expect)
-
-    async def _written(self, fact: FactRecord, like: str | None) -> list[Change]:
-        if like is not None:
-            return self._facts.add_like(fact, like)
-        (entry,) = await self._embeddings.entries([passage(fact)])
-        return self._facts.add(fact, entry)
 
     def _turned(self, book: Book, groups: Mapping[str, FactGroupRecord], ledger: Ledger) -> list[Change]:
         """Returns the changes of the groups."""

@@ -93,7 +93,12 @@ class FactService:
 
     async def _assert_drafts(self, bodies: Sequence[FactCreate], drafts: Sequence[FactRecord]) -> Asserted:
         """Asserts the drafts, in their order, in the ledgers of their groups."""
-        await self._spell(drafts)
+        first: dict[tuple[str | None, str | None, str], str] = {}  # the spelling of a predicate that a scope had first
+        for draft in drafts:
+            scope = draft["agent_id"], draft["user_id"], draft["predicate_key"]
+            if scope not in first:
+                first[scope] = await self._facts.spelling(*scope) or draft["predicate"]
+            respell(draft, first[scope])
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
         aliases, titles = await self._with_aliases(drafts, now)
@@ -162,15 +167,6 @@ class FactService:
         stated: MemorySource = {} if body.source is None else body.source.stated()
         source: MemorySource = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
         return source if body.origin is None else {**source, "origin": body.origin}
-
-    async def _spell(self, drafts: Sequence[FactRecord]) -> None:
-        """Gives each draft the spelling of its predicate that its scope had first."""
-        first: dict[tuple[str | None, str | None, str], str] = {}
-        for draft in drafts:
-            scope = draft["agent_id"], draft["user_id"], draft["predicate_key"]
-            if scope not in first:
-                first[scope] = await self._facts.spelling(*scope) or draft["predicate"]
-            respell(draft, first[scope])
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
@@ -278,8 +274,11 @@ class FactService:
     async def page(self, filters: FactFilters, listing: Listing) -> RenderedPage[Json]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
-        where, request = self._list_filter(filters, aliases), repr(sorted(filters.items()))
-        facts, cursor = await self._facts.page(where, listing, request=request)
+        if filters["timeline"] and filters["as_of"] is not None:
+            raise invalid("/query/as_of", "leave it out with timeline, which is every time")
+        as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
+        where = both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]))
+        facts, cursor = await self._facts.page(where, listing, request=repr(sorted(filters.items())))
         return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
 
     async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:
@@ -289,12 +288,6 @@ class FactService:
             return AliasMap()
         partitions = self._facts.scope.partitions(agent, user, include_shared=True)
         return await self._aliases.of_pairs(partitions, named.get("known_at"))
-
-    def _list_filter(self, filters: FactFilters, aliases: AliasMap) -> Filter:
-        if filters["timeline"] and filters["as_of"] is not None:
-            raise invalid("/query/as_of", "leave it out with timeline, which is every time")
-        as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
-        return both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]))
 
     async def get(self, fact_id: str) -> Json:
         """Returns a fact. Raises NotFound."""

@@ -83,23 +83,20 @@ class AccessRecorder:
     async def flush(self) -> None:
         """Writes what was noted, after any flush that is under way. Accesses that cannot be written stay queued."""
         async with self._flushing:
-            await self._flush()
-
-    async def _flush(self) -> None:
-        taken, self._waiting = self._waiting, {}
-        by_tenant: dict[str, list[Access]] = {}
-        for (tenant, memory_id), (count, at, since) in taken.items():
-            by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at, since))
-        pieces = [
-            accesses[start : start + TOGETHER]
-            for accesses in by_tenant.values()
-            for start in range(0, len(accesses), TOGETHER)
-        ]
-        while pieces:  # one after another, so that searches, which share the thread, run in between
-            if not await self._write(pieces.pop()):
-                break
-        for piece in pieces:
-            self._keep(piece)
+            taken, self._waiting = self._waiting, {}
+            by_tenant: dict[str, list[Access]] = {}
+            for (tenant, memory_id), (count, at, since) in taken.items():
+                by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at, since))
+            pieces = [
+                accesses[start : start + TOGETHER]
+                for accesses in by_tenant.values()
+                for start in range(0, len(accesses), TOGETHER)
+            ]
+            while pieces:  # one after another, so that searches, which share the thread, run in between
+                if not await self._write(pieces.pop()):
+                    break
+            for piece in pieces:
+                self._keep(piece)
 
     async def _write(self, accesses: list[Access]) -> bool:
         """Writes accesses in one commit, or one by one if other writers changed some of the memories meanwhile.

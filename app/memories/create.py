@@ -254,7 +254,12 @@ class MemoryPlanner:
                 memory = self._update(stored, await self._gains(item, stored), retired_ids, None)
             case _:
                 assert_never(outcome)
-        self._retire(retired, memory["memory_id"])
+        for superseded in retired:
+            superseded_id = superseded["memory_id"]
+            if superseded_id not in self._retired:
+                self._retired.add(superseded_id)
+                latest = self._latest.get(superseded_id, superseded)
+                self._changes += self._memories.retire(latest, memory["memory_id"], self._now)
         return await self._answer(memory, similar, retired_ids), isinstance(outcome, New)
 
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
@@ -340,14 +345,6 @@ class MemoryPlanner:
         if entry is not None:
             self._near.add_written(memory, entry)
         return memory
-
-    def _retire(self, memories: Sequence[MemoryRecord], successor_id: str) -> None:
-        for memory in memories:
-            memory_id = memory["memory_id"]
-            if memory_id not in self._retired:
-                self._retired.add(memory_id)
-                latest = self._latest.get(memory_id, memory)
-                self._changes += self._memories.retire(latest, successor_id, self._now)
 
     async def _gains(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
         """Returns the fields that a memory gains from a body that repeats it."""

@@ -1,6 +1,6 @@
 """The decay of memories: each fades as its agent's settings say, or by the defaults if the agent is not registered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -50,7 +50,13 @@ class Decays:
         first, *others = curves.values() or [DEFAULT_DECAY]
         if all(other == first for other in others):
             return first
-        return columns.derived.get("decay", (columns.agent, curves), lambda: _of_rows(columns, curves))
+
+        def by_document() -> DecayCurve:
+            rows = [curves[code] for code in columns.agent.tolist()]
+            names = "factor", "grace_days", "floor"
+            return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in names))
+
+        return columns.derived.get("decay", (columns.agent, curves), by_document)
 
     async def importance(self, memory: MemoryRecord, now_ms: int) -> float:
         """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
@@ -65,8 +71,3 @@ class Decays:
     async def render_at(self, memory: MemoryRecord, now_ms: int) -> ShownMemory:
         """Returns a memory as responses show it, with its importance at that time."""
         return render(memory, await self.importance(memory, now_ms))
-
-
-def _of_rows(columns: Columns, curves: Mapping[int, DecayCurve]) -> DecayCurve:
-    rows = [curves[code] for code in columns.agent.tolist()]
-    return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in ("factor", "grace_days", "floor")))

@@ -51,8 +51,22 @@ class Embeddings:
 
     async def entries(self, passages: Sequence[Passage]) -> list[IndexEntry]:
         """Returns the index entry of each passage, without a vector if the embedder failed."""
-        vectors = await self._vectors(passages)
-        return await in_parts([*zip(passages, vectors, strict=True)], self._entry, lambda pair: len(pair[0].content))
+        missing = list(dict.fromkeys(passage.content for passage in passages if passage.content not in self._made))
+        try:
+            windows = await self._embedder.windows(missing)
+            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
+        except EmbeddingUnavailable as error:
+            log.warning("embedding failed", extra={"error": error.detail, "texts": len(missing)})
+        else:
+            ends = list(accumulate(map(len, windows)))
+            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
+
+        def entry(passage: Passage) -> IndexEntry:
+            made = self._made.get(passage.content)  # shape (windows, dim)
+            vector, others = (None, None) if made is None else (made[0], made[1:] if len(made) > 1 else None)
+            return IndexEntry(passage.indexed(), vector, self._embedder.name, others)
+
+        return await in_parts(passages, entry, lambda passage: len(passage.content))
 
     async def entries_each(self, passages: Sequence[Passage]) -> list[IndexEntry]:
         """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
@@ -71,28 +85,6 @@ class Embeddings:
         middle = len(passages) // 2  # one refused text fails its whole batch: search for it by halves
         halves = passages[:middle], passages[middle:]
         return [entry for half in halves for entry in await self.entries_each(half)]
-
-    def _entry(self, pair: tuple[Passage, Vectors | None]) -> IndexEntry:
-        passage, windows = pair
-        return IndexEntry(
-            passage.indexed(),
-            None if windows is None else windows[0],
-            self._embedder.name,
-            None if windows is None or len(windows) == 1 else windows[1:],
-        )
-
-    async def _vectors(self, passages: Sequence[Passage]) -> list[Vectors | None]:
-        """Returns the vectors of each passage, shape (windows, dim), or None if the embedder failed."""
-        missing = list(dict.fromkeys(passage.content for passage in passages if passage.content not in self._made))
-        try:
-            windows = await self._embedder.windows(missing)
-            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
-        except EmbeddingUnavailable as error:
-            log.warning("embedding failed", extra={"error": error.detail, "texts": len(missing)})
-        else:
-            ends = list(accumulate(map(len, windows)))
-            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
-        return [self._made.get(passage.content) for passage in passages]
 
     def info(self, entry: IndexEntry) -> StoredEmbedding:
         """Returns the value of a record's field `embedding`."""

@@ -15,10 +15,9 @@ from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable
 from app.jobs.skipping import skipping
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import StoredEmbedding
 from app.memories.pending import MEMORY, PENDING, Embeddable, PendingNote
 from app.metrics import PENDING as WAITING
-from app.storage.changes import Change, CommitConflict, Delete, IndexEntry, Update
+from app.storage.changes import Change, CommitConflict, Delete, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Doc, Not, R, Range
@@ -43,6 +42,7 @@ class _Waiting(NamedTuple):
     """A note of the list, with the record that it names, of any collection, and the record's text."""
 
     note: PendingNote
+    kind: Embeddable
     record: Doc
     passage: Passage
 
@@ -78,25 +78,36 @@ class PendingEmbeddings:
         return done
 
     async def _embed(self, notes: Sequence[PendingNote]) -> int:
-        named = [(note, await self._record(note)) for note in notes if note["collection"] in self._kinds]
-        for note, record in named:
-            if record is None:
-                await self._try([Delete(PENDING, SYSTEM, note["note_id"])])
-        embeddings, waiting, done = Embeddings(self._embedder), list[_Waiting](), 0
-        for note, record in named:
-            if record is None:
+        """Embeds the records of these notes together. Returns how many. Internal change: does not bump versions."""
+        waiting, done = list[_Waiting](), 0
+        for note in notes:
+            kind = self._kinds.get(note["collection"])
+            if kind is None:
                 continue
-            passage = await passage_of(self._kinds[note["collection"]], record)
+            record: Doc | None = await self._store.get(kind.collection, note["tenant"], note["document_id"])
+            if record is None or (record.get("embedding") or {}).get("status") == "ready":
+                await self._try([Delete(PENDING, SYSTEM, note["note_id"])])
+                continue
+            passage = await passage_of(kind, record)
             if passage is None:
                 await self._try([self._put_off(note)])
             else:
-                waiting.append(_Waiting(note, record, passage))
+                waiting.append(_Waiting(note, kind, record, passage))
+        embeddings = Embeddings(self._embedder)
         entries = await embeddings.entries_each([item.passage for item in waiting])
-        for item, entry in zip(waiting, entries, strict=True):
+        for (note, kind, record, _), entry in zip(waiting, entries, strict=True):
             if entry.vector is None:
-                await self._try([self._put_off(item.note)])
-            else:
-                done += await self._try(self._changes(item, embeddings.info(entry), entry))
+                await self._try([self._put_off(note)])
+                continue
+            embedded = Update(
+                kind.collection,
+                note["tenant"],
+                note["document_id"],
+                set=kind.fields(embeddings.info(entry)),
+                expect={"version": record["version"]},
+                entry=entry,
+            )
+            done += await self._try([embedded, Delete(PENDING, SYSTEM, note["note_id"])])
         return done
 
     def _put_off(self, note: PendingNote) -> Update[PendingNote]:
@@ -105,26 +116,6 @@ class PendingEmbeddings:
         wait = min(FIRST_WAIT * 2 ** min(refused, 20), LONGEST_WAIT)
         fields: PendingNote = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
         return Update(PENDING, SYSTEM, note["note_id"], set=fields)
-
-    async def _record(self, note: PendingNote) -> Doc | None:
-        """Returns the record, or None if it is deleted or has its vector already."""
-        kind = self._kinds[note["collection"]]
-        record: Doc | None = await self._store.get(kind.collection, note["tenant"], note["document_id"])
-        has_vector = record is not None and (record.get("embedding") or {}).get("status") == "ready"
-        return None if has_vector else record
-
-    def _changes(self, item: _Waiting, embedding: StoredEmbedding, entry: IndexEntry) -> list[Change]:
-        """Internal change: does not bump versions."""
-        kind = self._kinds[item.note["collection"]]
-        done = Update(
-            kind.collection,
-            item.note["tenant"],
-            item.note["document_id"],
-            set=kind.fields(embedding),
-            expect={"version": item.record["version"]},
-            entry=entry,
-        )
-        return [done, Delete(PENDING, SYSTEM, item.note["note_id"])]
 
     async def _try(self, changes: Sequence[Change]) -> bool:
         """Commits the changes. After a conflict it returns False, and the record is tried again next time."""

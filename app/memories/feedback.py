@@ -79,8 +79,10 @@ class FeedbackService:
 
         The answer of an item that cannot be applied has the reason; the others are applied.
         """
-        _check_distinct(items)
         now, ids = self._clock.now(), [item.memory_id for item in items]
+        for index, memory_id in enumerate(ids):
+            if memory_id in ids[:index]:  # it would be unclear which of the two is meant
+                raise invalid(f"/items/{index}/memory_id", "stands twice in this request")
         # Notes are read first: a memory that is read later includes at least the counts of its notes.
         notes = await self._notes.get_many([self._note_id(memory_id, now) for memory_id in ids])
         stored = await self._memories.get_many(ids)
@@ -114,8 +116,12 @@ class FeedbackService:
         if memory["status"] == "active":
             decay = await self._decays.of(memory["agent_id"])
             before = Strength(memory["base_importance"], to_ms(memory["anchored_at"]), memory["pinned"], decay)
-            strength, effect = adjusted(before, to_ms(now), helpful=item.helpful, undone=effect)
-            fields |= _stored(memory, strength, now)
+            after, effect = adjusted(before, to_ms(now), helpful=item.helpful, undone=effect)
+            fields |= {
+                "base_importance": after.base,
+                "anchored_at": memory["anchored_at"] if after.anchor_ms == before.anchor_ms else rfc3339(now),
+                "importance": after.at(to_ms(now)),
+            }
         expect = MEMORIES.as_record({name: memory.get(name) for name in EXPECTED})
         counted = self._memories.append(memory, fields, expect=expect)
         answer = await self._answer(item, memory | fields, now, None, replaced=note is not None)
@@ -176,15 +182,6 @@ class FeedbackService:
         }
 
 
-def _check_distinct(items: Sequence[FeedbackItem]) -> None:
-    """Raises Invalid if a memory occurs twice, because it would be unclear which of the two is meant."""
-    seen: set[str] = set()
-    for index, item in enumerate(items):
-        if item.memory_id in seen:
-            raise invalid(f"/items/{index}/memory_id", "stands twice in this request")
-        seen.add(item.memory_id)
-
-
 def _refused(item: FeedbackItem, reason: FeedbackReason) -> tuple[FeedbackAnswer, list[Change]]:
     """Returns the answer of an item that is not applied.
 
@@ -211,10 +208,3 @@ def _counted(memory: MemoryRecord, item: FeedbackItem, note: FeedbackNote | None
         return reverted | {"helpful_count": helpful + 1}
     reverted = {} if note is None else {"helpful_count": max(0, helpful - 1)}
     return reverted | {"misleading_count": misleading + 1}
-
-
-def _stored(memory: MemoryRecord, strength: Strength, now: datetime) -> MemoryRecord:
-    """Returns the stored fields for a strength."""
-    anchored = memory["anchored_at"] if strength.anchor_ms == to_ms(memory["anchored_at"]) else rfc3339(now)
-    value = strength.at(to_ms(now))
-    return {"base_importance": strength.base, "anchored_at": anchored, "importance": value}

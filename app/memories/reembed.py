@@ -190,21 +190,20 @@ class Reembed:
         ]
 
     async def _write(self, updates: Sequence[Update], seen: ReportProgress) -> int:
-        done = 0
-        for at in range(0, len(updates), COMMITTED_AT_ONCE):
-            committed = await self._commit(updates[at : at + COMMITTED_AT_ONCE])
-            seen(committed)
-            done += committed
-        return done
-
-    async def _commit(self, updates: Sequence[Update]) -> int:
-        """Commits the updates together, or one by one after a conflict.
+        """Commits some updates at a time, or these one by one after a conflict.
 
         Returns how many were committed; the next round does the rest.
         """
-        if await self._committed(updates):
-            return len(updates)
-        return sum([await self._committed([update]) for update in updates])
+        done = 0
+        for at in range(0, len(updates), COMMITTED_AT_ONCE):
+            together = updates[at : at + COMMITTED_AT_ONCE]
+            if await self._committed(together):
+                committed = len(together)
+            else:
+                committed = sum([await self._committed([update]) for update in together])
+            seen(committed)
+            done += committed
+        return done
 
     async def _committed(self, updates: Sequence[Update]) -> bool:
         """Commits the updates and returns False after a conflict.
@@ -290,7 +289,11 @@ class EmbeddingJob:
         """
         if await self._pending.due() and await self._model_answers():
             return True
-        return not self._paused() and (await self._reindex.unfinished() or await self._reembed.behind())
+        now = self._clock.now()
+        # a clock that is set back cannot extend the pause beyond the longest one
+        if self._paused_until is not None and now < self._paused_until <= now + LONGEST_PAUSE:
+            return False
+        return await self._reindex.unfinished() or await self._reembed.behind()
 
     async def handle(self, run: Run) -> Done:
         """Runs the backfill, then the move and the reindexing, each within its limit."""
@@ -299,23 +302,16 @@ class EmbeddingJob:
         embedded = await self._pending.embed_all()
         moved = await self._reembed.catch_up(CAUGHT_UP_AT_ONCE)
         reindexed = await self._reindex.catch_up(REINDEXED_AT_ONCE)
-        if await self._stuck(moved, reindexed):
+        # whether another run right now would make no progress either
+        is_stuck = not moved and await self._reembed.behind()
+        if not is_stuck and not reindexed and await self._reindex.unfinished():
+            is_stuck = not await self._model_answers()
+        if is_stuck:
             self._paused_until = self._clock.now() + self._pause
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         else:
             self._pause, self._paused_until = FIRST_PAUSE, None
         return Done({"embedded": embedded + moved, "reindexed": reindexed})
-
-    async def _stuck(self, moved: int, reindexed: int) -> bool:
-        """Returns whether another run right now would make no progress either."""
-        if not moved and await self._reembed.behind():
-            return True
-        return not reindexed and await self._reindex.unfinished() and not await self._model_answers()
-
-    def _paused(self) -> bool:
-        """Returns whether the job pauses. A clock that is set back cannot extend the pause beyond the longest one."""
-        now = self._clock.now()
-        return self._paused_until is not None and now < self._paused_until <= now + LONGEST_PAUSE
 
     async def _model_answers(self) -> bool:
         try:

@@ -73,7 +73,9 @@ class MemoryService:
         precondition.check(memory)
         _check_status(memory, fields.get("status"))
         changed = revision(memory, fields, rfc3339(now))
-        _check_times(memory | changed)
+        new = memory | changed
+        if new["valid_from"] and new["valid_until"] and new["valid_from"] >= new["valid_until"]:
+            raise invalid("/valid_until", "must lie after valid_from")
         if not changed:
             return WriteResult(await self._decays.render_at(memory, to_ms(now)), headers={"ETag": etag(memory)})
         room = await self._room_for_name(memory, changed, rfc3339(now))
@@ -150,17 +152,16 @@ class MemoryService:
         """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         versions, cursor = await self._memories.history_page(memory_id, listing)
-        shown = partial(_shown_version, decays=self._decays)
+
+        async def shown(version: HistoryRecord[MemoryRecord]) -> ShownVersion:
+            return {
+                "version": version["version"],
+                "changed_at": version["changed_at"],
+                "changed_by": version["changed_by"],
+                "record": await self._decays.render_at(version["record"], to_ms(version["changed_at"])),
+            }
+
         return {"items": await render_items(HISTORY, versions, shown, HistoryEntry), "next_cursor": cursor}
-
-
-async def _shown_version(version: HistoryRecord[MemoryRecord], decays: Decays) -> ShownVersion:
-    return {
-        "version": version["version"],
-        "changed_at": version["changed_at"],
-        "changed_by": version["changed_by"],
-        "record": await decays.render_at(version["record"], to_ms(version["changed_at"])),
-    }
 
 
 def _check_status(memory: MemoryRecord, wanted: MemoryStatus | None) -> None:
@@ -169,8 +170,3 @@ def _check_status(memory: MemoryRecord, wanted: MemoryStatus | None) -> None:
         raise Conflict("This memory is disputed: settle that with POST /v1/memories/{memory_id}/resolve, or delete it.")
     if wanted == "archived" and memory["status"] == "superseded":
         raise Conflict("A superseded memory cannot be archived: set it active first, or delete it.")
-
-
-def _check_times(memory: MemoryRecord) -> None:
-    if memory["valid_from"] and memory["valid_until"] and memory["valid_from"] >= memory["valid_until"]:
-        raise invalid("/valid_until", "must lie after valid_from")

@@ -139,7 +139,14 @@ class Succession:
         changes: list[Change] = []
         keys: set[str] = set()
         for predecessor in reversed(predecessors):
-            changes += await self._activate(predecessor, memory, keys)
+            fields: MemoryRecord = {"status": "active", "superseded_by": None, "dedupe_key": None}
+            if (key := predecessor["key"]) is not None:
+                # it loses its key if another memory has that key now, or a later predecessor gets it back
+                holders = await self._memories.with_key(predecessor["agent_id"], predecessor["user_id"], key)
+                if key in keys or any(holder["memory_id"] != memory["memory_id"] for holder in holders):
+                    fields |= {"key": None, "identity_hash": identity_hash(predecessor | {"key": None})}
+                keys.add(key)
+            changes += self._memories.revise(predecessor, fields, self._now)
         return changes
 
     async def chain(self, memory: MemoryRecord) -> list[MemoryRecord]:
@@ -173,19 +180,6 @@ class Succession:
         named = [memory["superseded_by"]] if memory["superseded_by"] else []
         successors = await self._memories.of_same_pair(memory, named)
         return [successor for successor in successors if memory["memory_id"] in successor["supersedes"]]
-
-    async def _activate(self, memory: MemoryRecord, gone: MemoryRecord, keys: set[str]) -> list[Change]:
-        """Returns the changes that make a predecessor of `gone` active again.
-
-        It loses its key if another memory has that key now, or if the key is one of `keys`.
-        """
-        fields: MemoryRecord = {"status": "active", "superseded_by": None, "dedupe_key": None}
-        if (key := memory["key"]) is not None:
-            holders = await self._memories.with_key(memory["agent_id"], memory["user_id"], key)
-            if key in keys or any(holder["memory_id"] != gone["memory_id"] for holder in holders):
-                fields |= {"key": None, "identity_hash": identity_hash(memory | {"key": None})}
-            keys.add(key)
-        return self._memories.revise(memory, fields, self._now)
 
     async def _hand_over(self, memory: MemoryRecord, predecessors: Sequence[MemoryRecord]) -> list[Change]:
         changes: list[Change] = []

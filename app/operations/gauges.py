@@ -48,7 +48,8 @@ class StoreGauges:
     async def refresh(self) -> None:
         """Counts anew, unless the last count still stands. Raises nothing: if the store does not answer, the numbers of
         before stay."""
-        if self._counting is None or (self._counting.done() and self._outdated()):
+        is_outdated = self._fresh_until is None or self._clock.now() >= self._fresh_until
+        if self._counting is None or (self._counting.done() and is_outdated):
             self._counting = work.begin(self._safely(), "gauges")
         await asyncio.wait([self._counting], timeout=WAIT_SECONDS)
 
@@ -61,9 +62,6 @@ class StoreGauges:
     async def close(self) -> None:
         """Ends a count under way."""
         await work.end(self._counting)
-
-    def _outdated(self) -> bool:
-        return self._fresh_until is None or self._clock.now() >= self._fresh_until
 
     async def _safely(self) -> None:
         started = time.perf_counter()

@@ -67,16 +67,17 @@ class OperationService:
         self._operations, self._schedules, self._clock, self._tombstones = operations, schedules, clock, tombstones
 
     async def jobs(self) -> RenderedPage[Json]:
-        """Returns all scheduled jobs with their last runs."""
-        return {"items": [await self._with_asked(job) for job in await self._schedules.all()], "next_cursor": None}
-
-    async def _with_asked(self, job: Json) -> Json:
-        """Adds the last run that the caller's tenant asked for, if it was later."""
-        ended = both(Eq("kind", job["name"]), In("status", queue.ENDED))
-        for operation in await self._operations.find(ended, limit=1):
-            if operation["updated_at"] > (job["last_run"] or ""):
-                return job | {"last_run": operation["updated_at"], "outcome": operation["status"]}
-        return job
+        """Returns all scheduled jobs with their last runs: by schedule, or one that the caller's tenant asked for, if
+        it was later."""
+        items = list[Json]()
+        for job in await self._schedules.all():
+            last_run = {"last_run": job["last_run"], "outcome": job["outcome"]}
+            ended = both(Eq("kind", job["name"]), In("status", queue.ENDED))
+            for operation in await self._operations.find(ended, limit=1):
+                if operation["updated_at"] > (job["last_run"] or ""):
+                    last_run = {"last_run": operation["updated_at"], "outcome": operation["status"]}
+            items.append(job | last_run)
+        return {"items": items, "next_cursor": None}
 
     async def run(self, name: str, body: JobRun) -> WriteResult:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for an unknown name, and Invalid if the job

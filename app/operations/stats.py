@@ -204,13 +204,13 @@ def request_latency() -> list[Json]:
             if sample.name.endswith("_bucket") and route.startswith("/v1"):
                 bound = float(sample.labels["le"])
                 buckets.setdefault((sample.labels["method"], route), []).append((bound, sample.value))
-    rows = [_latency(method, route, sorted(bounds)) for (method, route), bounds in buckets.items()]
+    rows = list[Json]()
+    for (method, route), bounds in buckets.items():
+        bounds.sort()
+        p50, p95 = quantile(bounds, 0.5), quantile(bounds, 0.95)
+        requests = int(bounds[-1][1])
+        rows.append({"method": method, "route": route, "requests": requests, "p50_ms": p50, "p95_ms": p95})
     return sorted(rows, key=lambda row: -row["requests"])[:ROUTES]
-
-
-def _latency(method: str, route: str, buckets: list[tuple[float, float]]) -> Json:
-    p50, p95 = quantile(buckets, 0.5), quantile(buckets, 0.95)
-    return {"method": method, "route": route, "requests": int(buckets[-1][1]), "p50_ms": p50, "p95_ms": p95}
 
 
 def quantile(buckets: list[tuple[float, float]], share: float) -> float:

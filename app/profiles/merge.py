@@ -144,8 +144,9 @@ def compose(
 ) -> tuple[str, int]:
     """Returns the text and its tokens, never more than `max_tokens`. Memories are given most important first. If the
     budget is short, the last of them are left out first, then the least seen lessons."""
+    filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
     lessons = _lessons(experience)
-    parts = [_profile(profile), *lessons, *(_memory(memory) for memory in memories)]
+    parts = [json_line(filled) if filled else "", *lessons, *(_memory(memory) for memory in memories)]
 
     def render(count: int) -> str:
         taken = parts[:count]
@@ -185,11 +186,6 @@ def _lessons(experience: ExperienceRecord | None) -> list[str]:
 
 def _lesson(name: str, text: str) -> str:
     return entry(f"{name}: ", text).removesuffix("\n")
-
-
-def _profile(profile: UserProfile | None) -> str:
-    filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
-    return json_line(filled) if filled else ""
 
 
 def _memory(memory: MemoryRecord) -> str:

@@ -107,12 +107,6 @@ class UserService:
             user_id, precondition, lambda profile: merge.merge_profile(profile, patch), named, learned or {}
         )
 
-    def _bounded(self, profile: UserProfile) -> UserProfile:
-        """Returns the profile. Raises Invalid, naming its largest part, if it is too large."""
-        largest, _ = max(profile.items(), key=lambda part: len(orjson.dumps(part[1])))
-        require_size(profile, OBJECT_BYTES, "the profile", f"/{largest}")
-        return profile
-
     async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult:
         """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
         if body.agent_id is not None:
@@ -156,7 +150,9 @@ class UserService:
         record = old or new_user(user_id, now)
         self._users.require_write(record)
         stored: UserProfile = {**(EMPTY_PROFILE if user is None or user.stored is None else user.stored)}
-        wanted = self._bounded(merged(record["profile"]))
+        wanted = merged(record["profile"])
+        largest, _ = max(wanted.items(), key=lambda part: len(orjson.dumps(part[1])))
+        require_size(wanted, OBJECT_BYTES, "the profile", f"/{largest}")
         values: dict[str, object] = {name: wanted[name] for name in named}
         earlier: dict[str, object] = {name: stored.get(name) for name in named}
         changes, stating = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))

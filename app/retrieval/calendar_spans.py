@@ -216,13 +216,16 @@ def half(span: Span, nth: int) -> Span:
     return Span(span.start, middle) if nth == 1 else Span(middle, span.end)
 
 
+PARTS = ("early", "mid", "late")
+
+
 def part(span: Span, which: str) -> Span:
     """Returns the first, middle or last third of a span, in whole days. A span of less than three days stays whole."""
     third = (span.end - span.start) // 3
     if third < DAY:
         return span
     marks = span.start, midnight(span.start + third), midnight(span.start + 2 * third), span.end
-    at = ("early", "mid", "late").index(which)
+    at = PARTS.index(which)
     return Span(marks[at], marks[at + 1])
 
 
@@ -251,7 +254,8 @@ class Holidays:
         """Returns the holiday of that year; None if the table does not include the year."""
         kind, *rest = self._rules[name].split()
         if kind == "nth":
-            return day_span(_nth_weekday(year, *map(int, rest)))
+            month, weekday, nth = map(int, rest)
+            return nth_weekday(unit_span("month", datetime(year, month, 1)), weekday, nth)  # noqa: DTZ001 (local time)
         if kind in ("easter", "lunar"):
             first, days = map(int, rest[-2:])
             feast = easter(year) if kind == "easter" else self._lunar[rest[0]].get(year)
@@ -281,10 +285,3 @@ def easter(year: int) -> datetime:
     m = (a + 11 * h + 22 * length) // 451
     month, day = divmod(h + length - 7 * m + 114, 31)
     return datetime(year, month, day + 1)  # noqa: DTZ001 (local time)
-
-
-def _nth_weekday(year: int, month: int, weekday: int, nth: int) -> datetime:
-    """Returns the nth weekday of a month, counted from 1; 5 is the last one of the month."""
-    first = datetime(year, month, 1)  # noqa: DTZ001 (local time)
-    day = first + ((weekday - first.weekday()) % 7 + 7 * (nth - 1)) * DAY
-    return day if day.month == month else day - 7 * DAY

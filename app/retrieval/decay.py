@@ -135,15 +135,15 @@ class DecayedImportance:
         self._latest = int(anchor_ms.max(initial=0))
         earlier = (self._latest - anchor_ms) / MONTH_MS
         self._spread = float(earlier.max(initial=0))
-        one_for_all = not any(isinstance(v, np.ndarray) for v in (decay.factor, decay.grace_days, decay.floor))
-        self._parts = one_for_all and self._splits(float(decay.factor))
+        self._parts = False
+        """Whether it is computed by the two factors: one curve holds for all, and both factors stay far from the limits
+        of float64."""
+        if not any(isinstance(number, np.ndarray) for number in (decay.factor, decay.grace_days, decay.floor)):
+            factor = float(decay.factor)
+            self._parts = factor > 0 and self._spread * -math.log(factor) < MAX_EXPONENT
         if self._parts:
             self._faded = self._base * np.power(float(decay.factor), earlier)
             self._least = np.where(pinned, self._base, np.minimum(self._base, decay.floor))
-
-    def _splits(self, factor: float) -> bool:
-        """Returns whether both factors stay far from the limits of float64."""
-        return factor > 0 and self._spread * -math.log(factor) < MAX_EXPONENT
 
     def at(self, now_ms: int) -> Numbers:
         """Returns the importance of each memory at `now_ms`, shape (n,)."""

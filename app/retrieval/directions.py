@@ -17,8 +17,8 @@ FOLDER = Path(__file__).parent / "data"
 def direction(kind: str, model: str, dim: int) -> Floats | None:
     """Returns the direction, shape (dim,): `direction("asks", "recalld-minilm-1:onnx-int8-d4e6ed7b", 384)`. None: the
     model has none, or another model with vectors of another size bears its name."""
-    found = _of_file(kind, without_runtime(model))
-    return None if found is None or len(found) != dim else found
+    axis = _of_file(kind, without_runtime(model))
+    return None if axis is None or len(axis) != dim else axis
 
 
 @lru_cache(maxsize=16)
@@ -26,5 +26,5 @@ def _of_file(kind: str, model: str) -> Floats | None:
     path = FOLDER / f"{kind}_{model}.npy"
     if "/" in model or not path.is_file():
         return None
-    found: Floats = np.load(path)
-    return found
+    axis: Floats = np.load(path)
+    return axis

@@ -95,7 +95,9 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     spoken[:] = columns.speaker == (query.speaker or -1)
     base = base_score(near, words, arrays)
     words *= math.sqrt(best / max(total, TINY))
-    _best_of_session(base, arrays, session)
+    best_of_occasion = np.zeros(arrays.occasions, np.float32)
+    np.maximum.at(best_of_occasion, arrays.occasion, base)
+    best_of_occasion.take(arrays.occasion, out=session, mode="clip")
     before, after = arrays.neighbours(base, arrays.exists)
     np.maximum(before, after, out=neighbour)
     return rows
@@ -107,19 +109,19 @@ def document_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT
     They are computed once a minute, as of the start of the minute. Decay takes weeks.
     """
     minute = now_ms - now_ms % MINUTE_MS
+
+    def compute() -> Floats:
+        rows = np.empty((len(DOCUMENT_FEATURES), len(columns.time)), np.float32)
+        number, question, length, long_question, importance, recency = rows  # views, as above
+        number[:], question[:] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
+        length[:] = np.log1p(columns.length) / LONG_TEXT
+        np.multiply(question, length, out=long_question)
+        importance[:] = importance_at(columns, minute, decay)
+        recency[:] = np.exp2(np.minimum(columns.time - minute, 0) / (RECENCY_DAYS * DAY_MS))
+        return rows
+
     sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
-    return columns.derived.get("document features", sources, lambda: _document_features(columns, minute, decay))
-
-
-def _document_features(columns: Columns, now_ms: int, decay: DecayCurve) -> Floats:
-    rows = np.empty((len(DOCUMENT_FEATURES), len(columns.time)), np.float32)
-    number, question, length, long_question, importance, recency = rows  # views, as above
-    number[:], question[:] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
-    length[:] = np.log1p(columns.length) / LONG_TEXT
-    np.multiply(question, length, out=long_question)
-    importance[:] = importance_at(columns, now_ms, decay)
-    recency[:] = np.exp2(np.minimum(columns.time - now_ms, 0) / (RECENCY_DAYS * DAY_MS))
-    return rows
+    return columns.derived.get("document features", sources, compute)
 
 
 def scaled_text(text: Floats, best: float, out: Floats | None = None) -> Floats:
@@ -323,19 +325,12 @@ def _scaled(values: Floats, low: float, high: float, within: bool, out: Floats) 
     np.minimum(out, ONE, out=out)
 
 
-def _best_of_session(score: Floats, arrays: NeighbourArrays, out: Floats) -> None:
-    """Writes the score of the best document of each document's session into `out`.
-
-    Documents without a session that happened at the same time count as one session. Each other document without a
-    session counts as a session of its own.
-    """
-    best = np.zeros(arrays.occasions, np.float32)
-    np.maximum.at(best, arrays.occasion, score)
-    best.take(arrays.occasion, out=out, mode="clip")
-
-
 def _occasions(columns: Columns) -> tuple[Ints, int]:
-    """Returns codes, shape (n,), of sessions, of times and of single documents, and the number of codes."""
+    """Returns the occasion of each document as a code, shape (n,), and the number of codes.
+
+    An occasion is a session. Documents without a session that happened at the same time have one occasion, and each
+    other document without a session has one of its own.
+    """
     codes = columns.session.copy()
     count = int(codes.max(initial=-1)) + 1
     timed = np.flatnonzero((codes < 0) & (columns.flags & HAS_EVENT_TIME != 0))

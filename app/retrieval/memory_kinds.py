@@ -83,17 +83,17 @@ class TurnKinds:
 
 def turn_kinds(columns: Columns) -> TurnKinds:
     """Returns the turn kinds of a scope. They are computed once for the same columns."""
+
+    def compute() -> TurnKinds:
+        flags, question = columns.flags, questions(columns)
+        own = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
+        few = own <= np.where(assistants(columns), SHORT_REPLY, SHORT_TURN)
+        short = np.flatnonzero(~plain_memories(columns) & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0))
+        repeated = np.maximum(columns.length, SHORT_TEXT) / np.maximum(own, 1)
+        return TurnKinds(question, question & (own <= SHORT_QUESTION), short, repeated.astype(np.float32))
+
     sources = columns.session, columns.speaker, columns.flags, columns.length
-    return columns.derived.get("turns", sources, lambda: _turns(columns))
-
-
-def _turns(columns: Columns) -> TurnKinds:
-    flags, question = columns.flags, questions(columns)
-    own = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
-    few = own <= np.where(assistants(columns), SHORT_REPLY, SHORT_TURN)
-    short = ~plain_memories(columns) & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0)
-    repeated = np.maximum(columns.length, SHORT_TEXT) / np.maximum(own, 1)
-    return TurnKinds(question, question & (own <= SHORT_QUESTION), np.flatnonzero(short), repeated.astype(np.float32))
+    return columns.derived.get("turns", sources, compute)
 
 
 def echoes(columns: Columns, repeats: Floats, nearest: float) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 from app.core.caches import kept
 from app.core.clock import to_ms, zone_named
 from app.retrieval import calendar_spans
-from app.retrieval.calendar_spans import Span
+from app.retrieval.calendar_spans import PARTS, Span
 from app.retrieval.query_language import (
     NUMERIC_DATE,
     OTHER_LANGUAGES,
@@ -286,9 +286,8 @@ def _until(date: Span, day: int) -> Span | None:
 
 def _in_context(reading: Reading, text: str, grammar: Grammar, now: datetime) -> Reading:
     """Applies the words around the reading that change it: "since", "before", "early"."""
-    for names in (("early", "mid", "late"), ("since", "until", "before", "after")):
-        for name in names:
-            reading = _changed(reading, name, text, grammar, now)
+    for name in (*PARTS, "since", "until", "before", "after"):
+        reading = _changed(reading, name, text, grammar, now)
     return reading
 
 
@@ -300,12 +299,11 @@ def _changed(reading: Reading, name: str, text: str, grammar: Grammar, now: date
         end = behind.end()
     else:
         return reading
-    parts = name in ("early", "mid", "late")
 
     def changed(span: Span | None) -> Span | None:
         if span is None:
             return None
-        return calendar_spans.part(span, name) if parts else calendar_spans.open_span(span, name, now)
+        return calendar_spans.part(span, name) if name in PARTS else calendar_spans.open_span(span, name, now)
 
     span = changed(reading.span)
     if span is None:

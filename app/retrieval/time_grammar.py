@@ -243,17 +243,13 @@ class Grammar:
         readings = []
         for kind, pattern in self._patterns:
             for match in pattern.finditer(text):
-                reading = self._tried(query, kind, match, now)
+                try:
+                    reading = self._date(query, match, now) if kind == "date" else self._reading(kind, match, now)
+                except (OverflowError, ValueError):  # 31 February, or a date outside of the years 1 to 9999
+                    continue
                 if reading is not None:
                     readings.append(reading)
         return readings
-
-    def _tried(self, query: str, kind: str, match: re.Match[str], now: datetime) -> Reading | None:
-        """Returns None for an invalid date, such as 31 February, or one outside of the years 1 to 9999."""
-        try:
-            return self._date(query, match, now) if kind == "date" else self._reading(kind, match, now)
-        except (OverflowError, ValueError):
-            return None
 
     def rejects(self, text: str, reading: Reading) -> bool:
         """Returns whether the words beside the reading show that it is no point in time."""

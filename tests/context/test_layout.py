@@ -10,7 +10,7 @@ from app.context.layout import PromptPlan, section_of
 from app.context.schemas import ContextRequest
 from app.context.source import SourceRequest, SourceResult
 from app.context.sources.person_and_agent import PROFILE
-from app.context.sources.session import window_tokens
+from app.context.sources.session import WINDOW_SHARE, tokens_of_section
 from app.resources import Resources
 from app.storage.scope import Scope
 
@@ -23,4 +23,4 @@ def test_a_share_is_the_decimal_that_is_written(budget: int, share: float | None
     plan = PromptPlan(body, budget, "general", False, None)
     assert section_of(plan, Gathered(PROFILE, request, SourceResult())).max_tokens == tokens
     if share is not None:
-        assert window_tokens(request) == tokens
+        assert tokens_of_section(request, "messages", WINDOW_SHARE) == tokens

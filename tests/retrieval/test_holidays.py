@@ -5,7 +5,7 @@ import pytest
 from app.retrieval.calendar_spans import Holidays, Span, easter, long_weekend
 
 HOLIDAYS = Holidays(
-    {"thanksgiving": "nth 11 3 4", "last": "nth 5 0 5", "lunar": "lunar spring -1 8", "fixed": "12-24 3"},
+    {"thanksgiving": "nth 11 3 4", "last": "nth 5 0 -1", "lunar": "lunar spring -1 8", "fixed": "12-24 3"},
     {"spring": "2025-01-29"},
 )
 

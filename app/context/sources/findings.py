@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.context.candidates import Candidate, Comparison
+from app.context.rendering import one_line
 from app.context.repetition import same_memory, same_text
 from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.searched import search, visible
@@ -177,7 +178,9 @@ def _item(finding: FindingRecord, records: Sequence[EvidenceRecord]) -> Candidat
     """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
     quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
     statements = list(zip(quotes, records, strict=True))
-    text = " or, later: ".join(f"{_short(quote)} ({record.said_at[:10]})" for quote, record in statements)
+    text = " or, later: ".join(
+        f"{one_line(quote, SHOWN_CHARACTERS)} ({record.said_at[:10]})" for quote, record in statements
+    )
     keys = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
     return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", comparison=Comparison(keys))
 
@@ -189,11 +192,6 @@ def _keys(record: EvidenceRecord) -> tuple[str, ...]:
     if isinstance(record, MemoryEvidence) and is_short and record.memory.get("standing") != STANDING:
         return (same_memory(record.id),)
     return (same_text(record.text),) if record.kind == "fact" else ()
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_CHARACTERS else f"{line[:SHOWN_CHARACTERS]}…"
 
 
 UNCERTAIN = ContextSource("uncertain", "Uncertain", gather_uncertain, default_limit=10, share=0.1)

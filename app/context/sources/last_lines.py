@@ -16,7 +16,7 @@ from app.context.candidates import Candidate
 from app.context.passages import passage
 from app.context.source import SourceRequest
 from app.context.sources.searched import memory_item, visible
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.models import MEMORIES
 from app.sessions.schemas import SessionRecord
 from app.storage.schema import Eq, In, Range, both
 from app.storage.search import Columns, Floats, SearchQuery
@@ -51,7 +51,10 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
     lines: dict[str, list[Candidate]] = {}
     for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
         if (session_id := memory["source"]["session_id"]) is not None and (keep is None or keep(memory)):
-            lines.setdefault(session_id, []).append(_line(memory))
+            item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None)
+            assert item.heading is not None
+            line = replace(item, heading=replace(item.heading, conversation=False), recalls=True)
+            lines.setdefault(session_id, []).append(line)
     return lines
 
 
@@ -74,13 +77,6 @@ def _nearness(columns: Columns, spoken: np.ndarray[tuple[int], np.dtype[np.int64
     vectors = columns.vectors[spoken].astype(np.float32)
     units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1)
     return np.asarray(units @ units.mean(axis=0), np.float32)
-
-
-def _line(memory: MemoryRecord) -> Candidate:
-    """Returns a line under the day on which it was said."""
-    item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None)
-    assert item.heading is not None
-    return replace(item, heading=replace(item.heading, conversation=False), recalls=True)
 
 
 def placed(lines: Sequence[Candidate], last: str) -> list[Candidate]:

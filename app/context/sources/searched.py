@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
-from app.actions.schemas import ACTIONS, ActionFeedback, ActionRecord
+from app.actions.schemas import ACTIONS, ActionRecord
 from app.api.retrievers import retriever_of
 from app.context.candidates import Candidate, Comparison, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
+from app.context.rendering import one_line
 from app.context.repetition import (
     same_content,
     same_memory,
@@ -37,9 +38,9 @@ from app.memories.narrowing import SplitFilter
 from app.memories.records import speaker_of, standing
 from app.memories.search_filters import search_filter
 from app.memories.search_schemas import SearchRequest
-from app.procedures.schemas import PROCEDURES, ProcedureRecord
+from app.procedures.schemas import PROCEDURES
 from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, procedure_filter, ranked
-from app.procedures.track_record import TrackRecord, record_sentence
+from app.procedures.track_record import record_sentence
 from app.procedures.trials import as_served, served, trial_sentence
 from app.profiles.schemas import status_of
 from app.retrieval.query_evidence import QueryEvidence
@@ -375,33 +376,24 @@ async def gather_procedures(request: SourceRequest) -> SourceResult:
 
 
 def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
-    procedure = as_served(procedure_hit.hit.doc)
-    comparison = Comparison(frozenset({same_procedure(procedure["name"], procedure["steps"])}))
-    text = _procedure_text(procedure, procedure_hit.track_record)
-    return Candidate(procedure["procedure_id"], "procedure", text, procedure_hit.score, comparison=comparison)
-
-
-def _procedure_text(procedure: ProcedureRecord, record: TrackRecord) -> str:
     """Returns the procedure as lines with labels.
 
     Each part is one line, so that none passes for another step or record.
     """
+    procedure, record = as_served(procedure_hit.hit.doc), procedure_hit.track_record
     tried = record_sentence(procedure["success_count"], procedure["failure_count"], record)
-    lines = [_one_line(procedure["name"]), f"when: {_one_line(procedure['trigger'])}"]
-    lines += [f"needs: {_one_line(need)}" for need in procedure["preconditions"]]
-    lines += [f"{number}. {_one_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
+    lines = [one_line(procedure["name"]), f"when: {one_line(procedure['trigger'])}"]
+    lines += [f"needs: {one_line(need)}" for need in procedure["preconditions"]]
+    lines += [f"{number}. {one_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
     lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
     trial = procedure.get("trial")
     if trial is not None and served(trial) == "revised":
         lines.append(f"trial: these steps are new, {trial_sentence(trial)}")
-    lines += [f"note: {_one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
-    return "\n".join(lines)
-
-
-def _one_line(text: str) -> str:
-    """Returns the text on one line, so that no line of it passes for a step, a record or a correction: the content
-    "Refunded the parcel\\ncorrection: …" of an action is one line."""
-    return " ".join(text.split())
+    lines += [f"note: {one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
+    comparison = Comparison(frozenset({same_procedure(procedure["name"], procedure["steps"])}))
+    return Candidate(
+        procedure["procedure_id"], "procedure", "\n".join(lines), procedure_hit.score, comparison=comparison
+    )
 
 
 PROCEDURES_SOURCE = ContextSource(
@@ -421,28 +413,24 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
 
 
 def _episode_item(hit: Hit[ActionRecord]) -> Candidate:
+    """Returns an action such as "2026-05-01 refund (success, rated 2 of 5, not helpful): Refunded the parcel", with the
+    user's correction behind it."""
     action, feedback = hit.doc, hit.doc["feedback"]
     comparison = Comparison(frozenset({same_text(action["content"])}))
-    known = ", ".join([*([action["outcome"]] if action["outcome"] else []), *_in_words(feedback)])
-    named = "" if _begins_with(action["content"], action["action_type"]) else f" {action['action_type']}"
-    prefix = f"{action['timestamp'][:10]}{named}{f' ({known})' if known else ''}: "
-    content, correction = _one_line(action["content"]), _one_line(feedback.get("correction") or "")
+    known: list[str] = [action["outcome"]] if action["outcome"] else []
+    if (rating := feedback.get("user_rating")) is not None:
+        known.append(f"rated {rating} of 5")
+    if (helpful := feedback.get("was_helpful")) is not None:
+        known.append("helpful" if helpful else "not helpful")
+    # a content that was made from the call, such as "refund payments.refund {…}", says the type itself
+    kind = words(action["action_type"])
+    says_kind = bool(kind) and words(action["content"][: 2 * len(action["action_type"])])[: len(kind)] == kind
+    named = "" if says_kind else f" {action['action_type']}"
+    judgement = f" ({', '.join(known)})" if known else ""
+    prefix = f"{action['timestamp'][:10]}{named}{judgement}: "
+    content, correction = one_line(action["content"]), one_line(feedback.get("correction") or "")
     text = f"{content}\ncorrection: {correction}" if correction else content
     return Candidate(action["action_id"], "action", text, hit.score, prefix, comparison)
-
-
-def _begins_with(content: str, action_type: str) -> bool:
-    """Returns whether a content says the type of its action already, as one does that was made from the call, such as
-    "refund payments.refund {…}"."""
-    start = words(action_type)
-    return bool(start) and words(content[: 2 * len(action_type)])[: len(start)] == start
-
-
-def _in_words(feedback: ActionFeedback) -> list[str]:
-    """Returns the user's feedback in words: `rated 2 of 5`, `not helpful`."""
-    rating, helpful = feedback.get("user_rating"), feedback.get("was_helpful")
-    judgement = [] if helpful is None else ["helpful" if helpful else "not helpful"]
-    return judgement if rating is None else [f"rated {rating} of 5", *judgement]
 
 
 EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20, boosts={"execute": 1.25})

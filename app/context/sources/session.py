@@ -9,6 +9,7 @@ import orjson
 from app.context.candidates import Candidate, Comparison, PromptMessage
 from app.context.rendering import MESSAGE_TOKENS
 from app.context.repetition import same_memory, same_message, same_text
+from app.context.schemas import SectionName
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult, part_of
 from app.context.sources.interactions import INTERACTION, interactions
 from app.context.sources.last_lines import LINES, last_lines, placed
@@ -26,7 +27,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecor
 from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import Eq, Not, Range, both
 from app.storage.text import content_hash
-from app.tasks.entries import Entry, characters, entries
+from app.tasks.entries import characters, entries
 from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
 from app.tasks.working_memory import select, shorten
@@ -43,7 +44,9 @@ async def gather_working(request: SourceRequest) -> SourceResult:
     task = await _task(request)
     if task is None:
         return SourceResult()
-    return SourceResult(await off_loop(characters(task), _task_items, task, _room(request)))
+    return SourceResult(
+        await off_loop(characters(task), _task_items, task, tokens_of_section(request, "working", WORKING_PART))
+    )
 
 
 async def _task(request: SourceRequest) -> TaskRecord | None:
@@ -60,31 +63,31 @@ async def _task(request: SourceRequest) -> TaskRecord | None:
     return of_now[0] if of_now else None
 
 
-def _room(request: SourceRequest) -> int:
-    """Returns the tokens that the section may expect.
-
-    Its first entries are chosen, and long ones shortened, for this size.
-    """
-    bounds = request.body.sections.get("working")
+def tokens_of_section(request: SourceRequest, section: SectionName, usual_share: float) -> int:
+    """Returns the tokens that a section may take, as the request bounds it, or else by its usual share of the
+    budget."""
+    bounds = request.body.sections.get(section)
     if bounds is not None and bounds.tokens is not None:
         return bounds.tokens
-    share = WORKING_PART if bounds is None or bounds.share is None else bounds.share
+    share = usual_share if bounds is None or bounds.share is None else bounds.share
     return int(part_of(request.budget, share))
 
 
 def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
     """Returns the entries that `/working-memory` would choose for `room` tokens, then all others, to be packed if there
-    is room."""
+    is room. The id of an entry is such as `task_1:step/2`."""
     all_entries = entries(task)
     chosen = [line.entry for line in select(all_entries, room)]
     first = {(entry.kind, entry.index) for entry in chosen}
     others = [shorten(entry, room) for entry in all_entries if (entry.kind, entry.index) not in first]
-    return [_entry_item(task["task_id"], entry) for entry in (*chosen, *others)]
-
-
-def _entry_item(task_id: str, entry: Entry) -> Candidate:
-    number = "" if entry.index is None else f"/{entry.index}"
-    return Candidate(f"{task_id}:{entry.kind}{number}", entry.kind, entry.text)
+    return [
+        Candidate(
+            f"{task['task_id']}:{entry.kind}" + ("" if entry.index is None else f"/{entry.index}"),
+            entry.kind,
+            entry.text,
+        )
+        for entry in (*chosen, *others)
+    ]
 
 
 WORKING = ContextSource("working", "Task in hand", gather_working, default_limit=100, share=0.3)
@@ -109,16 +112,14 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
     items = await _last_times(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        summaries = without_lines(items)
+        summaries = [" ".join(item.as_compared.split()) for item in without_lines(items)]
+        # the interaction that the end of a session records is the beginning of its summary
         items += [
-            item for item in await interactions(request) if not any(_begins(item, summary) for summary in summaries)
+            item
+            for item in await interactions(request)
+            if not any(summary.startswith(item.as_compared) for summary in summaries)
         ][:most]
     return SourceResult(sorted(items, key=lambda item: item.place, reverse=True))
-
-
-def _begins(interaction: Candidate, summary: Candidate) -> bool:
-    """Returns whether an interaction is the beginning of a summary, as the end of a session records it."""
-    return " ".join(summary.as_compared.split()).startswith(interaction.as_compared)
 
 
 def without_lines(items: Sequence[Candidate]) -> list[Candidate]:
@@ -189,15 +190,19 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
 
 
 async def summaries_of(request: SourceRequest, sessions: Sequence[SessionRecord]) -> list[MemoryRecord]:
-    """Returns the summaries of these sessions that may be shown. Quotes of messages, as earlier releases made them, are
-    none."""
+    """Returns the summaries of these sessions that may be shown: active ones, not expired, not later than the request,
+    and trusted enough. Quotes of messages, as earlier releases made them, are none."""
     memory_ids = [memory_id for session in sessions if (memory_id := session.get("summary_id"))]
     by_id = await MemoryRepository(request.resources.store, request.scope).get_many(memory_ids)
     now, min_trust = rfc3339(request.now), request.body.min_trust
     return [
         memory
         for memory in by_id.values()
-        if not memory["content"].startswith(EXTRACT) and _is_shown(memory, now, min_trust)
+        if not memory["content"].startswith(EXTRACT)
+        and memory["status"] == "active"
+        and not expired(memory, now)
+        and said_last(memory) <= now
+        and (min_trust is None or memory["trust"] >= min_trust)
     ]
 
 
@@ -236,13 +241,6 @@ def summary_item(memory: MemoryRecord) -> Candidate:
     """Returns the summary of another session, with the day of its last message."""
     item = _summary_item(memory["content"], memory, f"session of {said_last(memory)[:10]}: ")
     return replace(item, place=(said_last(memory), 0))
-
-
-def _is_shown(memory: MemoryRecord, now: str, min_trust: float | None) -> bool:
-    """Returns whether the summary may be shown: it is active, not expired, not later than `now`, and trusted enough."""
-    if memory["status"] != "active" or expired(memory, now) or said_last(memory) > now:
-        return False
-    return min_trust is None or memory["trust"] >= min_trust
 
 
 def said_last(memory: MemoryRecord) -> str:
@@ -338,7 +336,8 @@ async def gather_window(request: SourceRequest) -> SourceResult:
         later = both(where, Range("timestamp", gt=request.body.now))
         async for page in pages(partial(sessions.messages.find, later), MESSAGES, LATER_AT_ONCE):
             tokens -= sum(map(_size, page))
-    window = _window(messages, tokens, request.limit, room=window_tokens(request))
+    room = tokens_of_section(request, "messages", WINDOW_SHARE)
+    window = _window(messages, tokens, request.limit, room=room)
     return SourceResult(await _turns_before_query(request, session, window))
 
 
@@ -365,15 +364,6 @@ def _size(message: MessageRecord) -> int:
     return message["tokens"] + MESSAGE_TOKENS
 
 
-def window_tokens(request: SourceRequest) -> int:
-    """Returns the most tokens of the turns in a prompt that a model caches."""
-    bounds = request.body.sections.get("messages")
-    if bounds is not None and bounds.tokens is not None:
-        return bounds.tokens
-    share = WINDOW_SHARE if bounds is None or bounds.share is None else bounds.share
-    return int(part_of(request.budget, share))
-
-
 async def _is_query(message: MessageRecord, query: str) -> bool:
     """Returns whether a message has the text of the query, as `content_hash` compares them."""
     text = message["text"]
@@ -387,21 +377,18 @@ def turn_items(session: SessionRecord, oldest_first: Sequence[MessageRecord]) ->
 
 
 def with_results(oldest_first: Sequence[MessageRecord]) -> list[Sequence[MessageRecord]]:
-    """Groups messages: a tool call stays with its results if all of them follow at once; others are alone."""
+    """Groups messages: a tool call stays with its results if all of them follow at once; others are alone, and so is a
+    call with two ids that are alike."""
     groups, at = list[Sequence[MessageRecord]](), 0
     while at < len(oldest_first):
-        size = 1 + _results(oldest_first, at)
+        called = [call["id"] for call in oldest_first[at]["tool_calls"] or ()]
+        following = oldest_first[at + 1 : at + 1 + len(called)]
+        answered = {message["tool_call_id"] for message in following if message["role"] == "tool"}
+        has_results = len(set(called)) == len(called) and answered == set(called)
+        size = 1 + len(called) if has_results else 1
         groups.append(oldest_first[at : at + size])
         at += size
     return groups
-
-
-def _results(messages: Sequence[MessageRecord], at: int) -> int:
-    """Returns how many messages after `at` are the results of its calls; 0 if one is missing or two ids are alike."""
-    called = [call["id"] for call in messages[at]["tool_calls"] or ()]
-    following = messages[at + 1 : at + 1 + len(called)]
-    answered = [message["tool_call_id"] for message in following if message["role"] == "tool"]
-    return len(called) if len(set(called)) == len(called) and set(called) == set(answered) else 0
 
 
 def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Candidate | None:
@@ -411,7 +398,11 @@ def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Can
     role: str = first["role"]
     speaker = prompt_text.speaker(role, first["name"])
     if results:
-        speaker, text = f"{speaker} with tools", _with_tools(first, results)
+        # text, calls and results, each on its own line; further lines are indented, so that none passes for a result
+        parts = [_quoted(first["text"]), *map(_tool_call, first["tool_calls"] or ())]
+        parts += [f"tool: {_quoted(content(result))}" for result in results]
+        speaker = f"{speaker} with tools"
+        text = "\n".join("\n  ".join(part.splitlines()) for part in parts if part)
     else:
         text = _quoted(content(first))
         role = CALLS if first["tool_calls"] and not first["text"] else role
@@ -420,16 +411,6 @@ def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Can
     keys = frozenset(same_message(session["session_id"], message["seq"]) for message in messages)
     turns = _as_chat(first, results) if results else ()
     return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", Comparison(keys), role, turns=turns)
-
-
-def _with_tools(first: MessageRecord, results: Sequence[MessageRecord]) -> str:
-    """Returns text, calls and results, each on its own line.
-
-    Further lines are indented, so that none passes for a result.
-    """
-    parts = [_quoted(first["text"]), *map(_tool_call, first["tool_calls"] or ())]
-    parts += [f"tool: {_quoted(content(result))}" for result in results]
-    return "\n".join("\n  ".join(part.splitlines()) for part in parts if part)
 
 
 def _tool_call(call: ToolCallRecord) -> str:
