@@ -248,7 +248,7 @@ def of_first_hits(
         for first, _ in groups_of_first(case.columns, order, ordered, parts):
             right = case.evidence[first]
             if right.any() and not right.all():
-                known = properties(case.columns, odds, first, past=asks_for_past(case.query, parts))
+                known = properties(case.columns, odds, first, parts, past=asks_for_past(case.query, parts))
                 used.append((case, known[[PROPERTIES.index(name) for name in names]].T, right, odds[first]))
     count = Counter(case.group for case, *_ in used)
     found = ConditionalLogit([-np.inf] * len(names), one_will_do=True)

@@ -5,6 +5,8 @@ first hits other properties tell which of them answers it:
 
 - A newer statement mostly holds: asked "Where do I live?", "I moved to Boston" goes before the older "I live in Paris".
 - A person's statement tells more than a question, or than what an assistant made of that statement.
+- What an assistant answered when the same was asked before is second-hand: "You live in Paris." was made from what
+  memory had then, right or wrong.
 - A later statement replaces an earlier statement with the same words of the query: asked "What is the budget?",
   "Sorry, the budget is 12k" replaces "The budget is 20k".
 
@@ -36,7 +38,7 @@ ENOUGH_OF_QUERY = 0.4
 With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
 EQUAL = 1e-4
 """Two hits whose cosines to the query differ by less have the same text."""
-PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "replaced")
+PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "second_hand", "replaced")
 """The fields of `FirstHitWeights`, in this order."""
 NO_ORDER = FirstHitWeights()
 USER = name_id("user")
@@ -57,7 +59,7 @@ def order_first_hits(
     start = order[: 2 * FIRST]
     gained = np.zeros(len(odds), np.float32)
     for group, fitted in groups_of_first(columns, start, weights, parts):
-        gained[group] = gains(properties(columns, odds, group, past=asks_for_past(query, parts)), fitted)
+        gained[group] = gains(properties(columns, odds, group, parts, past=asks_for_past(query, parts)), fitted)
     if not gained.any():
         return order, None
     # all documents are sorted, because a first hit may fall behind those that follow: "The budget is 20k", which
@@ -101,10 +103,10 @@ def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
     return stating
 
 
-def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Floats:
+def properties(columns: Columns, odds: Floats, group: Ints, parts: Mapping[str, Floats], *, past: bool) -> Floats:
     """Returns the properties of the first hits of one kind, a row for each name of `PROPERTIES` and a column for each
-    hit. `group`: indices of the hits. `past`: the query names a time, or asks for the earliest, so that no later hit
-    replaces an earlier hit.
+    hit. `group`: indices of the hits. `parts`: as in `order_first_hits`. `past`: the query names a time, or asks for
+    the earliest, so that no later hit replaces an earlier hit.
 
     - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
     - `cosine`: that of the hit and the query.
@@ -112,6 +114,7 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
       newer than what it rests on.
     - `statement`: 1 for what a person states, 0 for a question and for what an assistant says.
     - `length`: grows with the logarithm of the number of terms; 1 for a text of 147 terms.
+    - `second_hand`: 1 for what an assistant said right after an `echo`, a question that asks what the query asks.
     - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1. The words of
       the query that the hit has are looked for in the later hit. For `renewed` their share counts, and less in a long
       text; for `replaced` the later hit must have all of them.
@@ -121,7 +124,8 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
     times = np.unique(newest_time)
     newness = times.searchsorted(newest_time) / max(len(times) - 1, 1)
     asks = questions(columns)[group]
-    statement = ~(assistants(columns)[group] | asks)
+    by_assistant = assistants(columns)[group]
+    statement = ~(by_assistant | asks)
     gap = np.maximum(odds[group] - odds[group].max(), -FAR)
     length = np.log1p(columns.length[group]) / LONG_TEXT
     brief = np.maximum(1 - length, 0)
@@ -130,7 +134,12 @@ def properties(columns: Columns, odds: Floats, group: Ints, *, past: bool) -> Fl
         share, has_all = _common_words(columns, group)
         later = _later(columns, gap, group, asks, same)
         renewed, replaced = (share * later).max(axis=1, initial=0), (has_all * later).max(axis=1, initial=0)
-    rows = gap, columns.cosine[group], newness * statement * brief, statement, length, renewed * brief, replaced
+    second_hand = np.zeros(len(group), np.bool_)
+    if "echo" in parts:
+        before = columns.previous[group]
+        second_hand = by_assistant & (before >= 0) & (parts["echo"][before] > 0)
+    newness *= statement * brief
+    rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, replaced
     return np.array(rows, np.float32)
 
 

@@ -25,7 +25,7 @@ FEW_TERMS = 4
 
 A short text that repeats one or two words of the query does not ask the same. SHORT_TEXT is the like for texts.
 """
-SHORT_QUESTION = 8
+SHORT_QUESTION = 12
 """Maximum terms of a question that states nothing beside what it asks."""
 SHORT_TURN, SHORT_REPLY = 4, 10
 """Maximum terms of a turn, and of an assistant's turn, that may say nothing.

@@ -55,6 +55,7 @@ class FirstHitWeights:
     statement: float = 0.0
     length: float = 0.0
     renewed: float = 0.0
+    second_hand: float = 0.0
     replaced: float = 0.0
 
 
@@ -258,7 +259,9 @@ TAUGHT = ModelWeights(
             base=-0.44, vector_scaled=6.98, coverage=4.3, repeats=-49.46, session=3.53, number=0.43, question=-0.53
         ),
         foreign=Foreign(vector_scaled=0.2, text_scaled=3.04, repeats=6.35),
-        first_turns=FirstHitWeights(gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0),
+        first_turns=FirstHitWeights(
+            gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0, second_hand=-2.0
+        ),
         first_plain=FirstHitWeights(newness=0.6, replaced=-1.8),
         when=4.97,
         echo_cosine=0.68,

@@ -64,7 +64,7 @@ def _asked(case: Case, world: World, fitted: ModelWeights) -> Asked:
     first = order[once][:FIRST]
     known = np.zeros((len(PROPERTIES), 0), np.float32)
     if len(first):
-        known = properties(case.columns, before, first, past=asks_for_past(case.query, parts))
+        known = properties(case.columns, before, first, parts, past=asks_for_past(case.query, parts))
     return {
         "set": case.group,
         "life": world.name,

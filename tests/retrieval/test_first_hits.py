@@ -56,7 +56,7 @@ def test_a_later_memory_with_fewer_words_of_the_query_does_not_come_first() -> N
 
 def test_a_later_memory_that_is_far_behind_renews_nothing() -> None:
     columns = notes([1], [1])
-    assert properties(columns, np.array([4.0, 0.0], np.float32), np.arange(2), past=False)[-1].tolist() == [0, 0]
+    assert properties(columns, np.array([4.0, 0.0], np.float32), np.arange(2), {}, past=False)[-1].tolist() == [0, 0]
 
 
 def test_a_text_that_is_said_again_renews_nothing() -> None:
@@ -77,7 +77,7 @@ def test_what_another_one_says_or_asks_later_renews_nothing() -> None:
     columns, odds = conversation(3, by_assistant=1), np.zeros(3, np.float32)
     columns.flags[2] |= IS_QUESTION
     columns = replace(columns, term_counts=np.ones((1, 3), np.float32), df=np.array([3], np.float32))
-    assert properties(columns, odds, np.arange(3), past=False)[-1].tolist() == [0, 0, 0]
+    assert properties(columns, odds, np.arange(3), {}, past=False)[-1].tolist() == [0, 0, 0]
 
 
 def test_of_equal_turns_the_newest_statement_is_first_and_the_assistants_last() -> None:
@@ -87,6 +87,17 @@ def test_of_equal_turns_the_newest_statement_is_first_and_the_assistants_last() 
     assert order.tolist() == [1, 0, 2, 3]
     assert gained is not None
     assert gained[1] > gained[0] == 0 > gained[2] >= gained[3]
+
+
+def test_what_an_assistant_answered_to_the_same_question_is_second_hand() -> None:
+    columns = conversation(4, by_assistant=2)  # a statement; the question; the assistant's answer; a statement
+    columns = replace(columns, previous=np.arange(-1, 3), following=np.array([1, 2, 3, -1]))
+    columns.flags[1] |= IS_QUESTION
+    echo = {"echo": np.array([0, 1, 0, 0], np.float32)}
+    group, odds = np.array([2, 0, 3]), np.zeros(4, np.float32)
+    at = PROPERTIES.index("second_hand")
+    assert properties(columns, odds, group, echo, past=False)[at].tolist() == [1, 0, 0]
+    assert properties(columns, odds, group, {}, past=False)[at].tolist() == [0, 0, 0]
 
 
 def test_in_a_talk_of_named_people_the_order_stays() -> None:
@@ -113,7 +124,7 @@ def test_without_weights_the_order_stays() -> None:
 def test_the_newness_of_a_long_text_counts_less() -> None:
     columns = notes([1], [1], [1])
     columns.length[:] = (10, 10, 400)
-    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), past=True)[PROPERTIES.index("newness")]
+    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=True)[PROPERTIES.index("newness")]
     assert newness[1] > newness[2] == newness[0] == 0
 
 
@@ -132,7 +143,7 @@ def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:
 )
 def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     columns = conversation(n, by_assistant=0)
-    found = properties(columns, -np.arange(n).astype(np.float32), np.arange(n), past=False)
+    found = properties(columns, -np.arange(n).astype(np.float32), np.arange(n), {}, past=False)
     assert found.shape == (len(PROPERTIES), n)
     assert gains(found, FirstHitWeights(*weights))[0] == 0
 
@@ -163,7 +174,7 @@ def test_a_ranking_with_it_is_sorted_by_its_score(columns: Columns) -> None:
 def test_a_text_that_is_said_again_is_as_new_as_its_newest() -> None:
     columns = notes([1], [1], [1])
     columns.content[:] = (7, 8, 7)
-    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), past=True)[PROPERTIES.index("newness")]
+    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=True)[PROPERTIES.index("newness")]
     assert newness[0] == newness[2] > newness[1]
 
 
@@ -171,6 +182,6 @@ def test_equal_texts_under_two_keys_replace_nothing() -> None:
     columns = notes([1], [1], [1])
     columns.has_vector[:] = True
     columns.cosine[:] = (0.5, 0.5, 0.4)
-    of_each = properties(columns, np.zeros(3, np.float32), np.arange(3), past=False)
+    of_each = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=False)
     assert of_each[:, 0].tolist() == of_each[:, 1].tolist()
     assert (of_each[:, 0] != of_each[:, 2]).any()

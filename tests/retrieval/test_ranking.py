@@ -372,7 +372,7 @@ def test_a_question_that_asks_the_same_in_other_words_answers_nothing() -> None:
 
 
 def test_a_question_that_adds_something_of_its_own_may_answer() -> None:
-    assert first_of(asked_before(0.65, hits=2, length=12)) == 0
+    assert first_of(asked_before(0.65, hits=2, length=20)) == 0
 
 
 def test_an_echo_is_explained() -> None:
