@@ -220,6 +220,7 @@ class StoryWriter:
         for attempt, outcome in enumerate(outcomes, 1):
             note = {} if outcome == "+" else {"note": f"Attempt {attempt} did not hold."}
             await self._call("POST", path, {"success": outcome == "+", **note})
+        await self.work()  # a review that the outcomes ask for is made at once
 
     async def write_task(self, body: Json) -> None:
         """Begins a task; works on one that is in progress."""

@@ -32,7 +32,8 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     shown = {
         tile.inner_text().split("\n")[1]: int(tile.inner_text().split("\n")[0].replace(",", "")) for tile in tiles.all()
     }
-    assert shown == {"people" if kind == "users" else kind: count for kind, count in counts.items()}
+    called = {"users": "people", "facts": "statements of facts"}
+    assert shown == {called.get(kind, kind): count for kind, count in counts.items()}
     open_findings = server.client.get("/v1/findings", params={"status": "open"}).json()["items"]
     facts = server.client.get("/v1/facts", params={"status": "disputed", "timeline": True}).json()["items"]
     memories = server.client.get("/v1/memories", params={"status": "disputed"}).json()["items"]

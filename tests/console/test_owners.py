@@ -53,6 +53,7 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
     expect(claims.filter(has_text="Jonas works as")).to_contain_text(["pilot", "carpenter"])
     expect(claims.filter(has_text="pilot")).to_contain_text("trust 0.20")
+    expect(page.get_by_text("Jonas works as: pilot or carpenter?")).to_be_visible()
     expect(page.get_by_text("It contradicts what has more trust: 0.20 against 1.00.")).to_be_visible()
     dispute = page.locator("li", has=page.locator(".claims"), has_text="pilot")
     dispute.get_by_role("link", name="Decide which holds").click()
@@ -62,6 +63,9 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     expect(jonas.get_by_role("link", name="2 to decide")).to_have_attribute("href", "#/findings?user_id=jonas")
     mira = page.locator("li", has=page.get_by_role("link", name="Mira", exact=True))
     expect(mira).to_contain_text("Mira 1 to decide")
+    marks = page.get_by_role("link", name=re.compile(r"^\d+ to decide$")).all_inner_texts()
+    whole, *each = [int(mark.split()[0]) for mark in marks]
+    assert whole == sum(each)  # the line above the lists, and a mark of each person and agent
     expect(mira).not_to_contain_text("uncertain")  # the dispute is not about her home
     page = visit.open("findings?user_id=jonas", "Disputes")
     claims = page.get_by_role("region", name="Disputes").locator(".claims > li")
@@ -497,12 +501,19 @@ def test_a_phone_shows_the_links_of_a_graph_as_a_list_alone(visitor: Visitor) ->
     visit.check()
 
 
+def test_a_fact_that_is_contradicted_is_marked_with_what_contradicts_it(visit: Visit) -> None:
+    for address, section in (("owners/users/mira/facts", "List of facts"), ("owners/users/mira", "What holds now")):
+        page = visit.open(address, "Elbe Riders meets in Bergedorf")
+        row = page.get_by_role("region", name=section).locator("li", has_text="Elbe Riders meets in Bergedorf")
+        expect(row).to_contain_text(re.compile(r"contradicted\s+by\s+Elbe Riders meets in Wandsbek"))
+
+
 def test_procedures_show_success_with_its_interval(visit: Visit) -> None:
     page = visit.open("owners/agents/workshop/procedures", "True a wheel")
-    expect(page.locator("li", has_text="True a wheel")).to_contain_text("worked 10 of 12 times, 83 %")
+    expect(page.locator("li", has_text="True a wheel")).to_contain_text("worked 10 of 12 reported uses, 83 %")
     page.get_by_role("link", name="True a wheel").click()
     box = page.get_by_role("region", name="Procedure", exact=True)
-    expect(box).to_contain_text("10 worked, 2 failed")
+    expect(box).to_contain_text("10 worked and 2 failed")
     interval = box.get_by_role("img").get_attribute("aria-label")
     assert interval == "83 %, between 55 % and 95 %"  # the Wilson interval of 10 of 12
     visit.check()

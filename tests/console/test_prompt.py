@@ -37,6 +37,12 @@ def test_a_prompt_is_made_of_what_was_typed(visit: Visit) -> None:
     visit.check()
 
 
+def test_an_entry_says_what_of_it_is_outdated(visit: Visit) -> None:
+    page = visit.open("prompt?query=Where does Mira live?&agent_id=front-desk&user_id=mira&token_budget=400", "Kept")
+    entry = page.get_by_role("region", name="Kept").locator("li", has_text="I live in Altona")
+    expect(entry).to_contain_text("outdated: lives in Altona")
+
+
 def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) -> None:
     page = visit.open(QUERY, "The request")
     slider = page.get_by_label("Budget in tokens")
@@ -124,8 +130,10 @@ def test_an_answer_leads_to_the_prompt_behind_it_built_again(visit: Visit, serve
     dropped = page.get_by_role("region", name="Dropped")
     expect(dropped.locator("li", has_text="lives in Altona")).to_contain_text("same as [3]")  # nobody opened it
     kept = page.get_by_role("region", name="Kept")
-    expect(kept.locator("li", has_text="I live in Altona")).to_contain_text("fits the query")
-    expect(kept.locator("li", has_text="Ask for the luggage")).to_contain_text("among the nearest, fits weakly")
+    altona = kept.locator("li", has_text="I live in Altona")
+    expect(altona).to_contain_text("strong")
+    expect(altona).not_to_contain_text("outdated")  # it held at that moment
+    expect(kept.locator("li", has_text="Ask for the luggage")).to_contain_text("weak")
     expect(kept.get_by_role("link", name="open the record").first).to_be_visible()
     visit.check()
     visit.open("prompt?session_id=mira-has-moved&turn=4&agent_id=front-desk&user_id=mira", "The request")

@@ -34,6 +34,8 @@ def test_a_session_names_what_it_replaced_and_what_was_learned(visit: Visit) -> 
     expect(home).to_contain_text("I moved to Bergedorf")
     commute = changed.get_by_role("listitem").filter(has_text="Mira commutes 23 km a day since she moved.")
     expect(commute).to_contain_text("before: Mira commutes 14 km a day.")
+    ride = changed.get_by_role("listitem").filter(has_text="Mira rides Halcyon E3")
+    expect(ride).to_contain_text("before: Mira rides Kestrel 28")
     lesson = changed.get_by_role("link", name="An error code in the cold is often the battery's temperature.")
     expect(lesson).to_have_attribute("href", "#/owners/agents/front-desk/experience")
     expect(home.get_by_role("link")).to_have_attribute("href", "#/owners/users/mira/profile")

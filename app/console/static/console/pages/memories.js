@@ -1,11 +1,12 @@
 /** Memories: search as one types, filters, and one memory beside the list. */
 import { BASE, api, ask, key, may, useLoad, useModule, usePages } from "../api.js";
-import { html, useEffect, useMemo, useRef, useState } from "../ui.js";
+import { html, useEffect, useRef, useState } from "../ui.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChosen } from "../parts/collection.js";
 import { Empty, More, ProblemBox, WaitingRows, useToast } from "../parts/feedback.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
-import { Icon, Tag, Text, Time, counted, curl, statement, visible, words } from "../parts/text.js";
+import { Since, useFactsOf } from "../parts/since.js";
+import { Icon, Tag, Text, Time, counted, curl, visible, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -19,9 +20,6 @@ const NEW_TYPES = TYPES.filter((type) => type !== "message" && type !== "summary
 const MODES = ["hybrid", "vector", "text"];
 const TYPING_MS = 200;
 const HITS = 20;
-/** Facts of a person that are asked for, and notes of a hit about them. */
-const FACTS = 100;
-const NOTES = 2;
 /** Records of a request for the list, and the most requests for one step of it: roll-ups are left out here. */
 const ROWS = 30;
 const MOST_REQUESTS = 4;
@@ -81,38 +79,8 @@ function useHits(params) {
   }, inputs, searched ? [] : ["memory"]);
 }
 
-/** What was learned from a memory: a fact, and the one that followed it where it has ended. @typedef {{ fact: Schemas["Fact"], next?: Schemas["Fact"] }} Learned */
-
-/** What the facts of a person say of the memories that they were learned from, by the id of the memory.
- * @param {Schemas["Fact"][]} facts @returns {Map<string, Learned[]>} */
-function learnedFrom(facts) {
-  /** @type {Map<string, Learned[]>} */
-  const places = new Map();
-  const now = Date.now();
-  for (const fact of facts) {
-    if (fact.status !== "active") continue;
-    const ended = fact.valid_until && Date.parse(fact.valid_until) <= now;
-    const next = ended ? facts.find((other) => other.status === "active" && other.subject === fact.subject && other.predicate === fact.predicate && other.valid_from === fact.valid_until) : undefined;
-    for (const id of fact.source.memory_ids ?? []) places.set(id, [...(places.get(id) ?? []), { fact, next }]);
-  }
-  return places;
-}
-
 /** @param {Params} params */
-function useLearned({ query, user_id }) {
-  const asked = Boolean(query?.trim() && user_id);
-  const loaded = useLoad(async (signal) => (asked ? (await ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: FACTS } }, signal }))).items : []), [asked, user_id], asked ? ["fact"] : []);
-  return useMemo(() => learnedFrom(loaded.data ?? []), [loaded.data]);
-}
-
-/** What took the place of what a hit says or, where nothing did, since when it holds. @param {{ of: Learned[] }} props */
-function Since({ of }) {
-  const names = useNames();
-  const told = (/** @type {Schemas["Fact"]} */ fact) => html`<a href=${to("owners", ["users", fact.user_id ?? "", "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, fact.user_id && names.person(fact.user_id))} long=${120} /></a>`;
-  const replaced = of.filter(({ next }) => next);
-  return html`${(replaced.length ? replaced : of).slice(0, NOTES).map(({ fact, next }) => html`<div class="small" key=${fact.fact_id}>${next ? html`<${Tag} of="outdated" /> since <${Time} at=${next.valid_from} day=${true} /> ${told(next)}`
-    : html`<span class="quiet">${fact.valid_until ? "until" : "since"} <${Time} at=${fact.valid_until ?? fact.valid_from} day=${true} /></span> ${told(fact)}`}</div>`)}`;
-}
+const useLearned = ({ query, user_id }) => useFactsOf(query?.trim() ? user_id : undefined);
 
 const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups" };
 
@@ -144,13 +112,13 @@ function Filters({ params, set, children }) {
 }
 
 /** `turn`: chooses the row for work on several, where the key may write.
- * @param {{ hit: Hit, learned: Learned[], chosen: boolean, params: Params, picked: boolean, bound: boolean, turn?: (id: string) => void }} props `bound`: the key is bound to a person, and what is of nobody is shared with it */
-function Row({ hit, learned, chosen, params, picked, bound, turn }) {
+ * @param {{ hit: Hit, learned: import("../parts/since.js").Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
+function Row({ hit, learned, chosen, params, picked, turn }) {
   const { memory } = hit;
   const names = useNames();
   const person = memory.user_id ? names.person(memory.user_id) : "";
   const speaker = memory.memory_type === "message" ? visible(memory.source?.speaker ?? memory.source?.role ?? "") : "";
-  const about = [speaker && `said by ${speaker}`, memory.agent_id && names.agent(memory.agent_id), person ? person !== speaker && person : bound && "shared with everyone"];
+  const about = [speaker && `said by ${speaker}`, memory.agent_id && names.agent(memory.agent_id), person ? person !== speaker && person : "shared with everyone"];
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
@@ -229,8 +197,9 @@ export default function Memories({ route, caller }) {
       ${(hits.items ?? hits.loading) && html`<section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
         ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
         <${WaitingRows} of=${hits} />
+        ${params.user_id && hits.items && hits.items.length > 0 && html`<p class="quiet small">${params.query?.trim() || caller.users?.length ? "With what is shared with everyone." : "Without what is shared with everyone, which stands in the list of everyone."}</p>`}
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
-        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} bound=${Boolean(caller.users?.length)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}
         <${More} of=${hits} /></section>`}
       ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}

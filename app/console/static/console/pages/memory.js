@@ -114,7 +114,7 @@ function History({ memory, versions }) {
   return html`<section><h3>History</h3><ol class="list">${versions.map((version, index) => {
     const now = /** @type {Record<string, unknown>} */ (newer(index));
     const fields = changes(version.record, now);
-    return html`<li key=${version.version}><div class="small quiet">version ${version.version} → ${version.version + 1}, <${Time} at=${version.changed_at} />
+    return html`<li key=${version.version}><div class="small quiet">version ${version.version} → ${version.version + 1}, <${Time} at=${version.changed_at} day=${true} />
         ${version.changed_by && ` by key ${version.changed_by}`}</div>
       ${fields.length === 0 && html`<span class="quiet small">Nothing that shows.</span>`}
       ${fields.map((name) => html`<div><b class="small">${name}</b> <${Diff} old=${version.record[name]} now=${now[name]} /></div>`)}</li>`;
@@ -214,7 +214,7 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
           recalled: counted(memory.access_count, "time"), helped: counted(memory.helpful_count, "time"), misled: counted(memory.misleading_count, "time"),
           version: String(memory.version), "created at": memory.created_at,
-        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${Time} at=${value} />` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
+        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${Time} at=${value} whole=${true} /> UTC` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
         <${Json} title="Metadata" value=${memory.metadata} /></section>`}
     </${Loaded}></section>`;
 }

@@ -9,7 +9,8 @@ import { kindOf } from "../parts/records.js";
 import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
 import { to } from "../route.js";
 
-/** @typedef {import("schema").components["schemas"]["StoreStats"]} Stats */
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["StoreStats"]} Stats */
 
 /** The pages that show the records of a kind. */
 const PAGE_OF = /** @type {Record<keyof Stats["counts"], string>} */ ({
@@ -17,6 +18,9 @@ const PAGE_OF = /** @type {Record<keyof Stats["counts"], string>} */ ({
   procedures: "owners", users: "owners", agents: "owners",
 });
 const KINDS = /** @type {(keyof Stats["counts"])[]} */ (Object.keys(PAGE_OF));
+
+/** What is counted, where the kind alone would say another thing: each statement of a fact, that it held and that it ended. */
+const CALLED = /** @type {Record<string, string>} */ ({ facts: "statements of facts" });
 
 /** Routes that are listed at once: the slowest ones. */
 const ROUTES = 8;
@@ -27,7 +31,7 @@ const FEW = 20;
 function Counts({ counts }) {
   const waiting = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]).data;
   return html`<ul class="tiles" aria-busy=${!counts}><li class="decide"><a href=${to("findings")}><b>${waiting ? waiting.length.toLocaleString("en") : "…"}</b>to decide</a></li>${KINDS.map((kind) => html`
-    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${kindOf(kind)}</a></li>`)}</ul>`;
+    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${CALLED[kind] ?? kindOf(kind)}</a></li>`)}</ul>`;
 }
 
 /** What the service counts is asked for last: each box stands there before, with its heading.
@@ -38,9 +42,9 @@ const Counted = ({ title, label, stats, lines, children }) => html`<section clas
 function growth({ growth: days }) {
   const x = days.map((day) => Date.parse(day.day) / 1000);
   const series = /** @type {const} */ (["memories", "sessions", "facts", "actions"]).map((kind) => ({
-    name: kind, values: days.map((day) => day[kind]),
+    name: CALLED[kind] ?? kind, values: days.map((day) => day[kind]),
   }));
-  return html`<${Chart} label="Records created on each of the last 30 days" x=${x} series=${series} />`;
+  return html`<p class="quiet small">A value that ended is stated again, with its end: a fact may have several statements.</p><${Chart} label="Records created on each of the last 30 days" x=${x} series=${series} />`;
 }
 
 /** @param {Stats} stats */
@@ -48,7 +52,7 @@ function kinds(stats) {
   const parts = (/** @type {Record<string, number>} */ counts) =>
     Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name: words(name), value }));
   const { message = 0, fact = 0 } = stats.memories_by_type;
-  return html`<p class="quiet small">${message > 0 && `${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too. `}${fact > 0 && "A memory of the type fact is a sentence; the facts counted above have a subject, a value and a time."}</p>
+  return html`<p class="quiet small">${message > 0 && `${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too. `}${fact > 0 && "A memory of the type fact is a sentence; the facts whose statements are counted above have a subject, a value and a time."}</p>
     <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
     <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status)} digits=${0} />`;
 }
@@ -150,6 +154,12 @@ function Routes({ rows }) {
       ${row.requests < FEW ? html`<td class="number quiet" colspan="2">too few</td>` : html`<td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td>`}</tr>`)}</tbody></table>`;
 }
 
+/** What the last work of all jobs came to; one that found no work yet did not fail. @param {Schemas["JobInfo"][]} jobs */
+function jobsTold(jobs) {
+  const ran = jobs.filter((job) => job.outcome).length, worked = jobs.filter((job) => job.outcome === "succeeded").length;
+  return [`${counted(jobs.length, "job")}:`, [worked && `the last work of ${worked} succeeded`, ran > worked && `that of ${ran - worked} did not`, jobs.length > ran && `${jobs.length - ran} had no work yet`].filter(Boolean).join(", ")].join(" ") + ".";
+}
+
 /** @param {{ caller: import("../api.js").Caller, operations?: Stats["operations_by_status"] }} props */
 function Jobs({ caller, operations }) {
   const admin = may(caller, "admin");
@@ -157,7 +167,7 @@ function Jobs({ caller, operations }) {
   return html`<section class="box"><h2>Jobs</h2>
     <p><a href=${to("operations")}>Operations</a>${operations && !Object.keys(operations).length && html`<span class="quiet">: none yet</span>`} ${Object.entries(operations ?? {}).map(([status, count]) => html`
       <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}</p>
-    <${Loaded} of=${jobs}>${(/** @type {any[]} */ items) => items.length > 0 && html`<p class="quiet small">The last work of ${items.filter((job) => job.outcome === "succeeded").length} of ${counted(items.length, "job")} succeeded.</p>
+    <${Loaded} of=${jobs}>${(/** @type {Schemas["JobInfo"][]} */ items) => items.length > 0 && html`<p class="quiet small">${jobsTold(items)}</p>
       <table><tbody>${items.filter((job) => job.outcome !== "succeeded").map((job) => html`
       <tr><td>${words(job.name)}</td><td>${job.outcome ? html`<${Tag} of=${job.outcome} tone=${job.outcome === "succeeded" ? "good" : "bad"} />` : html`<span class="quiet">no work yet</span>`}</td>
         <td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;

@@ -54,7 +54,7 @@ function Figures({ of: { types, days } }) {
     return total ? week.reduce((sum, day) => sum + (day.success_rate?.value ?? 0) * day.total_actions, 0) / total : null;
   });
   const most = Math.max(4, ...days.map((day) => day.total_actions));
-  return html`<ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
+  return html`<p class="quiet small">Every action that was logged, whether it followed a procedure or not. The uses reported for a procedure are counted there.</p><ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
       <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
       <li><b>${whole(types.p95_duration_ms)}${types.p95_duration_ms ? " ms" : ""}</b>or less took 95 %</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating of 1 to 5</li></ul>
     <div class="grid"><section class="box"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} /></section>

@@ -56,7 +56,7 @@ export function FactView({ id, told, route, caller }) {
         <dt>Trust</dt><dd>${fact.trust.toFixed(2)}</dd><dt>Id</dt><dd><${RecordLink} id=${fact.fact_id} /></dd></dl>
       ${replaced.length > 0 && html`<h3>${fact.status === "disputed" ? "What it contradicts" : "In place of"}</h3><ul class="list">${replaced.map((one) => html`<li key=${one.fact_id}>
         <a class="title" href=${address(one.fact_id)}><${Text} text=${told(one)} long=${160} /></a><div class="small quiet">${fact.status === "disputed" ? held(one) : replacedBy(one, fact)} · <${SourceLink} of=${one.source} /></div></li>`)}</ul>`}
-      <h3>All that was stated of it</h3><ul class="list">${history.map((one) => html`<li key=${one.fact_id}><${Status} of=${one.status} /> true ${span(one.valid_from, one.valid_until)}, known <${Time} at=${one.known_from} /></li>`)}</ul>`}</${Loaded}></section>`;
+      <h3>All that was stated of it</h3><ul class="list">${history.map((one) => html`<li key=${one.fact_id}><${Status} of=${one.status} /> true ${span(one.valid_from, one.valid_until)}, known <${Time} at=${one.known_from} day=${true} /></li>`)}</ul>`}</${Loaded}></section>`;
 }
 
 /** @param {{ fact: Fact, open: (id: string) => void, again: () => void }} props */

@@ -3,6 +3,7 @@ import { html, useLayoutEffect, useMemo, useRef, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf } from "../parts/collection.js";
 import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
+import { ContradictedBy, useChallenged } from "../parts/doubts.js";
 import { SourceLink, Status } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Tag, Text, curl, statement } from "../parts/text.js";
@@ -44,14 +45,15 @@ export default function Facts({ id, owner, route, caller }) {
   const facts = usePages((cursor, signal) => ask(api.GET("/v1/facts", { params: { query: { ...query, cursor } }, signal })), [JSON.stringify(query)], ["fact"]);
   const first = useLoad((signal) => ask(api.GET("/v1/facts", { params: { query: { ...owner, timeline: true, status: "any", order: "asc", limit: 1 } }, signal })), []);
   const from = first.data?.items.length ? dayOf(first.data.items[0].known_from) - 1 : today() - 30;
+  const challenged = useChallenged(owner);
   const open = (/** @type {Fact} */ fact) => to(route.page, route.rest, { ...params, fact: fact.fact_id });
   // the bars and rows are drawn again when one of these has changed, not with each answer that the page gets
   const rows = useMemo(() => {
     const moment = params.as_of ? Date.parse(momentOf(dayOf(params.as_of))) : Date.now();
     // the service sorts by when a fact was told; by when it was true can be sorted where all are here
     const shown = facts.next ? facts.items ?? [] : sorted(facts.items ?? [], orderOf(params), moment);
-    return shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`;
-  }, [facts.items, facts.next, JSON.stringify(route), location.hash, name]);
+    return shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} challenged=${challenged} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`;
+  }, [facts.items, facts.next, JSON.stringify(route), location.hash, name, JSON.stringify([...challenged])]);
   const body = { ...owner, subject: "Ada", predicate: "lives_in", object: "Boston" };
   return html`<form role="search" aria-label="Facts" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
       <div class="box"><p class="quiet small">A fact has two times: when it is true, and when it was known.</p>
@@ -98,12 +100,12 @@ function sorted(facts, order, moment) {
   return order === "asc" ? newest.reverse() : newest;
 }
 
-/** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined, moment: number, children: unknown }} props */
-function List({ facts, told, open, chosen, moment, children }) {
+/** @param {{ facts: Fact[], challenged: Map<string, import("../parts/doubts.js").Challenge>, told: Told, open: Open, chosen: string | undefined, moment: number, children: unknown }} props */
+function List({ facts, challenged, told, open, chosen, moment, children }) {
   const rowOf = (/** @type {Fact} */ fact) => [fact.fact_id === chosen ? "chosen" : "", hasEnded(fact, moment) ? "ended" : ""].join(" ").trim();
   return html`<section class="box" aria-label="List of facts"><ul class="list">${facts.map((fact) => html`<li key=${fact.fact_id} class=${rowOf(fact)}>
       <a class="title" href=${open(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><${Text} text=${told(fact)} long=${200} /></a>
-      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${held(fact)} · <${SourceLink} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
+      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}<${ContradictedBy} of=${fact.status === "active" ? challenged.get(fact.fact_id) : undefined} /> ${held(fact)} · <${SourceLink} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
 }
 
 /** A slider over days; its right end means the time of now, or any time.

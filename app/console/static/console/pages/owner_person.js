@@ -1,7 +1,7 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
-import { Contradicted, Doubt, FieldValue, againstField, againstRecord, claimsOf, titleOf } from "../parts/doubts.js";
+import { Contradicted, Doubt, FieldValue, KEEPS, againstField, againstRecord, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
 import { Tag, Text, Time, curl, statement, visible } from "../parts/text.js";
@@ -74,12 +74,6 @@ function rivals(fact, facts) {
   return facts.filter((one) => one.status === "active" && lineages.has(one.lineage_id));
 }
 
-/** Why a fact is not believed. @param {Fact} fact @param {Fact[]} others */
-function reason(fact, others) {
-  const most = Math.max(...others.map((one) => one.trust));
-  return others.length ? `It contradicts what has more trust: ${fact.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust.";
-}
-
 /** The boxes of the page before they are filled. */
 const WAITING = html`<section class="box"><h2>Who</h2><${Waiting} lines=${2} /></section><div class="two">
   <section class="box"><h2>What holds now</h2><${WaitingRows} of=${{ loading: true }} /></section>
@@ -106,7 +100,7 @@ function Shown({ id, writes, known }) {
   const beside = divided(present, known.profile?.name);
   /** That a fact is contradicted, and by what. Where a finding says so, its mark leads to where it is decided. */
   const contradictedBy = (/** @type {Fact} */ { fact_id }) => {
-    const finding = againstRecord(known.findings, fact_id), by = challenged.get(fact_id), other = beside.get(fact_id);
+    const finding = againstRecord(known.findings, fact_id), by = challenged.get(fact_id), other = by ?? beside.get(fact_id);
     const mark = html`<${Tag} of="contradicted" tone="bad" />`;
     return html`<${Contradicted} by=${finding} />${by && html` <a href=${address(by)}>${mark}</a>`}${!finding && !by && other && mark}${other && html` by <a href=${address(other)}><${Text} text=${told(other)} long=${80} /></a> · `}`;
   };
@@ -140,11 +134,11 @@ function Shown({ id, writes, known }) {
         ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
         <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Doubt} kind=${finding.kind} decide=${writes && to("findings", [finding.finding_id])} title=${titleOf(finding, () => known.profile?.name ?? id)}
             claims=${claimsOf(finding, () => known.profile?.name ?? id)} /></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${reason(fact, rivals(fact, known.facts))}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${matterOf(fact, rivals(fact, known.facts), () => known.profile?.name ?? id)} about=${html`${whyDisputed(fact, rivals(fact, known.facts))} ${writes && KEEPS}`}
             claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
             <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Doubt} kind="disputed" decide=${writes && to("memories", [memory.memory_id])} title="It contradicts a memory of more trust."
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Doubt} kind="disputed" decide=${writes && to("memories", [memory.memory_id])} title=${matterOf(memory, [], () => "")} about=${html`It contradicts a memory of more trust. ${writes && KEEPS}`}
             claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((one) => ({ text: one.content, href: to("memories", [one.memory_id]),
               about: html`<${Time} at=${one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul>
         ${uncertain > 0 && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>

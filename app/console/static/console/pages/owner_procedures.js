@@ -69,7 +69,7 @@ function Row({ procedure, chosen, href }) {
   const { success_count, failure_count } = procedure;
   const total = success_count + failure_count;
   return html`<li class=${chosen ? "chosen" : ""}><a class="title" href=${href} aria-current=${chosen ? "true" : undefined}><${Text} text=${procedure.name} long=${160} /></a>
-    <div class="small quiet">${procedure.status !== "active" && html`<${Status} of=${procedure.status} /> `}${total ? html`worked ${success_count} of ${counted(total, "time")}, ${percent(success_count / total)} · last used <${Time} at=${procedure.last_used} />` : "never tried"} · when: <${Text} text=${procedure.trigger} long=${160} /></div></li>`;
+    <div class="small quiet">${procedure.status !== "active" && html`<${Status} of=${procedure.status} /> `}${total ? html`worked ${success_count} of ${counted(total, "reported use")}, ${percent(success_count / total)} · last reported <${Time} at=${procedure.last_used} />` : "no use reported"} · when: <${Text} text=${procedure.trigger} long=${160} /></div></li>`;
 }
 
 /** @param {string} id @param {AbortSignal} signal @returns {Promise<Known>} */
@@ -105,17 +105,17 @@ function Details({ procedure, versions, back, caller, again }) {
   if (edits) return html`<${Form} fields=${FIELDS(procedure)} button="Save" save=${save} onClose=${() => setEdits(false)} />`;
   return html`<p class="quiet">When: <${Text} text=${procedure.trigger} long=${300} /> ${procedure.status !== "active" && html`<${Status} of=${procedure.status} />`}</p>
     ${may(caller, "write") && html`<${Actions} procedure=${procedure} patch=${patch} edit=${() => setEdits(true)} back=${back} />`}
-    ${total ? html`<${Interval} value=${procedure.success_count / total} ...${wilson(procedure.success_count, total)} />` : html`<p class="quiet">Never tried.</p>`}
-    ${total > 0 && html`<p class="small">${procedure.success_count} worked, ${procedure.failure_count} failed. Last used <${Time} at=${procedure.last_used} />.</p>`}
+    ${total ? html`<${Interval} value=${procedure.success_count / total} ...${wilson(procedure.success_count, total)} />` : html`<p class="quiet">No use was reported.</p>`}
+    ${total > 0 && html`<p class="small">Of the uses that were reported for this procedure, ${procedure.success_count} worked and ${procedure.failure_count} failed, the last on <${Time} at=${procedure.last_used} day=${true} />. Logged actions are counted on their own page.</p>`}
     ${procedure.preconditions.length > 0 && html`<h3>What must hold first</h3><ul class="values">${procedure.preconditions.map((one) => html`<li><${Text} text=${one} /></li>`)}</ul>`}
     <h3>Steps</h3><ol class="plan">${procedure.steps.map((step) => html`<li><${Text} text=${step} /></li>`)}</ol>
     ${procedure.notes.length > 0 && html`<h3>What was learned on the way</h3><ul class="values">${procedure.notes.map((note) => html`<li><${Text} text=${note} /></li>`)}</ul>`}
     ${procedure.recent_outcomes.length > 0 && html`<h3>Last outcomes</h3><ul class="list">${[...procedure.recent_outcomes].reverse().map((one) => html`<li><${Tag} of=${one.success ? "worked" : "failed"} tone=${one.success ? "good" : "bad"} />
-      ${one.note && html` <${Text} text=${one.note} long=${200} />`} <span class="small quiet"><${Time} at=${one.at} /></span></li>`)}</ul>`}
+      ${one.note && html` <${Text} text=${one.note} long=${200} />`} <span class="small quiet"><${Time} at=${one.at} day=${true} /></span></li>`)}</ul>`}
     <h3>History</h3>${!versions.length && html`<p class="quiet small">It has not changed since it was written.</p>`}
     <ol class="list">${versions.map((version, index) => {
       const [old, now] = [version.record, /** @type {Record<string, unknown>} */ (index ? versions[index - 1].record : procedure)];
-      return html`<li key=${version.version}><div class="small quiet">version ${version.version} → ${version.version + 1}, <${Time} at=${version.changed_at} /></div>
+      return html`<li key=${version.version}><div class="small quiet">version ${version.version} → ${version.version + 1}, <${Time} at=${version.changed_at} day=${true} /></div>
         ${changes(old, now).filter((name) => WRITTEN.includes(name)).map((name) => html`<div><b class="small">${words(name)}</b> <${Diff} old=${text(old[name])} now=${text(now[name])} /></div>`)}</li>`;
     })}</ol>
     <p class="small quiet">Trust ${procedure.trust.toFixed(2)}${procedure.tags.map((tag) => html` <${Tag} of=${`#${tag}`} />`)} <${RecordLink} id=${procedure.procedure_id} /></p>`;

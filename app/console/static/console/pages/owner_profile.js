@@ -28,11 +28,11 @@ export default function Profile({ id, caller }) {
       ${edits ? html`<${Edit} id=${id} profile=${profile} again=${loaded.again} onClose=${() => setEdits(false)} />` : profile ? html`<${Pairs} pairs=${[["Name", profile.name], ["Age", profile.age], ["Home", profile.home],
         ["Occupation", profile.occupation], ["Interests", profile.interests], ["How to talk", profile.conversation_preferences]]} />
         <${Json} title="Preferences" value=${profile.preferences} /><${Json} title="Custom" value=${profile.custom} />
-        <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} /></p>`
+        <p class="quiet small">Version ${profile.version}, changed <${Time} at=${profile.updated_at} day=${true} /></p>`
       : html`<${Empty} title="No profile yet. Write one:" curl=${curl("PATCH", `${BASE}/v1/users/${encodeURIComponent(id)}/profile`, { interests: ["climbing"] }, Boolean(key.get()))} />`}
       <p class="small"><a href=${to("memories", [], { user_id: id })}>Memories of this person</a>, <a href=${to("sessions", [], { user_id: id })}>sessions</a>, <a href=${to("tasks", [], { user_id: id })}>tasks</a>, <a href=${to("findings", [], { user_id: id })}>findings</a></p></section>
     <div><section class="box"><h2>Interactions</h2><ul class="list">${interactions?.items.map((/** @type {Schemas["Interaction"]} */ one) => html`<li>
-        <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} /></span></li>`)}</ul>
+        <${Text} text=${one.summary} long=${300} /> ${one.outcome && html`<${Tag} of=${one.outcome} />`} <span class="quiet small"><${Time} at=${one.timestamp} day=${true} /></span></li>`)}</ul>
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
     <section class="box"><h2>Issues and solutions</h2><ul class="list">
         ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${words(one.status)} /> <${Text} text=${one.description} long=${300} /></li>`)}

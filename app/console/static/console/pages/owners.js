@@ -51,21 +51,24 @@ function Lists() {
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
   const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
   const disputed = useLoad((signal) => disputedOf({}, signal), [], ["fact", "memory"]).data ?? [];
-  const waiting = Map.groupBy([...findings, ...disputed], (doubt) => doubt.user_id);
+  /** By the person or else the agent it is about, so that each is counted once. @type {Map<string, unknown[]>} */
+  const waiting = Map.groupBy([...findings, ...disputed], ({ user_id, agent_id }) => (user_id ? `users/${user_id}` : agent_id ? `agents/${agent_id}` : ""));
+  const shared = waiting.get("")?.length ?? 0, all = findings.length + disputed.length;
   const shown = (/** @type {Schemas["ListedUser"]} */ user) => LISTED.filter((field) => user[field]).map((field, index) => html`${index > 0 && " · "}<${FieldValue} value=${user[field]} lead=${field === "home" ? "lives in " : ""} by=${againstField(findings, user.user_id, field)} names=${[user.user_id, user.name ?? user.user_id]} />`);
   const withKey = Boolean(key.get());
-  return html`<h1>People and agents</h1><div class="two">
+  return html`<h1>People and agents</h1>${all > 0 && html`<p class="quiet small"><a href=${to("findings")}>${all} to decide</a> in all${shared ? `, ${shared} of them of nobody` : ""}. What is of a person and an agent is counted with the person.</p>`}<div class="two">
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} /><${WaitingRows} of=${users} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a person:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
-        <${ToDecide} count=${waiting.get(user.user_id)?.length ?? 0} owner=${{ user_id: user.user_id }} />
+        <${ToDecide} count=${waiting.get(`users/${user.user_id}`)?.length ?? 0} owner=${{ user_id: user.user_id }} />
         ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}</li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} /><${WaitingRows} of=${agents} />
       ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"
         curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: "support", name: "Support" }, withKey)} />`}
-      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id}><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
+      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id} class="marked"><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
+        <${ToDecide} count=${waiting.get(`agents/${agent.agent_id}`)?.length ?? 0} owner=${{ agent_id: agent.agent_id }} />
         <div class="quiet small"><${Text} text=${agent.description} long=${200} /></div></li>`)}</ul>
       <${More} of=${agents} /></section></div>`;
 }

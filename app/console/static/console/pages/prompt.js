@@ -7,7 +7,7 @@ import { called, choose, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
 import { Code, Tag } from "../parts/text.js";
 import { go, scopeOf, to } from "../route.js";
-import { Dropped, Kept } from "./prompt_entries.js";
+import { Dropped, Kept, droppedTold } from "./prompt_entries.js";
 import { AskedTurn, ReplacedSince, asOf, askedBefore } from "./prompt_turn.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -98,7 +98,7 @@ function Built({ route }) {
     ${!turn && !complete && html`<div class="empty" role="status"><p>A query and an agent are needed.</p>
       ${!params.agent_id && html`<p class="quiet">Which agent asks?</p><div class="filters">${known.agents.slice(0, CHOICES_OF_AGENTS).map((agent) => html`
         <button type="button" key=${agent.agent_id} onClick=${() => choose(route, "agent_id", agent.agent_id)}>${called(agent.agent_id, agent.name)}</button>`)}</div>`}</div>`}
-    <${Loaded} of=${made}>${(/** @type {Context} */ context) => html`<${Made} context=${context}>
+    <${Loaded} of=${made}>${(/** @type {Context} */ context) => html`<${Made} context=${context} at=${asked.data?.at}>
       ${asked.data && html`<${ReplacedSince} at=${asked.data.at} owner=${scopeOf(route)} />`}</${Made}>`}</${Loaded}>
     ${complete && html`<${Requests} path="/v1/context" body=${body} />`}`;
 }
@@ -125,8 +125,8 @@ function Shares({ params, set }) {
         onChange=${(/** @type {string} */ value) => set(`share_${name}`, value)} /></div>`)}</details>`;
 }
 
-/** @param {{ context: Context, children?: unknown }} props `children`: what stands below what was dropped */
-function Made({ context, children }) {
+/** @param {{ context: Context, at?: string, children?: unknown }} props `at`: the moment that it is built for, if not now; `children`: what stands below what was dropped */
+function Made({ context, at, children }) {
   const inSections = context.sections.reduce((sum, section) => sum + section.tokens, 0);
   const frame = context.tokens - inSections;
   const parts = [...context.sections.map((section) => ({ name: section.name, value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
@@ -140,6 +140,6 @@ function Made({ context, children }) {
     <div class="two"><div><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-      <section class="box" aria-label="Dropped"><details open=${Boolean(children)}><summary><b>Dropped (${context.dropped.length})</b></summary><${Dropped} context=${context} open=${Boolean(children)} /></details></section>${children}</div>
-      <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} /></section></div></div>`;
+      <section class="box" aria-label="Dropped"><details open=${Boolean(children)}><summary><b>Dropped (${context.dropped.length})</b> <span class="small quiet">${droppedTold(context)}</span></summary><${Dropped} context=${context} open=${Boolean(children)} /></details></section>${children}</div>
+      <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} at=${at} /></section></div></div>`;
 }

@@ -3,8 +3,10 @@ import { html, useEffect, useState } from "../ui.js";
 import { api, ask } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
 import { RecordLink, SourceLink } from "../parts/records.js";
-import { strength } from "../parts/scores.js";
+import { Strength } from "../parts/scores.js";
+import { Since, useFactsOf } from "../parts/since.js";
 import { Tag, Text, counted, statement, words } from "../parts/text.js";
+import { ContradictedBy, useChallenged } from "../parts/doubts.js";
 import { parse, scopeOf, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -15,8 +17,10 @@ const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
   budget: "They did not fit in what was left", section_budget: "Their section was full", limit: "Their section has enough entries",
   duplicate: "Another entry says the same", enough: "Enough of what was asked for is in it", score: "They hardly fit the query", importance: "They matter too little by now",
 });
-/** Why an entry that was searched for is there, by its strength: the nearest of what was found may answer little. */
-const FITS = { strong: "fits the query", likely: "likely fits the query", weak: "among the nearest, fits weakly" };
+/** The same as the fewest words that stand beside a number. */
+const SHORT = /** @type {Record<Schemas["DropReason"], string>} */ ({
+  budget: "no room", section_budget: "section full", limit: "enough in the section", duplicate: "said already", enough: "not needed", score: "weak", importance: "unimportant by now",
+});
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
 const HEADING = /^(#|<)/;
 
@@ -82,17 +86,27 @@ function WhereFrom({ id, withText = false, atOnce = false }) {
     <span class="small quiet"><${SourceLink} of=${origin.source} /> · <a href=${origin.href}>open the record</a></span>`;
 }
 
-/** @param {{ context: Context }} props */
-export function Kept({ context }) {
+/** @param {{ context: Context, at?: string }} props `at`: the moment that the prompt is built for; without it, now */
+export function Kept({ context, at }) {
   const texts = entryTexts(context);
   const owner = scopeOf(parse(location.hash));
+  const marked = /** @type {typeof owner} */ (at ? {} : owner); // what is known of an entry today was not known at an earlier moment
+  const learned = useFactsOf(marked.user_id);
+  /** What of an entry is outdated; that the rest still holds needs no word. @param {string} id */
+  const outdated = (id) => (learned.get(id) ?? []).filter(({ next }) => next);
+  const challenged = useChallenged(marked);
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
   const first = new Set(context.sections.flatMap(({ items }) => items.map(({ id }) => id)).filter((id) => RECORD.test(id)).slice(0, OPEN_AT_FIRST));
   return html`${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
-      <div class="entry small"><${Tag} of=${words(item.type)} />${item.score !== null && html`<span class="quiet">${FITS[strength(item.score)]}</span>`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
+      <${Since} of=${outdated(item.id)} />
+      <div class="entry small"><${Tag} of=${words(item.type)} /><${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
 }
+
+/** How many were left out for which reason: "20 said already, 12 weak". @param {Context} context */
+export const droppedTold = ({ dropped }) => [...Map.groupBy(dropped, ({ reason }) => reason)].sort(([, one], [, other]) => other.length - one.length)
+  .map(([reason, items]) => `${items.length} ${SHORT[reason]}`).join(", ");
 
 /** What was left out, by the reason.
  * @param {{ context: Context, open: boolean }} props `open`: with what the first reason left out; each record that is shown is one request */

@@ -55,17 +55,17 @@ async function load(session_id, from, signal) {
   const path = { session_id };
   const of = { session_id, limit: RECORDS, status: /** @type {const} */ ("any") };
   const between = (/** @type {number} */ before_seq) => ask(api.GET("/v1/memories", { params: { query: { ...of, after_seq: from, before_seq } }, signal }));
-  const [session, messages, expected, learned, facts, operations] = await Promise.all([
+  const [session, messages, all, facts, operations] = await Promise.all([
     ask(api.GET("/v1/sessions/{session_id}", { params: { path }, signal })),
     ask(api.GET("/v1/sessions/{session_id}/messages", { params: { path, query: { after_seq: from, limit: TURNS } }, signal })),
-    between(from + TURNS + 1),
-    ask(api.GET("/v1/memories", { params: { query: { ...of, origin: "extraction" } }, signal })),
+    ask(api.GET("/v1/memories", { params: { query: of }, signal })),
     ask(api.GET("/v1/facts", { params: { query: { ...of, timeline: true } }, signal })),
     ask(api.GET("/v1/operations", { params: { query: { session_id, limit: 20 } }, signal })),
   ]);
-  // where turns were deleted for good, a page of them goes on beyond the numbers that were expected
+  if (!all.next_cursor) return { session, messages, placed: all, learned: all, facts, operations, cut: Boolean(facts.next_cursor) };
+  // of a long session: what belongs to these turns, and what was learned. Where turns were deleted for good, a page of them goes on beyond the numbers that were expected
   const last = messages.items[messages.items.length - 1]?.seq ?? from;
-  const placed = last > from + TURNS ? await between(last + 1) : expected;
+  const [placed, learned] = await Promise.all([between(Math.max(last, from + TURNS) + 1), ask(api.GET("/v1/memories", { params: { query: { ...of, origin: "extraction" } }, signal }))]);
   return { session, messages, placed, learned, facts, operations, cut: [placed, learned, facts].some((page) => page.next_cursor) };
 }
 
@@ -138,7 +138,7 @@ function Details({ data, from, params, caller, again }) {
   return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${person}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box"><h2>Summary</h2>${session.summary ? html`<${Text} text=${session.summary} />`
       : html`<p class="quiet">None yet. It is written when the session ends.</p>`}</section>
-    <${Changed} session=${session} memories=${memories} operations=${data.operations.items} person=${person} />
+    <${Changed} data=${data} memories=${memories} person=${person} />
     <section aria-label="Turns">
       <div class="heads small quiet"><span>What was said</span><span>What it left behind</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
@@ -158,10 +158,11 @@ function Details({ data, from, params, caller, again }) {
 /** @param {Schemas["Operation"]} operation @param {"profile" | "experience"} part @returns {Record<string, any>} */
 const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
 
-/** What the session changed of what was known before: fields of the profile and memories, each with what it replaced, and lessons
- * of the agent. @param {{ session: Schemas["Session"], memories: Memory[], operations: Schemas["Operation"][], person: string }} props */
-function Changed({ session, memories, operations, person }) {
-  const { session_id, user_id, agent_id } = session;
+/** What the session changed of what was known before: fields of the profile, facts and memories, each with what it replaced, and lessons
+ * of the agent. @param {{ data: Awaited<ReturnType<typeof load>>, memories: Memory[], person: string }} props */
+function Changed({ data, memories, person }) {
+  const { session_id, user_id, agent_id } = data.session;
+  const operations = data.operations.items;
   const names = useNames();
   const ran = operations.filter((operation) => operation.kind === "post_conversation" && operation.status === "succeeded");
   const profile = /** @type {ProfileChange[]} */ (ran.flatMap((operation) => partOf(operation, "profile").quotes ?? []));
@@ -172,7 +173,12 @@ function Changed({ session, memories, operations, person }) {
     const experience = learns ? await orNull(ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal }))) : null;
     return Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : [])).filter((lesson) => lesson.source.session_id === session_id);
   }, [agent_id, learns]);
-  if (!profile.length && !newer.length && !learns) return null;
+  // a fact that took the place of another begins when the other one ends
+  const facts = data.facts.items.filter((fact) => fact.status === "active" && fact.valid_from);
+  const ended = useLoad(async (signal) => (user_id && facts.some((fact) => fact.supersedes.length) ? (await ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: RECORDS } }, signal }))).items : []), [user_id, facts.map(({ fact_id }) => fact_id).join()]);
+  const followed = facts.flatMap((fact) => (ended.data ?? []).filter((other) => other.valid_until === fact.valid_from && other.subject === fact.subject && other.predicate === fact.predicate && other.fact_id !== fact.fact_id)
+    .map((old) => ({ fact, old }))).filter(({ fact }) => !profile.some((change) => change.value === fact.object));
+  if (!profile.length && !newer.length && !learns && !followed.length) return null;
   const old = (/** @type {string} */ id) => {
     const memory = before.data?.find((known) => known.memory_id === id);
     return html` before: <a key=${id} href=${to("memories", [id])}>${memory ? html`<${Text} text=${memory.content} long=${160} />` : "another memory"}</a>`;
@@ -180,6 +186,8 @@ function Changed({ session, memories, operations, person }) {
   return html`<section class="box" aria-label="What it changed"><h2>What it changed</h2><ul class="list">
     ${profile.map((change) => html`<li key=${`${change.field} ${change.value}`}><a class="title" href=${to("owners", ["users", user_id ?? "", "profile"])}>${person} · ${words(change.field)}: <${Text} text=${change.value} long=${160} /></a>
       <div class="small quiet"><${Tag} of="profile" />${change.before ? html` before: <${Text} text=${String(change.before)} long=${160} /> ·` : ""} “<${Text} text=${change.quote} long=${160} />”</div></li>`)}
+    ${followed.map(({ fact, old }) => html`<li key=${fact.fact_id}><a class="title" href=${to("owners", ["users", user_id ?? "", "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, person)} long=${160} /></a>
+      <div class="small quiet"><${Tag} of="fact" /> before: <${Text} text=${statement(old, person)} long=${160} />${fact.source.quote && html` · “<${Text} text=${fact.source.quote} long=${160} />”`}</div></li>`)}
     ${newer.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${160} /></a><div class="small quiet"><${Tag} of=${memory.memory_type} />${memory.supersedes.map(old)}</div></li>`)}
     ${(lessons.data ?? []).map((lesson) => html`<li key=${lesson.text}><a class="title" href=${to("owners", ["agents", agent_id, "experience"])}><${Text} text=${lesson.text} long=${160} /></a>
       <div class="small quiet"><${Tag} of="lesson" /> of ${names.agent(agent_id)}</div></li>`)}</ul>

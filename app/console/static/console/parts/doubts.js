@@ -1,9 +1,10 @@
 /** What is uncertain: what an open finding contradicts, marked where it stands, and disputes, with both claims side by side. Each leads to
  * where it is decided: a finding to its page, a dispute to the record that contradicts what has more trust. */
 import { html } from "../ui.js";
-import { api, ask } from "../api.js";
+import { api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
 import { SourceLink, place } from "./records.js";
+import { useNames } from "./scope.js";
 import { Tag, Text, Time, statement, words } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -73,10 +74,24 @@ export async function disputes(owner, signal) {
 const addressOf = (record) => ("memory_id" in record ? to("memories", [record.memory_id])
   : to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }));
 
+/** What a dispute is about, without the values: "Elbe Riders meets in: Wandsbek or Bergedorf?", and of memories what the disputed one says.
+ * @param {Fact | Memory} record @param {(Fact | Memory)[]} others @param {(id: string) => string} person */
+export function matterOf(record, others, person) {
+  if (!("fact_id" in record)) return `Does it hold? “${record.content}”`;
+  const values = [record, ...others].flatMap((claim) => ("fact_id" in claim ? [claim.object] : []));
+  return `${statement({ ...record, object: "" }, record.user_id && person(record.user_id)).trim()}: ${values.join(" or ")}?`;
+}
+
+/** Why it is disputed. @param {Fact | Memory} record @param {(Fact | Memory)[]} others */
+export const whyDisputed = (record, others) => (others.length
+  ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${Math.max(...others.map(({ trust }) => trust)).toFixed(2)}.` : "It contradicts what has more trust.");
+
+/** What is decided about a dispute. */
+export const KEEPS = "You keep the disputed one, the one it contradicts, or both. Until then the disputed one is left out of answers.";
+
 /** A dispute as both its claims. @param {{ of: Disputed, person: (id: string) => string, writes: boolean }} props */
 export function DisputeOf({ of: { record, others }, person, writes }) {
-  const most = Math.max(...others.map((one) => one.trust));
-  return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${others.length ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${most.toFixed(2)}.` : "It contradicts what has more trust."}
+  return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${matterOf(record, others, person)} about=${html`${whyDisputed(record, others)} ${writes && KEEPS}`}
     claims=${[record, ...others].map((one) => ({ text: "fact_id" in one ? statement(one, one.user_id && person(one.user_id)) : one.content, href: addressOf(one),
       about: html`<${Time} at=${"fact_id" in one ? one.valid_from ?? one.known_from : one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} />`;
 }
@@ -125,6 +140,30 @@ export const againstField = (findings, user_id, field) => findings.find((one) =>
 
 /** How much of an owner waits to be decided, with the way to it. @param {{ count: number, owner: Owner }} props */
 export const ToDecide = ({ count, owner }) => (count ? html` <a href=${to("findings", [], owner)}><${Tag} of=${`${count} to decide`} tone="bad" /></a>` : null);
+
+/** What contradicts a record: a sentence and where it is decided. @typedef {{ text: string, href: string }} Challenge */
+
+/** What contradicts the records of an owner, by the id of what is contradicted: the fact or memory that is disputed, or the finding.
+ * @param {Owner} owner @returns {Map<string, Challenge>} */
+export function useChallenged({ user_id, agent_id }) {
+  const names = useNames();
+  const asked = user_id || agent_id;
+  const loaded = useLoad((signal) => (asked ? waitingOf(user_id ? { user_id } : { agent_id }, signal) : Promise.resolve([])), [user_id, agent_id], ["fact", "memory", "finding"]);
+  return new Map((loaded.data ?? []).flatMap((doubt) => {
+    if ("finding_id" in doubt) {
+      const href = to("findings", [doubt.finding_id]);
+      return doubt.kind === "contradiction" ? doubt.evidence.map((piece) => {
+        const other = doubt.evidence.find(({ id }) => id !== piece.id);
+        return /** @type {[string, Challenge]} */ ([piece.id, { text: (other && saidBy(other, doubt, names.person)) ?? "", href }]);
+      }) : [];
+    }
+    const text = "fact_id" in doubt ? statement(doubt, doubt.user_id && names.person(doubt.user_id)) : doubt.content;
+    return ("fact_id" in doubt ? doubt.disputes : doubt.contradicts).map((id) => /** @type {[string, Challenge]} */ ([id, { text, href: addressOf(doubt) }]));
+  }));
+}
+
+/** The mark of what is contradicted, and by what. @param {{ of: Challenge | undefined }} props */
+export const ContradictedBy = ({ of }) => (of ? html`<span><${Tag} of="contradicted" tone="bad" /> by <a href=${of.href}><${Text} text=${of.text || "a finding"} long=${80} /></a></span>` : null);
 
 /** A mark beside what a finding contradicts, with the way to it. @param {{ by: Finding | undefined }} props */
 export const Contradicted = ({ by }) => (by ? html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>` : null);
