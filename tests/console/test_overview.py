@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Route, ViewportSize, expect
 
 from tests.console.conftest import Visit, Visitor
 from tests.support.server import Server, serving
 
 pytestmark = pytest.mark.before_store
-PHONE = {"width": 375, "height": 800}
+PHONE: ViewportSize = {"width": 375, "height": 800}
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +180,21 @@ def test_people_sessions_memories_and_pages_are_found_by_the_keyboard(visit: Vis
     expect(box).to_be_focused()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    expect(box).to_be_focused()
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+@pytest.mark.parametrize("viewport", [PHONE, {"width": 1440, "height": 900}])
+def test_the_commands_are_in_view_before_anything_is_typed(visitor: Visitor, viewport: ViewportSize) -> None:
+    page = visitor(viewport=viewport).open("overview", "Growth")
+    page.keyboard.press("Control+k")
+    found = page.get_by_role("listbox", name="Found").bounding_box()
+    command = page.get_by_role("option", name="Keyboard shortcuts").bounding_box()
+    assert found
+    assert command
+    assert command["y"] + command["height"] <= found["y"] + found["height"]
 
 
 def test_a_phone_opens_the_whole_menu(visitor: Visitor) -> None:
@@ -204,10 +219,17 @@ def test_a_phone_opens_the_whole_menu(visitor: Visitor) -> None:
         ("components", "States of a page"),
     ],
 )
-def test_a_phone_shows_every_tab(visitor: Visitor, address: str, ready: str) -> None:
+def test_a_phone_scrolls_the_tabs_in_one_row(visitor: Visitor, address: str, ready: str) -> None:
     visit = visitor(viewport=PHONE)
     bar = visit.open(address, ready).locator(".tabs")
+    boxes = [box for tab in bar.get_by_role("link").all() if (box := tab.bounding_box())]
+    assert len({box["y"] for box in boxes}) == 1
+    chosen = bar.locator("[aria-current]").bounding_box()
+    assert chosen
+    assert chosen["x"] >= 0
+    assert chosen["x"] + chosen["width"] <= PHONE["width"]
     for tab in bar.get_by_role("link").all():
+        tab.focus()
         box = tab.bounding_box()
         assert box
         assert box["x"] >= 0

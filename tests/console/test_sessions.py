@@ -132,7 +132,7 @@ def test_content_that_attacks_is_text(visit: Visit, server: Server) -> None:
     assert server.client.post("/v1/tasks", json={**task, "plan": [{"action": ATTACKS[1]}]}).status_code == 201
     page = visit.open("sessions/attacks", "Show all 32,000 characters")
     assert ATTACKS[0] in page.locator("#turn-1").inner_text()
-    assert "␛202e" in page.locator("#turn-3").inner_text()
+    assert "[U+202E]" in page.locator("#turn-3").inner_text()
     assert page.locator("main script, main img, main b").count() == 0
     for address, ready in (
         ("tasks/attack", "javascript:"),

@@ -155,10 +155,10 @@ function Console() {
   const pages = PAGES.filter((page) => !page.hidden && caller.verbs.includes(page.verb));
   const bound = [...(caller.users ?? []), ...(caller.agents ?? [])];
   const commands = [
-    ...pages.map((page) => ({ group: "Go to", label: page.title, href: to(page.name) })),
     ...THEMES.filter((one) => one !== theme).map((one) => ({ group: "Commands", label: `Theme: ${one}`, run: () => setTheme(one) })),
     ...(tour ? [] : [{ group: "Commands", label: TOUR, run: () => showTour(true) }]),
     { group: "Commands", label: "Keyboard shortcuts", run: () => showHelp(true) },
+    ...pages.map((page) => ({ group: "Go to", label: page.title, href: to(page.name) })), // they are in the menu, too: what only stands here comes before
   ];
   return html`<${ToastArea}><${KnownOwners} route=${route}>
     <a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => { event.preventDefault(); main.current?.focus(); }}>Skip to the page</a>

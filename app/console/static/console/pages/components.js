@@ -36,7 +36,8 @@ export default function Components() {
           <label>Choice <select><option>one</option><option>another</option></select></label><label><input type="checkbox" defaultChecked /> Switch</label></div>
         <label class="slide">Slider<input type="range" min="0" max="10" defaultValue="4" /><output>4</output></label></section>
       <section class="box"><h2>Words</h2><p>${STATUSES.map((one) => html`<${Status} of=${one} /> `)} <${Tag} of="a tag" /></p>
-        <p>Id <${RecordLink} id="mem_01a2003d395076f9a13acea58faaf745" />, time <${Time} at="2026-01-01T12:00:00Z" />, day <${Time} at="2026-01-01T12:00:00Z" day=${true} />, whole <${Time} at="2026-01-01T12:00:00Z" whole=${true} />, none <${Time} at=${null} /></p>
+        <dl class="facts"><div><dt>id</dt><dd><${RecordLink} id="mem_01a2003d395076f9a13acea58faaf745" /></dd></div><div><dt>time</dt><dd><${Time} at="2026-01-01T12:00:00Z" /></dd></div><div><dt>day</dt><dd><${Time} at="2026-01-01T12:00:00Z" day=${true} /></dd></div>
+          <div><dt>whole</dt><dd><${Time} at="2026-01-01T12:00:00Z" whole=${true} /></dd></div><div><dt>none</dt><dd><${Time} at=${null} /></dd></div></dl>
         <p><${Text} text=${LONG} long=${160} /></p><p><${Text} text=${"Direction \u202e and control \u0001 characters"} /></p></section>
       <section class="box"><h2>How well a hit fits</h2><p>${[0.9, 0.3, 0.05].map((probability) => html`<${Strength} probability=${probability} /> `)}</p>
         <${Scores} score=${0.62} mode="hybrid" scores=${{ vector: 0.7, text: 2.2, vector_scaled: 0.9 }} contributions=${{ vector_scaled: 5.6, length: -1.1 }} /><${Scores} score=${0.703} mode="vector" /></section>

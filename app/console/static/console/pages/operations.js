@@ -67,9 +67,9 @@ function Row({ operation, writes, onUndone }) {
     toast({ text: `Undoing ${words(operation.kind)}.` });
     onUndone();
   };
-  return html`<li class="operation"><div class="cells"><b>${words(operation.kind)}</b><span><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
-      <span class="quiet small">${owner}</span><span class="quiet small"><${Time} at=${operation.created_at} /></span>
-      ${operation.can_undo && writes && html`<button type="button" class="small" onClick=${() => ask_(true)}>Undo</button>`}</div>
+  return html`<li class="operation"><div class="cells"><b class="kind">${words(operation.kind)}</b><span class="status"><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
+      <span class="whose quiet small">${owner}</span><span class="age quiet small"><${Time} at=${operation.created_at} /></span>
+      ${operation.can_undo && writes && html`<button type="button" class="small undo" onClick=${() => ask_(true)}>Undo</button>`}</div>
     <details><summary class="small">Result</summary><${Result} operation=${operation} /></details>
     ${asking && html`<${Confirm} title=${`Undo ${words(operation.kind)}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
       <p>What it made goes, and what it changed is set back, except where somebody changed it since.</p></${Confirm}>`}</li>`;

@@ -57,11 +57,10 @@ function Walked({ id, owner, route }) {
       ${wide && html`<button type="button" disabled=${!count} onClick=${() => setDrawn(NOTHING)}>Clear the picture</button>`}</div>
     <${ProblemBox} problem=${problem} />
     <${Loaded} of=${entities}>${(/** @type {Schemas["EntityList"]} */ found) => html`
-      <p class="small walks">Entities, those with the most facts first: ${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
-        onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}
-        <span class="quiet">${found.items.length} of ${found.total}${found.truncated ? `; counted up to the bound of ${found.truncated}` : ""}.</span></p>
+      <p class="small walks"><span>${found.items.length} of ${found.total} entities, those with the most facts first${found.truncated ? ` (counted up to the bound of ${found.truncated})` : ""}:</span>${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
+        onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}</p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
-    <p class="quiet small" role="status">${wide && `${count} of at most ${MOST_NODES} entities drawn`}${wide && drawn.cut ? "; some neighbours were left out at this bound" : ""}${wide && ". "}Choose an entity to see up to ${MOST_NEW} neighbours.</p>
+    <p class="quiet small" role="status">${wide ? `${count} of at most ${MOST_NODES} entities drawn` : "The picture needs a wider window: its labels would be too small to read here. The same links stand below. "}${wide && drawn.cut ? "; some neighbours were left out at this bound" : ""}${wide && ". "}Choose an entity to see up to ${MOST_NEW} neighbours.</p>
     ${last && html`<p class="small"><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
     ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
 }
@@ -201,11 +200,14 @@ function bulges({ places, drawn }, named, width) {
 function Picture({ drawn, walk, called }) {
   const node = useRef(/** @type {HTMLDivElement | null} */ (null));
   const picture = useRef(/** @type {any} */ (null));
+  const [dashed, setDashed] = useState(false);
   const draw = () => {
     const graph = picture.current;
     if (!graph || !node.current) return;
     graph.elements().remove();
-    graph.add(elements(now.current, node.current, called));
+    const shown = elements(now.current, node.current, called);
+    graph.add(shown);
+    setDashed(shown.some(({ classes }) => classes.startsWith("cross")));
     graph.resize();
     graph.fit(undefined, 24);
   };
@@ -241,7 +243,8 @@ function Picture({ drawn, walk, called }) {
     };
   }, []);
   useEffect(draw, [drawn, called(USER)]);
-  return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${drawn.names.size} entities; the list has the same`}></div>`;
+  return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${drawn.names.size} entities; the list has the same`}></div>
+    ${dashed && html`<p class="legend"><span><i class="dashed"></i>a further link between entities of the picture</span></p>`}`;
 }
 
 /** @param {HTMLElement} box */

@@ -80,7 +80,7 @@ function Built({ route }) {
     [JSON.stringify(complete ? body : "")]);
   const slider = (/** @type {typeof SLIDERS[number]} */ { name, label, usual, ...bounds }) => html`<${Slider} key=${name} label=${label} ...${bounds} usual=${usual}
     value=${typed[name]} onChange=${(/** @type {string} */ value) => set(name, value)} />`;
-  const form = html`<form class="box" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); write(); made.again(); }}>
+  const form = html`<form class=${turn ? "" : "box"} onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); write(); made.again(); }}>
       ${!turn && html`<label class="query">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the person ask?"
         onInput=${(/** @type {any} */ event) => set("query", event.target.value)} /></label>`}
       <div class="filters">${!turn && html`<label>Session <input size="16" value=${typed.session_id ?? ""} onInput=${(/** @type {any} */ event) => set("session_id", event.target.value)} /></label>`}
@@ -94,7 +94,7 @@ function Built({ route }) {
   return html`<h1>Prompt</h1>
     <p class="quiet">Why did it say that? What a model gets for a query, the turn behind each entry, and what was left out.</p>
     ${turn ? html`<${Loaded} of=${asked}>${(/** @type {import("./prompt_turn.js").Asked} */ of) => html`<${AskedTurn} asked=${of} session_id=${params.session_id} />`}</${Loaded}>
-      <details><summary>What the prompt is built with</summary>${form}</details>` : form}
+      <details class="box"><summary>What the prompt is built with</summary>${form}</details>` : form}
     ${!turn && !complete && html`<div class="empty" role="status"><p>A query and an agent are needed.</p>
       ${!params.agent_id && html`<p class="quiet">Which agent asks?</p><div class="filters">${known.agents.slice(0, CHOICES_OF_AGENTS).map((agent) => html`
         <button type="button" key=${agent.agent_id} onClick=${() => choose(route, "agent_id", agent.agent_id)}>${called(agent.agent_id, agent.name)}</button>`)}</div>`}</div>`}

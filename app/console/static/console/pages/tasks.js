@@ -122,10 +122,10 @@ function Steps({ task, caller, again }) {
     again();
   });
   return html`<section class="box"><h2>Plan</h2><${Plan} task=${task} /><${ProblemBox} problem=${move.error} />
-    <ol class="plan">${task.plan.map((step, index) => html`<li key=${index}><${Text} text=${step.action} long=${300} />
+    <ol class="plan">${task.plan.map((step, index) => html`<li key=${index}><div class="beside"><span><${Text} text=${step.action} long=${300} /></span>
       ${may(caller, "write") ? html` <select class="small" aria-label=${`Status of step ${index + 1}`} value=${step.status} disabled=${move.busy}
         onChange=${(/** @type {any} */ event) => move.start(index, event.target.value)}>${STEP_STATUSES.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select>`
-        : html` <${Status} of=${step.status} />`}
+        : html` <${Status} of=${step.status} />`}</div>
       ${step.result !== null && html`<div class="quiet small"><${Value} of=${step.result} /></div>`}</li>`)}</ol></section>`;
 }
 
@@ -151,10 +151,10 @@ function Checkpoints({ data, caller, again }) {
       ${writes && html`<button type="button" disabled=${save.busy} onClick=${save.start}>Keep a checkpoint</button>`}</div>
     <${ProblemBox} problem=${save.error} />
     ${!items.length && html`<p class="quiet">None yet.</p>`}
-    <ul class="list">${items.map((checkpoint) => html`<li key=${checkpoint.seq}><strong>#${checkpoint.seq}</strong>
+    <ul class="list">${items.map((checkpoint) => html`<li key=${checkpoint.seq}><div class="beside"><span><strong>#${checkpoint.seq}</strong>
       ${checkpoint.label && html` <${Text} text=${checkpoint.label} long=${80} />`}
-      <span class="quiet small"> ${checkpoint.reason === "asked" ? "kept on request" : words(checkpoint.reason)}, <${Time} at=${checkpoint.created_at} /></span>
-      ${writes && html` <button type="button" class="small" aria-label=${`Restore checkpoint ${checkpoint.seq}`} onClick=${() => choose(checkpoint)}>Restore</button>`}
+      <span class="quiet small"> ${checkpoint.reason === "asked" ? "kept on request" : words(checkpoint.reason)}, <${Time} at=${checkpoint.created_at} /></span></span>
+      ${writes && html` <button type="button" class="small" aria-label=${`Restore checkpoint ${checkpoint.seq}`} onClick=${() => choose(checkpoint)}>Restore</button>`}</div>
       <${Json} title="What it holds" value=${checkpoint.state} /></li>`)}</ul>
     ${data.checkpoints.next_cursor && html`<p class="quiet small">Older checkpoints are not drawn.</p>`}
     ${chosen && html`<${Confirm} title=${`Restore checkpoint ${chosen.seq}?`} button="Restore" action=${() => restore(chosen.seq)} onClose=${() => choose(undefined)}>

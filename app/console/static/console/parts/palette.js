@@ -5,12 +5,14 @@ import { scopeOf, to } from "../route.js";
 import { Dialog } from "./feedback.js";
 import { called, useKnown } from "./scope.js";
 import { Strength } from "./scores.js";
-import { visible } from "./text.js";
+import { Icon, visible } from "./text.js";
 
 /** @typedef {{ group: string, label: string, hint?: unknown, href?: string, run?: () => void }} Item */
 
 const TYPING_MS = 200;
 const MOST = 6;
+/** People and agents that show before anything is typed: the commands below them are in view. */
+const MOST_UNTYPED = 3;
 const LEAST_LETTERS = 2;
 
 /** What is typed, a little later: each letter would be a search. @param {string} typed */
@@ -42,11 +44,12 @@ export default function Palette({ route, commands, onClose }) {
     return (await ask(api.POST("/v1/memories/search", { body, signal }))).items;
   }, [late]);
   useEffect(() => known.again(), []);
+  const most = typed ? MOST : MOST_UNTYPED;
   const items = /** @type {Item[]} */ ([
     ...(typed ? commands.filter((one) => has(one.label, typed)).slice(0, MOST) : []),
-    ...known.users.filter((user) => has(`${user.user_id} ${user.name ?? ""}`, typed)).slice(0, MOST)
+    ...known.users.filter((user) => has(`${user.user_id} ${user.name ?? ""}`, typed)).slice(0, most)
       .map((user) => ({ group: "People", label: called(user.user_id, user.name), href: to("owners", ["users", user.user_id]) })),
-    ...known.agents.filter((agent) => has(`${agent.agent_id} ${agent.name}`, typed)).slice(0, MOST)
+    ...known.agents.filter((agent) => has(`${agent.agent_id} ${agent.name}`, typed)).slice(0, most)
       .map((agent) => ({ group: "Agents", label: called(agent.agent_id, agent.name), href: to("owners", ["agents", agent.agent_id]) })),
     ...(typed ? sessions.data ?? [] : []).filter((session) => has(`${session.session_id} ${session.summary ?? ""}`, typed)).slice(0, MOST)
       .map((session) => ({ group: "Sessions", label: visible(session.session_id), hint: visible(session.user_id), href: to("sessions", [session.session_id]) })),
@@ -71,9 +74,10 @@ export default function Palette({ route, commands, onClose }) {
   };
   useEffect(() => list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" }), [chosen, items.length]);
   return html`<${Dialog} title="Find" onClose=${onClose} plain=${true}>
-    <input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${items.length ? `found-${chosen}` : undefined} aria-label="Find people, memories, sessions and pages"
+    <div class="finding"><input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${items.length ? `found-${chosen}` : undefined} aria-label="Find people, memories, sessions and pages"
       placeholder=${whose ? `Find people, pages, sessions, and memories of ${whose}` : "Find people, pages and sessions"} autofocus value=${typed} maxlength="1000"
       onInput=${(/** @type {any} */ event) => { type(event.target.value); move(0); }} onKeyDown=${pressed} />
+      <button type="button" class="bare" aria-label="Close" onClick=${onClose}><${Icon} of="x" /></button></div>
     <div class="found" id="found" role="listbox" aria-label="Found" ref=${list} tabindex="-1">${items.map((item, index) => html`
       ${item.group !== items[index - 1]?.group && html`<div class="group" role="presentation" key=${`group ${item.group}`}>${item.group}</div>`}
       <div class="option" role="option" id=${`found-${index}`} key=${`${item.group} ${item.href ?? item.label}`} aria-selected=${index === chosen ? "true" : "false"}

@@ -1,5 +1,5 @@
 /** What pages of owned records share: links to records, operations that go on in the background. */
-import { html } from "../ui.js";
+import { html, useLayoutEffect, useRef } from "../ui.js";
 import { api, ask } from "../api.js";
 import { to } from "../route.js";
 import { Copy, Tag, Text, visible, words } from "./text.js";
@@ -89,6 +89,17 @@ export function Json({ value, title }) {
   return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;
 }
 
-/** Links that show a part of a record each; they take a second line where the window is narrow. @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
-export const Tabs = ({ label, tabs, current }) => html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a key=${tab.name} href=${tab.href}
-    aria-current=${tab.name === current ? "page" : undefined}>${tab.title}</a>`)}</nav>`;
+/** Scrolls a row so that a tab of it stands in the middle. @param {HTMLElement} tab */
+function centre(tab) {
+  const row = tab.parentElement;
+  if (row) row.scrollLeft = tab.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
+}
+
+/** Links that show a part of a record each, in one row; where it is wider than the window, the chosen one and the one with the focus are scrolled into the middle.
+ * @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
+export function Tabs({ label, tabs, current }) {
+  const chosen = useRef(/** @type {HTMLElement | null} */ (null));
+  useLayoutEffect(() => { if (chosen.current) centre(chosen.current); }, [current]);
+  return html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a key=${tab.name} href=${tab.href} ref=${tab.name === current ? chosen : undefined}
+    aria-current=${tab.name === current ? "page" : undefined} onFocus=${(/** @type {any} */ event) => centre(event.currentTarget)}>${tab.title}</a>`)}</nav>`;
+}

@@ -18,7 +18,7 @@ export function Text({ text, long = LONG }) {
  * @param {string} text */
 export function visible(text) {
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g,
-    (one) => `␛${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    (character) => `[U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 }
 
 const ICONS = new URL("../vendor/icons.svg", import.meta.url).href;
