@@ -207,14 +207,14 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
       <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} />
       ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners} />`}
-      <${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
-      <p class="small"><a href=${to("findings", [], { agent_id: memory.agent_id, user_id: memory.user_id })}>Findings of the same agent and person</a></p>
       <section><h3>Fields</h3><dl class="pairs">
         ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
           "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
           recalled: counted(memory.access_count, "time"), helped: counted(memory.helpful_count, "time"), misled: counted(memory.misleading_count, "time"),
           version: String(memory.version), "created at": memory.created_at,
         }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${Time} at=${value} whole=${true} /> UTC` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
-        <${Json} title="Metadata" value=${memory.metadata} /></section>`}
+        <${Json} title="Metadata" value=${memory.metadata} /></section>
+      <${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
+      <p class="small"><a href=${to("findings", [], { agent_id: memory.agent_id, user_id: memory.user_id })}>Findings of the same agent and person</a></p>`}
     </${Loaded}></section>`;
 }
