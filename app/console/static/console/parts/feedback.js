@@ -47,8 +47,11 @@ export function More({ of }) {
 export function Dialog({ title, onClose, children, plain = false }) {
   const node = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => node.current?.showModal(), []);
-  return html`<dialog ref=${node} class=${plain ? "plain" : ""} aria-label=${title} onClose=${onClose}>
-    ${!plain && html`<header><h2>${title}</h2><button type="button" class="bare" aria-label="Close" onClick=${() => node.current?.close()}><${Icon} of="x" /></button></header>`}
+  const close = () => { node.current?.close(); onClose(); };
+  // `close` comes a moment later: by then ⌘K may have opened the next one, and this one is gone
+  return html`<dialog ref=${node} class=${plain ? "plain" : ""} aria-label=${title} onClose=${() => node.current && onClose()}
+    onCancel=${(/** @type {Event} */ event) => { event.preventDefault(); close(); }}>
+    ${!plain && html`<header><h2>${title}</h2><button type="button" class="bare" aria-label="Close" onClick=${close}><${Icon} of="x" /></button></header>`}
     ${children}
   </dialog>`;
 }
