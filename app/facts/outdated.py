@@ -21,7 +21,7 @@ from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval
 from app.storage.protocol import Store
 from app.storage.schema import Absent, Eq, In, Not, Or, R, both
-from app.storage.scope import ANY_AGENT, Partition, Scope
+from app.storage.scope import ANY_AGENT, Partition, Scope, Viewpoint
 
 LEAST_LETTERS = 4
 """A value of fewer letters, such as "vet" or "no", may be any word of a text. Texts that it was learned from are marked
@@ -140,7 +140,7 @@ async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> lis
 
 
 async def present_first(
-    store: Store, scope: Scope, user_id: str | None, hits: Sequence[Hit[MemoryRecord]], at: str
+    store: Store, scope: Scope, viewpoint: Viewpoint, hits: Sequence[Hit[MemoryRecord]]
 ) -> list[Hit[MemoryRecord]]:
     """Returns the hits of a search of memories, each that states a replaced value behind the one that states the
     present value.
@@ -149,13 +149,15 @@ async def present_first(
     that one's place and score: its own one, not what that one may have got from a third. Only hits are moved: none is
     added or left out. Without a user nothing is moved.
     """
+    user_id = viewpoint.user_id
     if user_id is None or len(hits) < 2:
         return list(hits)
     facts = await store.scope_overview(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
     if not facts.count:
         return list(hits)
     utterances = [Utterance.in_memory(hit.doc) for hit in hits]
-    values = await values_behind(FactRepository(store, scope), user_id, utterances, at)
+    facts_of_scope = FactRepository(store, scope)
+    values = await values_behind(facts_of_scope, user_id, utterances, viewpoint.as_of, viewpoint.known_at)
     if not values:
         return list(hits)
     pairs = list[tuple[int, int]]()  # place of a hit with an earlier value, place of one with the present value

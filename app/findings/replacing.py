@@ -158,6 +158,6 @@ async def what_holds_first(
 ) -> list[Hit[MemoryRecord]]:
     """Returns the hits of a search of memories, those that state what holds before those that state what it replaced:
     by the values of facts, and by the links of a judge."""
-    ordered = await present_first(store, scope, viewpoint.user_id, hits, viewpoint.as_of)
+    ordered = await present_first(store, scope, viewpoint, hits)
     statements = await replaced(store, scope, viewpoint, (hit.doc for hit in ordered))
     return later_first(ordered, statements) if statements else ordered

@@ -50,6 +50,28 @@ async def test_the_present_value_takes_the_place_of_the_one_that_it_replaced(
     assert sorted(after) == sorted(before), "nothing is added or left out"
 
 
+async def test_a_context_ranks_what_holds_now_first_too(api: httpx.AsyncClient, moved: None) -> None:
+    body = {**USER, "agent_id": "a", "query": "Where do I live?", "token_budget": 2000}
+
+    async def scores() -> dict[str, float]:
+        answer = await api.post("/v1/context", json=body)
+        assert answer.status_code == 200, answer.text
+        items = [item for section in answer.json()["sections"] for item in section["items"]]
+        # an item's id is that of its memory
+        ids = {
+            item["memory"]["content"]: item["memory"]["memory_id"]
+            for item in (await recall(api, body["query"], user_id="u"))["items"]
+        }
+        return {text: item["score"] for item in items for text in (OLD, NEW) if item["id"] == ids[text]}
+
+    before = await scores()
+    assert before[OLD] > before[NEW]
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    after = await scores()
+    assert after[NEW] == after[OLD] == before[OLD]
+
+
 async def test_at_a_time_before_the_change_the_order_is_as_it_was(api: httpx.AsyncClient, moved: None) -> None:
     before = await asked(api, as_of="2026-03-01T00:00:00Z")
     await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")

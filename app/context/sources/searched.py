@@ -28,7 +28,7 @@ from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
 from app.facts.keys import USER, key_of, sentence
 from app.facts.models import FactRecord
-from app.facts.outdated import Utterance
+from app.facts.outdated import Utterance, present_first
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.findings.replacing import later_first, replaced
@@ -104,9 +104,10 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     retrieved = await search(request, MEMORIES, where, request.limit + SPARE_MEMORIES, decays, keep=keep, partners=True)
     hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
     memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
-    statements = await replaced(request.resources.store, request.scope, request.viewpoint, memories)
-    if statements and request.interval is None:  # who names a time is answered by what held then
-        hits = later_first(hits, statements)
+    store, scope, viewpoint = request.resources.store, request.scope, request.viewpoint
+    statements = await replaced(store, scope, viewpoint, memories)
+    if request.interval is None:  # who names a time is answered by what held then
+        hits = later_first(await present_first(store, scope, viewpoint, hits), statements)
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
