@@ -131,13 +131,13 @@ const groupName = (name) => {
 
 const MEBI = 1024 * 1024;
 
-/** A value as one reads it: 268435456 bytes are 256 MB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
+/** A value as one reads it: 268435456 bytes are 256 MiB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
 function readable({ name, description, secret, changed }, value) {
   if (secret && changed) return "changed, and not shown here";
   if (!value) return "empty";
   if (value === "True" || value === "False") return value === "True" ? "on" : "off";
   const bytes = /\bbytes\b/i.test(`${name.replaceAll("_", " ")} ${description}`) && /^\d+$/.test(value) ? Number(value) : 0;
-  return bytes >= MEBI && bytes % MEBI === 0 ? `${(bytes / MEBI).toLocaleString("en")} MB (${value})` : value;
+  return bytes >= MEBI && bytes % MEBI === 0 ? `${(bytes / MEBI).toLocaleString("en")} MiB (${value})` : value;
 }
 
 /** A description with what stands between backticks as code. @param {{ text: string }} props */

@@ -35,7 +35,7 @@ export default function Components() {
       <section class="box"><h2>Fields</h2><div class="filters"><label>Text <input defaultValue="A value" /></label><label>Empty <input placeholder="What it takes" /></label>
           <label>Choice <select><option>one</option><option>another</option></select></label><label><input type="checkbox" defaultChecked /> Switch</label></div>
         <label class="slide">Slider<input type="range" min="0" max="10" defaultValue="4" /><output>4</output></label></section>
-      <section class="box"><h2>Words</h2><p>${STATUSES.map((one) => html`<${Status} of=${one} /> `)} <${Tag} of="a tag" /></p>
+      <section class="box"><h2>Words</h2><p class="row">${STATUSES.map((one) => html`<${Status} of=${one} /> `)} <${Tag} of="a tag" /></p>
         <dl class="facts"><div><dt>id</dt><dd><${RecordLink} id="mem_01a2003d395076f9a13acea58faaf745" /></dd></div><div><dt>time</dt><dd><${Time} at="2026-01-01T12:00:00Z" /></dd></div><div><dt>day</dt><dd><${Time} at="2026-01-01T12:00:00Z" day=${true} /></dd></div>
           <div><dt>whole</dt><dd><${Time} at="2026-01-01T12:00:00Z" whole=${true} /></dd></div><div><dt>none</dt><dd><${Time} at=${null} /></dd></div></dl>
         <p><${Text} text=${LONG} long=${160} /></p><p><${Text} text=${"Direction \u202e and control \u0001 characters"} /></p></section>

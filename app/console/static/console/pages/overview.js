@@ -72,7 +72,7 @@ function health(stats) {
   const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
   return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
       : html`<${Tag} of="healthy" tone="good" /> ${done ? `No operation failed, of ${done.toLocaleString("en")}.` : "No operation was begun yet."}`}</p>
-    <p class="quiet">${slowest ? html`The slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
+    <p class="quiet">${slowest ? html`Of those asked for at least ${FEW} times, the slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
       : "There were too few requests to say how fast it answers."}</p>`;
 }
 

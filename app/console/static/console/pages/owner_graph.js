@@ -5,6 +5,7 @@ import { colour } from "../parts/chart.js";
 import { ROW, arranged, short } from "../parts/mindmap.js";
 import { useNames } from "../parts/scope.js";
 import { Loaded, ProblemBox } from "../parts/feedback.js";
+import { ContradictedBy, useChallenged } from "../parts/doubts.js";
 import { Text, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 import { EntityView } from "./owner_entity.js";
@@ -27,6 +28,7 @@ export default function Graph(props) {
 /** @param {import("./owners.js").PartProps} props */
 function Walked({ id, owner, route }) {
   const own = useNames().person(id);
+  const challenged = useChallenged(owner);
   const prefix = route.params.prefix ?? "";
   const entities = useLoad((signal) => ask(api.GET("/v1/graph/entities", { params: { query: { ...owner, prefix, limit: ENTITIES } }, signal })), [prefix]);
   const [drawn, setDrawn] = useState(NOTHING);
@@ -62,7 +64,7 @@ function Walked({ id, owner, route }) {
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
     <p class="quiet small" role="status">${wide ? `${count} of at most ${MOST_NODES} entities drawn` : "The picture needs a wider window: its labels would be too small to read here. The same links stand below. "}${wide && drawn.cut ? "; some neighbours were left out at this bound" : ""}${wide && ". "}Choose an entity to see up to ${MOST_NEW} neighbours.</p>
     ${last && html`<p class="small"><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
-    ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} />`;
+    ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} challenged=${challenged} />`;
 }
 
 /** Whether there is room for a picture; in a narrower window its labels would be too small to read, and the list of links stands alone. */
@@ -273,9 +275,9 @@ function style(box) {
   ]);
 }
 
-/** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
-function Edges({ drawn, walk, called }) {
+/** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string, challenged: ReturnType<typeof useChallenged> }} props */
+function Edges({ drawn, walk, called, challenged }) {
   const step = (/** @type {string} */ name) => html`<button type="button" class="plain small" onClick=${() => walk(name)}><${Text} text=${called(name)} long=${80} /></button>`;
   return html`<section class="box" aria-label="Links"><h2>Links</h2><div class="scroll" tabindex="0" role="region" aria-label="Links between entities"><ul class="came links">
-    ${[...drawn.edges.values()].map((edge) => html`<li key=${edge.fact_id}>${step(edge.subject)} ${words(edge.predicate)} ${step(edge.object)}</li>`)}</ul></div></section>`;
+    ${[...drawn.edges.values()].map((edge) => html`<li key=${edge.fact_id}>${step(edge.subject)} ${words(edge.predicate)} ${step(edge.object)} <span class="small quiet"><${ContradictedBy} of=${challenged.get(edge.fact_id)} /></span></li>`)}</ul></div></section>`;
 }

@@ -13,13 +13,10 @@ import { parse, scopeOf, to } from "../route.js";
 /** @typedef {Schemas["Context"]} Context */
 /** @typedef {{ text: string, source: Schemas["Source"], href: string }} Origin */
 
+/** Why entries were left out, as it stands beside a number and, with a capital, above the entries: "12 hardly fits". */
 const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
-  budget: "They did not fit in what was left", section_budget: "Their section was full", limit: "Their section has enough entries",
-  duplicate: "Another entry says the same", enough: "Enough of what was asked for is in it", score: "They hardly fit the query", importance: "They matter too little by now",
-});
-/** The same as the fewest words that stand beside a number. */
-const SHORT = /** @type {Record<Schemas["DropReason"], string>} */ ({
-  budget: "no room", section_budget: "section full", limit: "enough in the section", duplicate: "said already", enough: "not needed", score: "weak", importance: "unimportant by now",
+  budget: "no room left", section_budget: "section full", limit: "enough in the section", duplicate: "said already", enough: "more than was asked for",
+  score: "hardly fits", importance: "unimportant by now",
 });
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
 const HEADING = /^(#|<)/;
@@ -104,9 +101,9 @@ export function Kept({ context, at }) {
       <div class="entry small"><${Tag} of=${words(item.type)} /><${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
 }
 
-/** How many were left out for which reason: "20 said already, 12 weak". @param {Context} context */
+/** How many were left out for which reason: "20 said already, 12 hardly fits". @param {Context} context */
 export const droppedTold = ({ dropped }) => [...Map.groupBy(dropped, ({ reason }) => reason)].sort(([, one], [, other]) => other.length - one.length)
-  .map(([reason, items]) => `${items.length} ${SHORT[reason]}`).join(", ");
+  .map(([reason, items]) => `${items.length} ${REASONS[reason]}`).join(", ");
 
 /** What was left out, by the reason.
  * @param {{ context: Context, open: boolean }} props `open`: with what the first reason left out; each record that is shown is one request */
@@ -124,7 +121,7 @@ function Reason({ reason, dropped, citations, left, atFirst }) {
   const records = dropped.filter((item) => RECORD.test(item.id));
   const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
-  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason]}${reason === "budget" && ` (${counted(left, "token")})`} <span class="quiet">(${dropped.length})</span></summary>
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && ` (${counted(left, "token")})`} <span class="quiet">(${dropped.length})</span></summary>
       <ul class="list">${records.slice(0, LOOKED_UP).map((item, index) => row(item, open && (!atFirst || index < OPEN_AT_ONCE)))}</ul>
       ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
       ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;
