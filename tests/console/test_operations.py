@@ -113,7 +113,7 @@ def test_settings_in_force_are_shown(visit: Visit) -> None:
     visit.check()
     assert page.evaluate("document.documentElement.scrollHeight") < 4000
     value = page.locator("dl.settings > div", has_text="RECALLD_CACHE_BYTES").locator("dd")
-    expect(value).to_contain_text(re.compile(r"^\d+ MB"))
+    expect(value).to_contain_text(re.compile(r"^\d+ MiB"))
     expect(page.locator("dl.settings").first).not_to_contain_text("`")
     auth = page.locator("dl.settings > div", has_text="RECALLD_AUTH").first
     expect(auth).to_contain_text("this machine alone is answered")
