@@ -13,7 +13,7 @@ from app.context.candidates import Candidate
 from app.context.gathering import Gathered
 from app.context.rendering import one_line
 from app.context.source import JudgedStatement, SourceRequest
-from app.core.language import place_of, sentences, words
+from app.core.language import Letters, place_of, sentences, words
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
 from app.facts.models import FactRecord
@@ -75,7 +75,7 @@ def marked(
     text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
 ) -> str:
     """Returns the text with a mark for each replaced value that it states."""
-    stated = outdated(text, memory_id, utterance, values, names)
+    stated = outdated(Letters.of(text), memory_id, utterance, values, names)
     marks = (f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS))})" for value in stated)
     return " ".join([text, *dict.fromkeys(marks)])
 

@@ -57,29 +57,31 @@ class Utterance(NamedTuple):
 
 
 def outdated(
-    text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
+    letters: Letters,
+    memory_id: str | None,
+    utterance: Utterance | None,
+    values: Iterable[ReplacedValue],
+    names: Sequence[str],
 ) -> list[ReplacedValue]:
     """Returns the replaced values that a text states, one for each fact.
 
     Args:
-        text: The text.
+        letters: Those of the text.
         memory_id: The id of the memory that has it, if it is one.
         utterance: When and by whom it was said, if that is known.
         values: The replaced values.
         names: The names of the user.
     """
-    letters, by_fact = Letters.of(text), dict[str, ReplacedValue]()
+    by_fact: dict[str, ReplacedValue] = {}
     for value in values:
-        if letters.place_of(value.present_letters) is not None:
-            continue  # "I moved from Oslo to Bergen" is up to date
-        was_learned = memory_id in value.learned_from
-        if was_learned or (
+        states_it = memory_id in value.learned_from or (
             utterance is not None
+            and letters.place_of(value.letters) is not None
             and utterance.at < value.begun
             and _is_subject(utterance.by, value.subject, names)
             and telling(value.earlier["object"])
-            and letters.place_of(value.letters) is not None
-        ):
+        )
+        if states_it and letters.place_of(value.present_letters) is None:  # "I moved from Oslo to Bergen" is up to date
             by_fact.setdefault(value.present["group_id"], value)
     return list(by_fact.values())
 
@@ -160,11 +162,15 @@ async def present_first(
     values = await values_behind(facts_of_scope, user_id, utterances, viewpoint.as_of, viewpoint.known_at)
     if not values:
         return list(hits)
+    letters = [Letters.of(hit.doc["content"]) for hit in hits]
+    stating = dict[str, list[int]]()  # id of a present fact → places of the hits that state it
     pairs = list[tuple[int, int]]()  # place of a hit with an earlier value, place of one with the present value
     for place, hit in enumerate(hits):
-        for value in outdated(hit.doc["content"], hit.doc["memory_id"], utterances[place], values, [user_id]):
-            behind = range(place + 1, len(hits))
-            present = next((later for later in behind if _states(hits[later].doc, value)), None)
+        for value in outdated(letters[place], hit.doc["memory_id"], utterances[place], values, [user_id]):
+            fact_id = value.present["fact_id"]
+            if fact_id not in stating:
+                stating[fact_id] = [at for at, other in enumerate(hits) if _states(other.doc, letters[at], value)]
+            present = next((at for at in stating[fact_id] if at > place), None)
             if present is not None:
                 pairs.append((place, present))
     return raised_over(hits, pairs)
@@ -198,7 +204,8 @@ def _log_odds(probability: float) -> float:
     return math.log(bounded / (1 - bounded))
 
 
-def _states(memory: MemoryRecord, value: ReplacedValue) -> bool:
-    """Returns whether a memory states the present value: it has its words, or the value was learned from it."""
+def _states(memory: MemoryRecord, letters: Letters, value: ReplacedValue) -> bool:
+    """Returns whether a memory states the present value: it has its words, or the value was learned from it. `letters`:
+    those of its content."""
     was_learned = memory["memory_id"] in (value.present["source"].get("memory_ids") or ())
-    return was_learned or Letters.of(memory["content"]).place_of(value.present_letters) is not None
+    return was_learned or letters.place_of(value.present_letters) is not None

@@ -20,11 +20,14 @@ class ReplacedValue:
     letters: Letters
     """Of the earlier value, to be looked up in texts."""
     present_letters: Letters
+    learned_from: frozenset[str]
+    """The ids of the memories, those of messages included, that the earlier value was learned from."""
 
     @classmethod
     def of(cls, earlier: FactRecord, present: FactRecord) -> "ReplacedValue":
         """Returns it of two facts of one group."""
-        return cls(earlier, present, Letters.of(earlier["object"]), Letters.of(present["object"]))
+        learned_from = frozenset(earlier["source"].get("memory_ids") or ())
+        return cls(earlier, present, Letters.of(earlier["object"]), Letters.of(present["object"]), learned_from)
 
     @property
     def since(self) -> str | None:
@@ -35,11 +38,6 @@ class ReplacedValue:
     def begun(self) -> str:
         """When the present value began, or else when it became known."""
         return self.present["valid_from"] or self.present["known_from"]
-
-    @property
-    def learned_from(self) -> frozenset[str]:
-        """The ids of the memories, those of messages included, that the earlier value was learned from."""
-        return frozenset(self.earlier["source"].get("memory_ids") or ())
 
     @property
     def subject(self) -> str:
