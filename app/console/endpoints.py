@@ -61,7 +61,7 @@ def routes(settings: Settings) -> list[Route]:
     if settings.console == "on":
         pages = _compressed(ConsoleFiles(STATIC / "console"))
         opened += [
-            _route("/console", _to_console),
+            _route("/console", RedirectResponse("console/")),
             _route("/console/", pages),
             _route("/console/{path:path}", pages),
         ]
@@ -79,10 +79,6 @@ def _compressed(pages: ASGIApp) -> ASGIApp:
 
 def _route(path: str, endpoint: Callable[[Request], Awaitable[Response]] | ASGIApp) -> Route:
     return Route(path, endpoint, methods=["GET"], include_in_schema=False)
-
-
-async def _to_console(_: Request) -> Response:
-    return RedirectResponse("console/")
 
 
 def _start(settings: Settings) -> Callable[[Request], Awaitable[Response]]:

@@ -71,12 +71,10 @@ class Modules:
         Raises KeyError where a module imports a file that is not served."""
         needs = [name]
         for module in needs:
-            needs += [needed for needed in self._imports(module) if needed not in needs]
+            places = _IMPORT.findall(self.texts[module].decode())
+            imports = dict.fromkeys(_place(PurePosixPath(module).parent, place) for place in places)
+            needs += [needed for needed in imports if needed not in needs]
         return needs
-
-    def _imports(self, name: str) -> list[str]:
-        places = _IMPORT.findall(self.texts[name].decode())
-        return list(dict.fromkeys(_place(PurePosixPath(name).parent, place) for place in places))
 
 
 def times(folder: Path, names: frozenset[str]) -> dict[str, int]:
