@@ -4,6 +4,7 @@ import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
 import { Contradicted, Doubt, FieldValue, KEEPS, againstField, againstRecord, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { SourceLink } from "../parts/records.js";
+import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, curl, statement, visible } from "../parts/text.js";
 import { to } from "../route.js";
 import { held } from "./owner_fact.js";
@@ -58,7 +59,7 @@ const byPerson = (one, other) => Number(other.subject === "@user") - Number(one.
 function changes({ facts, memories }, address, told) {
   const ended = facts.filter((fact) => fact.status === "active" && fact.valid_until && Date.parse(fact.valid_until) <= Date.now());
   const ofFacts = ended.map((fact) => {
-    const next = facts.find((one) => one.status === "active" && one.subject === fact.subject && one.predicate === fact.predicate && one.valid_from === fact.valid_until);
+    const next = replacementOf(fact, facts);
     return { id: fact.fact_id, was: told(fact), is: next ? told(next) : "", at: fact.valid_until ?? "", href: address(next ?? fact), source: (next ?? fact).source };
   });
   const ofMemories = memories.flatMap((memory) => {

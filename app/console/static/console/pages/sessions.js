@@ -5,6 +5,7 @@ import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collec
 import { Confirm, Empty, Loaded, More, ProblemBox, Waiting, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, Status, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
+import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
 import { Turn } from "../parts/turn.js";
 import { go, to } from "../route.js";
@@ -173,11 +174,9 @@ function Changed({ data, memories, person }) {
     const experience = learns ? await orNull(ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal }))) : null;
     return Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : [])).filter((lesson) => lesson.source.session_id === session_id);
   }, [agent_id, learns]);
-  // a fact that took the place of another begins when the other one ends
   const facts = data.facts.items.filter((fact) => fact.status === "active" && fact.valid_from);
   const ended = useLoad(async (signal) => (user_id && facts.some((fact) => fact.supersedes.length) ? (await ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: RECORDS } }, signal }))).items : []), [user_id, facts.map(({ fact_id }) => fact_id).join()]);
-  const followed = facts.flatMap((fact) => (ended.data ?? []).filter((other) => other.valid_until === fact.valid_from && other.subject === fact.subject && other.predicate === fact.predicate && other.fact_id !== fact.fact_id)
-    .map((old) => ({ fact, old }))).filter(({ fact }) => !profile.some((change) => change.value === fact.object));
+  const followed = facts.flatMap((fact) => (ended.data ?? []).filter((other) => replacementOf(other, [fact])).map((old) => ({ fact, old }))).filter(({ fact }) => !profile.some((change) => change.value === fact.object));
   if (!profile.length && !newer.length && !learns && !followed.length) return null;
   const old = (/** @type {string} */ id) => {
     const memory = before.data?.find((known) => known.memory_id === id);

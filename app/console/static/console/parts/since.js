@@ -11,6 +11,10 @@ import { Tag, Text, Time, statement, words } from "./text.js";
 const FACTS = 100;
 const NOTES = 2;
 
+/** Of the facts the one that took the place of one that has ended: it begins when that one ends.
+ * @param {Schemas["Fact"]} ended @param {Schemas["Fact"][]} facts */
+export const replacementOf = (ended, facts) => facts.find((fact) => fact.status === "active" && fact.subject === ended.subject && fact.predicate === ended.predicate && fact.valid_from === ended.valid_until);
+
 /** What was learned from a memory: a fact, and the one that followed it where it has ended. @typedef {{ fact: Schemas["Fact"], next?: Schemas["Fact"] }} Learned */
 
 /** What the facts of a person say of the memories that they were learned from, by the id of the memory.
@@ -22,7 +26,7 @@ function learnedFrom(facts) {
   for (const fact of facts) {
     if (fact.status !== "active") continue;
     const ended = fact.valid_until && Date.parse(fact.valid_until) <= now;
-    const next = ended ? facts.find((other) => other.status === "active" && other.subject === fact.subject && other.predicate === fact.predicate && other.valid_from === fact.valid_until) : undefined;
+    const next = ended ? replacementOf(fact, facts) : undefined;
     for (const id of fact.source.memory_ids ?? []) places.set(id, [...(places.get(id) ?? []), { fact, next }]);
   }
   return places;
