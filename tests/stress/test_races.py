@@ -192,7 +192,8 @@ def start(directory: Path, given: dict[str, str], *how: str) -> "subprocess.Pope
 
 
 async def stop_and_continue(process: "subprocess.Popen[str]", store: Store) -> None:
-    """It stands still for some seconds, and until another worker took its job."""
+    """It stands still for some seconds, and until another worker took its job. Then it goes on, until it has worked off
+    another tick."""
     for _ in range(TRIES):
         if _state(process) == "T":
             break
@@ -203,8 +204,17 @@ async def stop_and_continue(process: "subprocess.Popen[str]", store: Store) -> N
         if not await _still_held(store, lapsed):
             break
         await asyncio.sleep(0.02)
+    before = await _worked_off(process, store)
     process.send_signal(signal.SIGCONT)
-    await asyncio.sleep(1)
+    for _ in range(TRIES):
+        if await _worked_off(process, store) > before:
+            break
+        await asyncio.sleep(0.02)
+
+
+async def _worked_off(process: "subprocess.Popen[str]", store: Store) -> int:
+    effects = await store.find(EFFECTS, SYSTEM, limit=1_000_000)
+    return sum(effect["pid"] == process.pid for effect in effects)
 
 
 async def _still_held(store: Store, jobs: set[str]) -> bool:
