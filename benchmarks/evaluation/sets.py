@@ -3,7 +3,7 @@
 - LoCoMo as its makers publish it (Maharana et al., ACL 2024): a list of conversations. Its adversarial questions name,
   as evidence, turns about the other person: they were never answered.
 - A set of messages or of facts: {"name", "conversations": [{"id", "kind": "messages" | "facts", "items",
-  "questions"}]}; an item of messages is {"id", "session", "role", "content", "timestamp"}, of facts {"id", "content",
+  "questions"}]}; an item of messages is {"id", "session", "role", "name"?, "content", "timestamp"}, of facts {"id", "content",
   "timestamp"}; a question is {"query", "evidence": [item ids], "after": the number of items known when it is asked,
   "kind"}. A question without evidence was never answered.
 - Plain facts, one user on each line: {"user", "facts": [{"id", "text"}], "questions": [{"query", "expected": [ids]}]}.
@@ -152,6 +152,7 @@ def _conversation(group: str, raw: dict[str, Any]) -> World:
             datetime.fromisoformat(item["timestamp"]),
             item["session"] if raw["kind"] == "messages" else None,
             item.get("role", "user"),
+            item.get("name"),
         )
         for item in raw["items"]
     )

@@ -177,3 +177,17 @@ def test_a_smaller_run_keeps_questions_that_were_never_answered(tmp_path: Path) 
     path.write_text("\n".join(person(name, f"{name} skis.", f"Does {name} ski?") for name in ("ada", "bo")))
     (world,) = fewer(load(path), 1, 2)
     assert [bool(question.evidence) for question in world.questions] == [True, False]
+
+
+def test_a_message_keeps_the_name_of_who_says_it(tmp_path: Path) -> None:
+    """Two people talk, one of them in the place of an assistant: without her name she would be taken for one."""
+    said = {"session": "s", "timestamp": "2024-01-01T00:00:00Z"}
+    items = [
+        {"id": 1, "role": "user", "name": "Emi", "content": "Hey!", **said},
+        {"id": 2, "role": "assistant", "name": "Elise", "content": "I moved to Basel.", **said},
+        {"id": 3, "role": "assistant", "content": "Noted.", **said},
+    ]
+    questions = [{"query": "Where does Elise live?", "evidence": [2], "kind": "fact"}]
+    talk = {"id": "t", "kind": "messages", "items": items, "questions": questions}
+    (world,) = load(written(tmp_path / "set.json", {"name": "talks", "conversations": [talk]}))
+    assert [item.name for item in world.items] == ["Emi", "Elise", None]
