@@ -3,9 +3,9 @@
 - LoCoMo as its makers publish it (Maharana et al., ACL 2024): a list of conversations. Its adversarial questions name,
   as evidence, turns about the other person: they were never answered.
 - A set of messages or of facts: {"name", "conversations": [{"id", "kind": "messages" | "facts", "items",
-  "questions"}]}; an item of messages is {"id", "session", "role", "name"?, "content", "timestamp"}, of facts {"id", "content",
-  "timestamp"}; a question is {"query", "evidence": [item ids], "after": the number of items known when it is asked,
-  "kind"}. A question without evidence was never answered.
+  "questions"}]}; an item of messages is {"id", "session", "role", "name"?, "content", "timestamp"}, of facts {"id",
+  "content", "timestamp"}; a question is {"query", "evidence": [item ids], "after": the number of items known when it is
+  asked, "kind"}. A question without evidence was never answered.
 - Plain facts, one user on each line: {"user", "facts": [{"id", "text"}], "questions": [{"query", "expected": [ids]}]}.
   Facts have no time. Each user's questions are asked of the next user, too, the last one's of the first: those were
   never answered.
