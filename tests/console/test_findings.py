@@ -35,17 +35,17 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     page = visit.open("findings?user_id=nina", "Look for findings")  # a scheduled reflection may have looked before
     visit.check()
     page.get_by_role("button", name="Look for findings").click()
-    finding = page.get_by_role("region", name="contradiction: nina: two values of home")
+    finding = page.get_by_role("region", name="contradiction: nina lives in: Rome or Oslo?")
     expect(finding.get_by_text("nina lives in Rome")).to_be_visible()
     expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
     evidence = finding.locator("ul > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
     expect(evidence.nth(0)).to_contain_text("trust 1.00")
-    expect(evidence.nth(0).get_by_text("would be replaced")).to_be_visible()
-    expect(evidence.nth(1).get_by_text("would stay", exact=True)).to_be_visible()
+    expect(evidence.nth(1).get_by_text("proposed", exact=True)).to_be_visible()
+    expect(finding).to_contain_text("the other one leaves answers and stays in the history. If both hold, both are in")
     visit.check()
-    finding.get_by_role("button", name="Accept").click()
-    page.get_by_text("Accepted.").wait_for()
+    finding.get_by_role("button", name="This one holds: nina lives in Oslo").click()
+    page.get_by_text("Decided.").wait_for()
     expect(page.get_by_text("No finding waits to be settled here")).to_be_visible()
     assert server.client.get("/v1/users/nina/profile").json()["home"] == "Oslo"
     page.get_by_role("combobox", name="Status").select_option("accepted")
@@ -53,7 +53,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     page.get_by_role("region", name="contradiction").get_by_role("button", name="Undo").click()
     page.get_by_text("Undone.").wait_for()
     page.get_by_role("combobox", name="Status").select_option("open")
-    expect(page.get_by_role("region", name="contradiction").get_by_role("button", name="Accept")).to_be_visible()
+    expect(page.get_by_role("region", name="contradiction").get_by_role("button", name="Both hold")).to_be_visible()
     assert server.client.get("/v1/users/nina/profile").json()["home"] == "Rome"
     visit.check()
 
@@ -61,7 +61,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
 def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit, server: Server) -> None:
     told(server, "lena", "lives_in", "Porto", "Lyon")
     server.client.post("/v1/reflect", json={"user_id": "lena"})
-    page = visit.open("findings?user_id=lena&status=any", "lena: two values of home")
+    page = visit.open("findings?user_id=lena&status=any", "lena lives in: Porto or Lyon?")
     expect(page.get_by_role("list", name="Filters")).to_have_count(0)  # "any" leaves nothing out
     page = visit.open("owners", "lena")
     row = page.locator("main .list > li", has=page.get_by_role("link", name="lena", exact=True))
@@ -75,18 +75,58 @@ def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit
     expect(holds.get_by_role("link", name="contradicted").first).to_be_visible()
     visit.check()
     page.get_by_role("region", name="Who").get_by_role("link", name="uncertain").click()
-    page.get_by_text("lena: two values of home").wait_for()
+    page.get_by_text("lena lives in: Porto or Lyon?").wait_for()
+
+
+def test_the_value_that_a_finding_would_replace_can_hold(visit: Visit, server: Server) -> None:
+    told(server, "rosa", "lives_in", "Turin", "Bonn")
+    server.client.post("/v1/reflect", json={"user_id": "rosa"})
+    page = visit.open("findings?user_id=rosa", "rosa lives in: Turin or Bonn?")
+    page.get_by_role("button", name="This one holds: rosa lives in Turin").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("is retracted")
+    visit.check()
+    dialog.get_by_role("button", name="This one holds").click()
+    page.get_by_text("Decided.").wait_for()
+    facts = server.client.get("/v1/facts", params={"user_id": "rosa"}).json()["items"]
+    assert [fact["object"] for fact in facts] == ["Turin"]
+    assert server.client.get("/v1/users/rosa/profile").json()["home"] == "Turin"
+    server.client.post("/v1/reflect", json={"user_id": "rosa"})
+    assert server.client.get("/v1/findings", params={"user_id": "rosa"}).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "holding"),
+    [
+        ("This one holds: Ida drinks tea", ["tea"]),
+        ("This one holds: Ida drinks coffee", ["coffee"]),
+        ("Both hold", ["coffee", "tea"]),
+    ],
+)
+def test_a_dispute_is_decided_where_it_is_listed(visit: Visit, server: Server, choice: str, holding: list[str]) -> None:
+    user = f"ida-{len(choice)}"
+    for value, trust in (("coffee", 1.0), ("tea", 0.4)):
+        fact = {"user_id": user, "subject": "Ida", "predicate": "drinks", "object": value, "trust": trust}
+        server.client.post("/v1/facts", json=fact).raise_for_status()
+    page = visit.open(f"findings?user_id={user}", "Ida drinks: tea or coffee?")
+    expect(page.get_by_role("region", name="Disputes")).to_contain_text("Trust 0.40 against 1.00.")
+    visit.check()
+    page.get_by_role("button", name=choice).click()
+    page.get_by_text("Decided").wait_for()
+    expect(page.get_by_role("region", name="Disputes")).to_have_count(0)
+    facts = server.client.get("/v1/facts", params={"user_id": user}).json()["items"]
+    assert sorted(fact["object"] for fact in facts) == holding
 
 
 def test_a_finding_is_dismissed_and_stays_so(visit: Visit, server: Server) -> None:
     told(server, "otto", "works_as", "cook", "baker")
     page = visit.open("findings?user_id=otto", "No finding waits to be settled here")
     page.get_by_role("button", name="Look for findings").click()
-    page.get_by_role("button", name="Dismiss").click()
+    page.get_by_role("button", name="Both hold").click()
     dialog = page.get_by_role("dialog")
     visit.check()
-    dialog.get_by_role("button", name="Dismiss").click()
-    page.get_by_text("Dismissed.").wait_for()
+    dialog.get_by_role("button", name="Both hold").click()
+    page.get_by_text("Decided: both hold.").wait_for()
     page.get_by_role("button", name="Look for findings").click()
     expect(page.get_by_role("status").get_by_text("succeeded")).to_be_visible()
     (finding,) = server.client.get("/v1/findings", params={"user_id": "otto", "status": "any"}).json()["items"]
@@ -100,7 +140,7 @@ def test_filters_links_and_the_address_of_one_finding(visit: Visit, server: Serv
     page.get_by_role("link", name="Findings of the same agent and person").click()
     expect(page.get_by_label("Person")).to_have_value("pia")
     page.get_by_role("button", name="Look for findings").click()
-    expect(page.get_by_role("button", name="Accept")).to_have_count(1)
+    expect(page.get_by_role("button", name="Both hold")).to_have_count(1)
     page.get_by_role("combobox", name="Kind").select_option("insight")
     expect(page.get_by_text("No finding waits to be settled here")).to_be_visible()
     page.get_by_role("combobox", name="Kind").select_option("")

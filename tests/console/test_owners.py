@@ -54,7 +54,7 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     expect(claims.filter(has_text="Jonas works as")).to_contain_text(["pilot", "carpenter"])
     expect(claims.filter(has_text="pilot")).to_contain_text("trust 0.20")
     expect(page.get_by_text("Jonas works as: pilot or carpenter?")).to_be_visible()
-    expect(page.get_by_text("It contradicts what has more trust: 0.20 against 1.00.")).to_be_visible()
+    expect(page.get_by_text("Trust 0.20 against 1.00.")).to_be_visible()
     dispute = page.locator("li", has=page.locator(".claims"), has_text="pilot")
     dispute.get_by_role("link", name="Decide which holds").click()
     expect(page.get_by_role("button", name="The one it contradicts")).to_be_visible()

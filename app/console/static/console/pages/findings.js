@@ -1,10 +1,10 @@
-/** Findings: what reflection and reviews found, with the evidence side by side; accept, dismiss, undo. And what is disputed, with the way to where it is decided. */
+/** Findings: what reflection and reviews found, with the evidence side by side; accept, dismiss, undo. And what is disputed. Which of two claims holds is decided in the same words for both. */
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended } from "../parts/records.js";
-import { DisputeOf, Doubt, NEEDS_WRITE, claimsOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
+import { DECIDES, Deciding, DisputeOf, Doubt, NEEDS_WRITE, claimsOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
 import { Icon, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -26,13 +26,14 @@ const EFFECTS = /** @type {Record<string, string>} */ ({
   none: "Nothing is changed.",
 });
 const ARCHIVES = "The procedure is archived: it leaves answers and prompts, and can be brought back.";
+const DISMISSES = "Nothing is changed. It is not found again as long as its evidence stays as it is, and this cannot be undone.";
 /** @param {string} finding_id */
 const at = (finding_id) => ({ params: { path: { finding_id } } });
 
-/** @param {{ finding: Finding, caller: Caller, onDone: () => void }} props */
-function Settle({ finding, caller, onDone }) {
+/** What can be done with a finding. @param {Finding} finding @param {() => void} onDone */
+function useSettle(finding, onDone) {
   const toast = useToast();
-  const [asks, setAsks] = useState(false);
+  const [asks, setAsks] = useState(/** @type {"" | "both" | "other"} */ (""));
   const undo = async (/** @type {string} */ operation_id) => {
     await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
     onDone();
@@ -41,51 +42,82 @@ function Settle({ finding, caller, onDone }) {
     const done = await ask(api.POST("/v1/findings/{finding_id}/accept", at(finding.finding_id)));
     const id = done.operation_id;
     onDone();
-    toast({ text: "Accepted.", undo: id ? () => undo(id) : undefined });
+    toast({ text: chosen(finding) ? "Decided. The other one stays in the history." : "Accepted.", undo: id ? () => undo(id) : undefined });
   });
   const dismiss = async () => {
     await ask(api.POST("/v1/findings/{finding_id}/dismiss", at(finding.finding_id)));
     onDone();
-    toast({ text: "Dismissed." });
+    toast({ text: chosen(finding) ? "Decided: both hold." : "Dismissed." });
+  };
+  /** The proposal the other way round: the fact that would stay is retracted, which settles the finding. */
+  const turn = async () => {
+    await ask(api.POST("/v1/facts/{fact_id}/retract", { params: { path: { fact_id: finding.proposal.keep?.id ?? "" } } }));
+    onDone();
+    toast({ text: "Decided. The other one stays in the history." });
   };
   const back = useAction(async () => { await undo(finding.operation_id ?? ""); toast({ text: "Undone." }); });
-  if (!may(caller, "write")) return null;
-  return html`${finding.status === "open" && html`<div class="actions">
-      ${finding.proposal.action !== "none" && html`<button type="button" class="main" disabled=${accept.busy} onClick=${accept.start}>Accept</button>`}
-      <button type="button" onClick=${() => setAsks(true)}>Dismiss</button></div>`}
+  return { accept, dismiss, turn, back, asks, setAsks };
+}
+
+/** Whether it is decided which of two claims holds: one of them would take the place of the other. @param {Finding} finding */
+const chosen = ({ kind, proposal, evidence }) => kind === "contradiction" && proposal.action === "supersede" && Boolean(proposal.keep) && evidence.length === 2;
+
+/** The claims of a finding, with the decision that one holds. The one that the finding would replace can hold where the other is a fact, which can be retracted.
+ * @param {Finding} finding @param {(id: string) => string} person @param {ReturnType<typeof useSettle>} settle @param {boolean} writes */
+function decided(finding, person, { accept, setAsks }, writes) {
+  const { keep } = finding.proposal;
+  return claimsOf(finding, person).map((claim) => {
+    if (!writes || !keep || finding.status !== "open" || !chosen(finding)) return claim;
+    if (claim.id === keep.id) return { ...claim, hold: { act: () => accept.start(), busy: accept.busy } };
+    return keep.kind === "fact" ? { ...claim, hold: { act: () => setAsks("other"), busy: accept.busy } } : claim;
+  });
+}
+
+/** @param {{ finding: Finding, settle: ReturnType<typeof useSettle> }} props */
+function Settle({ finding, settle: { accept, dismiss, turn, back, asks, setAsks } }) {
+  const { action, details } = finding.proposal;
+  const isChoice = chosen(finding);
+  const accepts = action === "revise" && details?.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action;
+  return html`${finding.status === "open" && (isChoice
+    ? html`<${Deciding} told=${DECIDES} both=${{ act: () => setAsks("both"), busy: false }} />`
+    : html`<dl class="pairs">${action !== "none" && html`<dt>Accept</dt><dd>${accepts}</dd>`}<dt>Dismiss</dt><dd>${DISMISSES}</dd></dl>
+      <div class="actions">${action !== "none" && html`<button type="button" class="main" disabled=${accept.busy} onClick=${accept.start}>Accept</button>`}
+      <button type="button" onClick=${() => setAsks("both")}>Dismiss</button></div>`)}
     ${finding.status === "accepted" && finding.operation_id && html`<div class="actions">
       <button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div>`}
     <${ProblemBox} problem=${accept.error ?? back.error} />
-    ${asks && html`<${Confirm} title="Dismiss this finding?" button="Dismiss" action=${dismiss} onClose=${() => setAsks(false)}>
-      <p>Nothing is changed. It is not found again as long as its evidence stays as it is, and this cannot be undone.</p></${Confirm}>`}`;
+    ${asks === "other" && html`<${Confirm} title="Does this one hold?" button="This one holds" action=${turn} onClose=${() => setAsks("")}>
+      <p>The one that was proposed is retracted: it leaves answers and stays in the history. This cannot be undone here; state it again where it was right.</p></${Confirm}>`}
+    ${asks === "both" && html`<${Confirm} title=${isChoice ? "Do both hold?" : "Dismiss this finding?"} button=${isChoice ? "Both hold" : "Dismiss"} action=${dismiss} onClose=${() => setAsks("")}>
+      <p>${DISMISSES}</p></${Confirm}>`}`;
 }
 
 /** @param {{ finding: Finding, caller: Caller, onDone: () => void }} props */
 function Card({ finding, caller, onDone }) {
-  const { action, details } = finding.proposal;
-  const told = /** @type {{ content?: string, valid_until?: string, status?: string }} */ (details ?? {});
+  const content = finding.proposal.details?.content;
   const names = useNames();
+  const settle = useSettle(finding, onDone);
+  const writes = may(caller, "write");
   const owner = [finding.agent_id && names.agent(finding.agent_id), finding.user_id ? names.person(finding.user_id) : caller.users?.length && "shared with everyone"].filter(Boolean).join(" · ");
   const title = titleOf(finding, names.person);
   return html`<section aria-label=${`${finding.kind}: ${title}`}>
-    <${Doubt} title=${title} kind=${finding.kind} status=${statusOf(finding.status)} tone=${TONES[finding.status] ?? ""} claims=${claimsOf(finding, names.person)}
+    <${Doubt} title=${title} kind=${finding.kind} status=${statusOf(finding.status)} tone=${TONES[finding.status] ?? ""} claims=${decided(finding, names.person, settle, writes)}
       about=${html`${owner && `${owner} · `}<a href=${to("findings", [finding.finding_id])}>found <${Time} at=${finding.created_at} /></a>`}>
-      ${told.content && html`<p>Together: <b><${Text} text=${told.content} /></b></p>`}
-      ${finding.status === "open" && !may(caller, "write") && html`<p class="small quiet">${NEEDS_WRITE}</p>`}
-      ${finding.status === "open" && may(caller, "write") && html`<p>If you accept: ${action === "revise" && told.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action}</p>`}
-      <${Settle} finding=${finding} caller=${caller} onDone=${onDone} />
+      ${typeof content === "string" && content && html`<p>Together: <b><${Text} text=${content} /></b></p>`}
+      ${finding.status === "open" && !writes && html`<p class="small quiet">${NEEDS_WRITE}</p>`}
+      ${writes && html`<${Settle} finding=${finding} settle=${settle} />`}
       <p class="quiet small">Confidence ${percent(finding.confidence)}, trust of the least trusted record ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
       <${Json} title="The proposal in full" value=${finding.proposal} /></${Doubt}></section>`;
 }
 
-/** Facts and memories that contradict what has more trust: they are decided at the record, and no finding is made of them.
+/** Facts and memories that contradict what has more trust: no finding is made of them.
  * @param {{ owner: { user_id?: string, agent_id?: string }, caller: Caller }} props */
 function Disputed({ owner, caller }) {
   const found = useLoad((signal) => disputes(owner, signal), [JSON.stringify(owner)], ["fact", "memory"]);
   const names = useNames();
   return html`<${ProblemBox} problem=${found.error} />${found.data && found.data.length > 0 && html`<section aria-label="Disputes"><h2>Disputes</h2>
     <p class="quiet small">What was stored although it contradicts what has more trust. Searches and prompts leave it out until somebody decides.</p>
-    <ul class="list">${found.data.map((dispute) => html`<li class="box" key=${"fact_id" in dispute.record ? dispute.record.fact_id : dispute.record.memory_id}><${DisputeOf} of=${dispute} person=${names.person} writes=${may(caller, "write")} /></li>`)}</ul></section>`}`;
+    <ul class="list">${found.data.map((dispute) => html`<li class="box" key=${"fact_id" in dispute.record ? dispute.record.fact_id : dispute.record.memory_id}><${DisputeOf} of=${dispute} person=${names.person} writes=${may(caller, "write")} onDone=${found.again} /></li>`)}</ul></section>`}`;
 }
 
 /** A choice of the address. @param {{ route: import("../route.js").Route, name: string, label: string, of: readonly string[], all?: string, value?: string }} props */

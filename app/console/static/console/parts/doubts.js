@@ -1,8 +1,9 @@
-/** What is uncertain: what an open finding contradicts, marked where it stands, and disputes, with both claims side by side. Each leads to
- * where it is decided: a finding to its page, a dispute to the record that contradicts what has more trust. */
+/** What is uncertain: what an open finding contradicts, marked where it stands, and disputes, with both claims side by side. Each is decided
+ * in the same words: this one holds, the other one holds, or both hold. */
 import { html } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
+import { ProblemBox, useAction, useToast } from "./feedback.js";
 import { SourceLink, place } from "./records.js";
 import { useNames } from "./scope.js";
 import { Tag, Text, Time, statement, words } from "./text.js";
@@ -22,11 +23,25 @@ const SIDES = 4;
 /** What waits to be decided, as the pages call it. @param {Finding["status"]} status */
 export const statusOf = (status) => (status === "open" ? "to decide" : words(status));
 
-/** What a finding is about: "nina: two values of home", where the service says "They give different values (home).".
+/** Characters of a claim in a title. */
+const SHORT = 60;
+/** @param {string} text */
+const shortened = (text) => (text.length > SHORT ? `${text.slice(0, SHORT).trimEnd()}…` : text);
+
+/** The matter of claims that contradict each other: "nina lives in: Rome or Oslo?", or both of them where they begin in different words. @param {string[]} claims */
+function matter(claims) {
+  const split = claims.map((claim) => claim.split(" "));
+  const differs = split[0].findIndex((word, place) => split.some((claim) => claim[place] !== word || claim.length === place + 1));
+  if (differs > 0) return `${split[0].slice(0, differs).join(" ")}: ${split.map((claim) => shortened(claim.slice(differs).join(" "))).join(" or ")}?`;
+  return `Which holds: ${claims.map((claim) => `“${shortened(claim)}”`).join(" or ")}?`;
+}
+
+/** What a finding is about: "nina lives in: Rome or Oslo?", where the service says "They give different values (home).".
  * @param {Finding} finding @param {(id: string) => string} person */
-export function titleOf({ kind, reason, user_id, proposal, evidence }, person) {
-  const aspect = proposal.details?.aspect;
-  if (kind === "contradiction" && user_id && typeof aspect === "string" && aspect !== "statement") return `${person(user_id)}: two values of ${words(aspect)}`;
+export function titleOf(finding, person) {
+  const { kind, reason, evidence } = finding;
+  const claims = evidence.map((piece) => saidBy(piece, finding, person));
+  if (kind === "contradiction" && claims.length > 1 && claims.every((claim) => typeof claim === "string")) return matter(/** @type {string[]} */ (claims));
   const subject = kind === "failing_procedure" ? evidence[0] : undefined;
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
@@ -84,25 +99,60 @@ export function matterOf(record, others, person) {
 
 /** Why it is disputed. @param {Fact | Memory} record @param {(Fact | Memory)[]} others */
 export const whyDisputed = (record, others) => (others.length
-  ? `It contradicts what has more trust: ${record.trust.toFixed(2)} against ${Math.max(...others.map(({ trust }) => trust)).toFixed(2)}.` : "It contradicts what has more trust.");
+  ? `Trust ${record.trust.toFixed(2)} against ${Math.max(...others.map(({ trust }) => trust)).toFixed(2)}.` : "It contradicts what has more trust.");
 
-/** What is decided about a dispute. */
-export const KEEPS = "You keep the disputed one, the one it contradicts, or both. Until then the disputed one is left out of answers.";
+/** What becomes of each claim that contradicts another, wherever it is decided. */
+const WHAT_BECOMES = "If one holds, the other one leaves answers and stays in the history. If both hold, both are in answers.";
+/** What is decided about a dispute, and how it is until then. */
+export const KEEPS = `${WHAT_BECOMES} Until then the one of less trust is left out.`;
+/** The same of a finding that contradicts. */
+export const DECIDES = `${WHAT_BECOMES} Until then both are in answers.`;
 
-/** A dispute as both its claims. @param {{ of: Disputed, person: (id: string) => string, writes: boolean }} props */
-export function DisputeOf({ of: { record, others }, person, writes }) {
-  return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${matterOf(record, others, person)} about=${html`${whyDisputed(record, others)} ${writes && KEEPS}`}
-    claims=${[record, ...others].map((one) => ({ text: "fact_id" in one ? statement(one, one.user_id && person(one.user_id)) : one.content, href: addressOf(one),
-      about: html`<${Time} at=${"fact_id" in one ? one.valid_from ?? one.known_from : one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} />`;
+/** The predicates of the fields of a profile that are facts. Each has one value at a time, so that two cannot both hold. */
+export const PREDICATES = /** @type {Record<string, string>} */ ({ name: "has_name", age: "has_age", home: "lives_in", occupation: "works_as" });
+
+/** Settles a dispute: the function for each claim, and for both where both can hold.
+ * @param {Fact | Memory} record @param {(kept: string) => void} onDone */
+export function useResolve(record, onDone) {
+  const toast = useToast();
+  const resolve = useAction(async (/** @type {string} */ keep) => {
+    const kept = await ("fact_id" in record ? ask(api.POST("/v1/facts/{fact_id}/resolve", { params: { path: { fact_id: record.fact_id } }, body: { keep } }))
+      : ask(api.POST("/v1/memories/{memory_id}/resolve", { params: { path: { memory_id: record.memory_id } }, body: { keep } })));
+    toast({ text: keep === "both" ? "Decided: both hold." : "Decided. The other one stays in the history." });
+    onDone("fact_id" in kept ? kept.fact_id : kept.memory_id);
+  });
+  return { ...resolve, single: "fact_id" in record && record.subject === "@user" && Object.values(PREDICATES).includes(record.predicate) };
 }
+
+/** A dispute as both its claims, and its decision. @param {{ of: Disputed, person: (id: string) => string, writes: boolean, onDone: () => void }} props */
+export function DisputeOf({ of: { record, others }, person, writes, onDone }) {
+  const resolve = useResolve(record, onDone);
+  const idOf = (/** @type {Fact | Memory} */ claim) => ("fact_id" in claim ? claim.fact_id : claim.memory_id);
+  const claims = [record, ...others].map((claim) => ({ text: "fact_id" in claim ? statement(claim, claim.user_id && person(claim.user_id)) : claim.content, href: addressOf(claim),
+    about: html`<${Time} at=${"fact_id" in claim ? claim.valid_from ?? claim.known_from : claim.event_at ?? claim.created_at} day=${true} /> · trust ${claim.trust.toFixed(2)} · <${SourceLink} of=${claim.source} />`,
+    hold: writes && others.length ? { act: () => resolve.start(idOf(claim)), busy: resolve.busy } : undefined }));
+  const here = others.length > 0;
+  return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${matterOf(record, others, person)} about=${whyDisputed(record, others)} claims=${claims}>
+    ${writes && here && html`<${Deciding} told=${resolve.single ? `${ONE_VALUE} Until then the one of less trust is left out.` : KEEPS} both=${resolve.single ? undefined : { act: () => resolve.start("both"), busy: resolve.busy }} /><${ProblemBox} problem=${resolve.error} />`}
+    ${writes && !here && html`<div class="actions"><a class="button" href=${addressOf(record)}>Decide which holds</a></div>`}
+    ${!writes && html`<p class="small quiet">${NEEDS_WRITE}</p>`}</${Doubt}>`;
+}
+
+/** What is told where both cannot hold. */
+export const ONE_VALUE = "The one that holds is in answers, the other one leaves them and stays in the history; a profile has one value at a time.";
+
+/** What the choices do, with the one that both hold. @param {{ told: string, both?: Hold }} props */
+export const Deciding = ({ told, both }) => html`<p class="small quiet">${told}</p>
+  ${both && html`<div class="actions"><button type="button" disabled=${both.busy} onClick=${both.act}>Both hold</button></div>`}`;
 
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
 const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
 
 /** What accepting does to a record, or "" where it does nothing or will not be done.
  * @param {Finding} finding @param {boolean} keeps @param {boolean} retires */
-function fateOf({ status, proposal }, keeps, retires) {
-  const fate = FATES[proposal.action];
+function fateOf({ kind, status, proposal }, keeps, retires) {
+  const fate = proposal.details?.status === "archived" ? "archived" : FATES[proposal.action];
+  if (status === "open" && kind === "contradiction") return keeps ? "proposed" : "";
   if (status === "open") return keeps ? "would stay" : retires && fate ? `would be ${fate}` : "";
   return status !== "accepted" ? "" : keeps ? "kept" : retires ? fate ?? "" : "";
 }
@@ -187,7 +237,9 @@ export function FieldValue({ value, by, names, facts = [], lead = "" }) {
     && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
 }
 
-/** What is said (null: it is gone), where it is shown, and since when and by whom. @typedef {{ text: string | null | undefined, href?: string, id?: string, about: unknown }} Claim */
+/** The decision that a claim, or both, hold. @typedef {{ act: () => void, busy: boolean }} Hold */
+/** What is said (null: it is gone), where it is shown, since when and by whom, and the decision that it holds.
+ * @typedef {{ text: string | null | undefined, href?: string, id?: string, about: unknown, hold?: Hold }} Claim */
 
 /** What has two sides, of which one holds. */
 const BOTH_SIDES = new Set(["disputed", "contradiction"]);
@@ -198,10 +250,12 @@ const BOTH_SIDES = new Set(["disputed", "contradiction"]);
 export function Doubt({ title, kind, status = "", tone = "bad", about, claims, decide, children }) {
   return html`<div class="row apart"><b><${Text} text=${title} /></b><span><${Tag} of=${words(kind)} tone=${status ? "" : tone} />${status && html` <${Tag} of=${status} tone=${tone} />`}</span></div>
     ${about && html`<p class="small quiet">${about}</p>`}
-    <ul class="claims">${claims.map(({ text, href, id = "", about: more }) => {
+    <ul class="claims">${claims.map(({ text, href, id = "", about: more, hold }) => {
       const told = text ? html`<${Text} text=${text} long=${400} />` : html`<span class="quiet">It was changed or is gone. ${!href && html`<code>${id}</code>`}</span>`;
-      return html`<li key=${`${href} ${id} ${text}`}>${href ? html`<a href=${href}>${told}</a>` : told}<div class="small quiet">${more}</div></li>`;
+      return html`<li key=${`${href} ${id} ${text}`}>${href ? html`<a href=${href}>${told}</a>` : told}<div class="small quiet">${more}</div>
+        ${hold && html`<button type="button" aria-label=${`This one holds: ${text ?? id}`} disabled=${hold.busy} onClick=${hold.act}>This one holds</button>`}</li>`;
     })}</ul>
+    ${!children && decide && kind === "contradiction" && html`<p class="small quiet">${DECIDES}</p>`}
     ${children ?? (decide ? html`<div class="actions"><a class="button" href=${decide}>${BOTH_SIDES.has(kind) ? "Decide which holds" : "Decide"}</a></div>` : html`<p class="small quiet">${NEEDS_WRITE}</p>`)}`;
 }
 
