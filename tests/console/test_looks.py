@@ -9,7 +9,7 @@ PHONE = {"width": 375, "height": 800}
 VIEWS = {
     "overview": ("overview", "Growth"),
     "memories": ("memories?query=what%20tension%20for%20spokes&user_id=priya", "Why"),
-    "sessions": ("sessions/mira-has-moved", "What was learned"),
+    "sessions": ("sessions/mira-has-moved", "What came of it"),
     "prompt": (
         "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira&token_budget=400",
         "Dropped (",

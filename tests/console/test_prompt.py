@@ -108,7 +108,7 @@ def test_the_request_works_as_written(visit: Visit, server: Server) -> None:
 
 
 def test_an_answer_leads_to_the_prompt_behind_it_built_again(visit: Visit, server: Server) -> None:
-    page = visit.open("sessions/mira-has-moved", "What was learned")
+    page = visit.open("sessions/mira-has-moved", "What came of it")
     page.locator("#turn-2").get_by_role("link", name="Why did it say that?").click()
     answer = page.get_by_role("region", name="The answer")
     expect(answer).to_contain_text("I moved to Bergedorf, so I commute 23 km a day now.")

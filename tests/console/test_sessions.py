@@ -22,23 +22,30 @@ def test_a_session_shows_what_came_of_each_turn(visit: Visit) -> None:
     expect(turn).to_contain_text("Mira commutes 23 km a day since she moved.")
     expect(turn).to_contain_text("Mira lives in Bergedorf")
     expect(page.locator("#turn-3")).to_contain_text("Mira rides Halcyon E3")
-    expect(page.get_by_text("Of the whole session")).to_have_count(0)  # the summary stands above
+    whole = page.get_by_role("region", name="Of the whole session")
+    expect(whole.locator("li")).to_have_count(1)  # the lesson: the summary stands above
     visit.check()
 
 
-def test_a_session_names_what_it_replaced_and_what_was_learned(visit: Visit) -> None:
-    page = visit.open("sessions/mira-has-moved", "What it changed")
-    changed = page.get_by_role("region", name="What it changed")
-    home = changed.get_by_role("listitem").filter(has_text="Mira · home: Bergedorf")
-    expect(home).to_contain_text("before: Altona")
-    expect(home).to_contain_text("I moved to Bergedorf")
-    commute = changed.get_by_role("listitem").filter(has_text="Mira commutes 23 km a day since she moved.")
-    expect(commute).to_contain_text("before: Mira commutes 14 km a day.")
-    ride = changed.get_by_role("listitem").filter(has_text="Mira rides Halcyon E3")
-    expect(ride).to_contain_text("before: Mira rides Kestrel 28")
-    lesson = changed.get_by_role("link", name="An error code in the cold is often the battery's temperature.")
+def test_what_came_of_a_session_stands_once_and_is_counted(visit: Visit) -> None:
+    page = visit.open("sessions/mira-has-moved", "in place of what was known before")
+    came = page.locator(".came > li")
+    summary = page.get_by_role("region", name="Summary")
+    expect(summary).to_contain_text("3 memories, 3 facts, 1 lesson; 4 of them in place of what was known before.")
+    expect(came).to_have_count(7)
+    for kind, count in (("memory", 3), ("fact", 3), ("lesson", 1)):
+        expect(came.filter(has=page.locator(".tag").get_by_text(kind, exact=True))).to_have_count(count)
+    expect(came.filter(has_text="in place of")).to_have_count(4)
+    home = came.filter(has_text="Mira lives in Bergedorf")
+    expect(home).to_contain_text("home of the profile · in place of Mira lives in Altona")
+    expect(home.get_by_role("link").first).to_have_attribute("href", re.compile("/owners/users/mira/facts"))
+    expect(page.locator("#turn-3").get_by_text("Mira rides Halcyon E3")).to_be_visible()
+    expect(came.filter(has_text="Mira rides Halcyon E3")).to_contain_text("in place of Mira rides Kestrel 28")
+    lesson = page.get_by_role("region", name="Of the whole session").get_by_role("link")
+    expect(lesson).to_have_text("An error code in the cold is often the battery's temperature.")
     expect(lesson).to_have_attribute("href", "#/owners/agents/front-desk/experience")
-    expect(home.get_by_role("link")).to_have_attribute("href", "#/owners/users/mira/profile")
+    expect(summary).to_contain_text("by demo-script, 2 calls")
+    commute = came.filter(has_text="Mira commutes 23 km a day since she moved.")
     visit.check()
     commute.get_by_role("link", name="Mira commutes 14 km a day.").click()
     expect(page.get_by_role("heading", name="Mira commutes 14 km a day.")).to_be_visible()
@@ -74,7 +81,7 @@ def test_a_session_stands_beside_the_list_and_on_a_phone_alone(visitor: Visitor,
 
 
 def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
-    page = visit.open("sessions/priya-on-spokes", "What was learned")
+    page = visit.open("sessions/priya-on-spokes", "What came of it")
     page.get_by_role("button", name="Undo what was learned").click()
     page.get_by_role("dialog").get_by_role("button", name="Undo it").click()
     page.get_by_text(re.compile(r"Undone: \d+ records? (is|are) as before")).wait_for()
@@ -155,7 +162,7 @@ def test_a_read_key_sees_no_button_that_writes(story_with_key: tuple[Server, str
     page.get_by_role("button", name="Open").click()
     page.get_by_text("Moved to Bergedorf").first.wait_for()
     for address, ready, writing in (
-        ("sessions/mira-has-moved", "What was learned", ("Undo what was learned", "Reopen")),
+        ("sessions/mira-has-moved", "What came of it", ("Undo what was learned", "Reopen")),
         ("tasks/lisbon-wheels", "Checkpoints", ("Keep a checkpoint", "Restore checkpoint 1")),
         ("owners/users/mira/data", "Download the export", ("Erase this person…",)),
     ):

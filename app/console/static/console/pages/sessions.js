@@ -1,13 +1,13 @@
 /** Sessions, and one beside the list as a chat, with what came of each turn. */
 import { html, useState } from "../ui.js";
-import { BASE, api, ask, key, may, orNull, useLoad, usePages } from "../api.js";
+import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
-import { Confirm, Empty, Loaded, More, ProblemBox, Waiting, WaitingRows, useAction, useToast } from "../parts/feedback.js";
+import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, Status, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
-import { Turn } from "../parts/turn.js";
+import { Turn, textOf } from "../parts/turn.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -70,47 +70,94 @@ async function load(session_id, from, signal) {
   return { session, messages, placed, learned, facts, operations, cut: [placed, learned, facts].some((page) => page.next_cursor) };
 }
 
+/** One record that came of a session, however it is stored. `note`: its type, or the field of the profile that it fills; `before`: what it took the
+ * place of; `seq`: the turn that it came of, 0 for the whole session, and -1 for a turn of another page.
+ * @typedef {{ key: string, kind: Kind, text: string, href?: string, status?: string, note?: string, before: { text: string, href?: string }[], seq: number }} Outcome */
+
+const KINDS = /** @type {const} */ (["memory", "fact", "profile", "lesson"]);
+/** @typedef {typeof KINDS[number]} Kind */
+const MANY = /** @type {Record<Kind, [string, string]>} */ ({ memory: ["memory", "memories"], fact: ["fact", "facts"], profile: ["field of the profile", "fields of the profile"],
+  lesson: ["lesson", "lessons"] });
+
+/** A change of a profile, as the run that learned it reports it. @typedef {{ field: string, value: string, quote: string, before?: string | number | null }} ProfileChange */
+
+/** @param {Schemas["Operation"]} operation @param {"profile" | "experience"} part @returns {Record<string, any>} */
+const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
+
+/** The facts, each once: of one that was stated again, as when it ended, what is known of it now. @param {Fact[]} facts */
+const known = (facts) => [...Map.groupBy(facts, (fact) => fact.lineage_id).values()].map((stated) => stated.find((fact) => fact.status !== "superseded") ?? stated[0]);
+
+/** @param {Fact} fact */
+const addressOf = ({ fact_id, user_id, agent_id }) => to("owners", [...(user_id ? ["users", user_id] : ["agents", agent_id ?? ""]), "facts"], { fact: fact_id });
+
 /**
- * Sorts what came of the session by the message it names. What was learned names the memories of the messages that it
- * cites; the last one of these is its place. What has no place here belongs to the whole session.
- * @param {Memory[]} memories @param {Fact[]} facts
+ * All that came of a session, each once: memories, facts, fields of the profile that no fact states, and lessons of the agent. What it took the place of is asked for when the rest is there.
+ * @param {Awaited<ReturnType<typeof load>>} data @returns {Outcome[]}
  */
-function bySeq(memories, facts) {
-  const said = new Map(memories.filter((memory) => memory.memory_type === "message").map((memory) =>
-    [memory.memory_id, memory.source.message_seq ?? 0]));
-  /** @type {Map<number, (Memory | Fact)[]>} */
-  const places = new Map();
-  for (const record of [...memories, ...facts]) {
-    const cited = (record.source.memory_ids ?? []).map((id) => said.get(id) ?? 0);
-    const seq = record.source.message_seq ?? Math.max(0, ...cited);
-    places.set(seq, [...(places.get(seq) ?? []), record]);
+function useCame({ session: { session_id, user_id, agent_id, summary }, messages, placed, learned, facts, operations }) {
+  const names = useNames();
+  const person = names.person(user_id);
+  const all = [...new Map([...placed.items, ...learned.items].map((memory) => [memory.memory_id, memory])).values()];
+  const memories = all.filter((memory) => !isTurn(memory) && !(memory.memory_type === "summary" && memory.content === summary));
+  const stated = known(facts.items);
+  const ran = operations.items.filter((operation) => operation.kind === "post_conversation" && operation.status === "succeeded");
+  const fields = /** @type {ProfileChange[]} */ (ran.flatMap((operation) => partOf(operation, "profile").quotes ?? []));
+  const learns = ran.some((operation) => partOf(operation, "experience").learned > 0);
+  const replaces = memories.some((memory) => memory.supersedes.length > 0), ends = stated.some((fact) => fact.supersedes.length > 0);
+  const more = useLoad(async (signal) => {
+    const [old, ended, experience] = await Promise.all([
+      replaces ? ask(api.GET("/v1/memories", { params: { query: { user_id, status: "superseded", limit: RECORDS } }, signal })) : undefined,
+      ends && user_id ? ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: RECORDS } }, signal })) : undefined,
+      learns ? ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal })).catch(() => undefined) : undefined, // a key that is bound to the person may not read it
+    ]);
+    const lessons = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : [])).filter((lesson) => lesson.source.session_id === session_id);
+    return { old: old?.items ?? [], ended: ended?.items ?? [], lessons };
+  }, [session_id, [...memories.map((memory) => memory.memory_id), ...stated.map((fact) => fact.fact_id)].join(), learns]);
+  const { old, ended, lessons } = more.data ?? { old: [], ended: [], lessons: [] };
+
+  const paged = messages.next_cursor || (messages.items[0]?.seq ?? 1) > 1;
+  const said = new Map(all.filter(isTurn).map((memory) => [memory.memory_id, memory.source.message_seq ?? 0]));
+  /** What was learned names the memories of the messages that it cites: the last one of these is its place. @param {Memory["source"]} source */
+  const turnOf = ({ message_seq, memory_ids = [] }) => {
+    const cited = memory_ids.map((id) => said.get(id) ?? 0).filter(Boolean);
+    return message_seq ?? (cited.length ? Math.max(...cited) : memory_ids.length && paged ? -1 : 0);
+  };
+  /** @param {string | undefined} quote */
+  const saidIn = (quote) => messages.items.find((message) => quote && textOf(message).includes(quote))?.seq ?? 0;
+  /** @type {Outcome[]} */
+  const records = memories.map((memory) => ({ key: memory.memory_id, kind: "memory", text: memory.content, href: to("memories", [memory.memory_id]), status: memory.status,
+    note: memory.memory_type === "fact" ? "" : words(memory.memory_type), seq: turnOf(memory.source),
+    before: memory.supersedes.map((id) => ({ text: old.find((other) => other.memory_id === id)?.content ?? "another memory", href: to("memories", [id]) })) }));
+  for (const fact of stated) {
+    const field = fields.find((change) => change.value === fact.object);
+    const replaced = fact.supersedes.length ? ended.find((other) => other.fact_id !== fact.fact_id && replacementOf(other, [fact])) : undefined;
+    const was = replaced ? [{ text: statement(replaced, person), href: addressOf(replaced) }] : field?.before ? [{ text: String(field.before) }] : [];
+    records.push({ key: fact.fact_id, kind: "fact", text: statement(fact, person), href: addressOf(fact), status: fact.status, seq: turnOf(fact.source), before: was,
+      note: [field && `${words(field.field)} of the profile`, fact.valid_until && `ended ${fact.valid_until.slice(0, 10)}`].filter(Boolean).join(" · ") });
   }
-  return places;
+  for (const { field, value, quote, before } of fields.filter((change) => !stated.some((fact) => fact.object === change.value))) {
+    records.push({ key: `${field} ${value}`, kind: "profile", text: `${words(field)}: ${value}`, href: to("owners", ["users", user_id, "profile"]), seq: saidIn(quote), before: before ? [{ text: String(before) }] : [] });
+  }
+  for (const lesson of lessons) records.push({ key: lesson.text, kind: "lesson", text: lesson.text, href: to("owners", ["agents", agent_id, "experience"]), note: `of ${names.agent(agent_id)}`, before: [], seq: 0 });
+  return records;
 }
 
-/** @param {Memory | Fact} record @returns {boolean} whether it is the turn itself, kept as a memory */
-const isTurn = (record) => "memory_id" in record && record.memory_type === "message";
+/** @param {Memory} memory @returns {boolean} whether it is the turn itself, kept as a memory */
+const isTurn = (memory) => memory.memory_type === "message";
 
-/** What was made of a turn. That the turn itself is a memory, as most turns are, stands in the head of the turn.
- * @param {{ of: (Memory | Fact)[] | undefined, name: string }} props */
-function CameOf({ of = [], name }) {
-  const made = of.filter((record) => !isTurn(record));
-  return html`<ul class="came">${made.map((record) => {
-    const status = record.status !== "active" && html`<${Status} of=${record.status} />`;
-    const gone = status ? "gone" : "";
-    if ("fact_id" in record) {
-      const text = html`<${Text} text=${statement(record, name)} long=${160} />`;
-      return html`<li key=${record.fact_id} class=${gone}><${Tag} of="fact" />${status}${record.user_id ? html`<a href=${to("owners", ["users", record.user_id, "facts"], { fact: record.fact_id })}>${text}</a>` : text}</li>`;
-    }
-    return html`<li key=${record.memory_id} class=${gone}><${Tag} of=${record.memory_type} />${status}<a href=${to("memories", [record.memory_id])}><${Text} text=${record.content} long=${160} /></a></li>`;
-  })}</ul>`;
-}
+/** What came of a turn, each with what it took the place of. @param {{ of: Outcome[] }} props */
+const CameOf = ({ of }) => html`<ul class="came">${of.map(({ key, kind, text, href, status, note, before }) => {
+  const gone = status && status !== "active";
+  return html`<li key=${key} class=${gone ? "gone" : ""}><${Tag} of=${kind} />${gone && html`<${Status} of=${status} />`}<div><a href=${href}><${Text} text=${text} long=${160} /></a>
+    ${(note || before.length > 0) && html`<div class="small quiet">${note}${before.map((was) => html`${note && " · "}in place of ${was.href ? html`<a key=${was.href} href=${was.href}><${Text} text=${was.text} long=${160} /></a>` : html`<${Text} text=${was.text} long=${160} />`}`)}</div>`}</div></li>`;
+})}</ul>`;
 
-/** The way to the memory that a turn is. @param {{ of: (Memory | Fact)[] | undefined }} props */
-function KeptTurn({ of = [] }) {
-  const turn = of.find(isTurn);
-  return turn && "memory_id" in turn ? html` · <a href=${to("memories", [turn.memory_id])}>${turn.status === "active" ? "as a memory" : `as a memory, ${words(turn.status)}`}</a>` : null;
-}
+/** How much came of it, by kind: "3 memories, 3 facts, 1 lesson". @param {Outcome[]} came */
+const countedBy = (came) => KINDS.map((kind) => ({ kind, count: came.filter((record) => record.kind === kind).length })).filter(({ count }) => count)
+  .map(({ kind, count }) => counted(count, ...MANY[kind])).join(", ");
+
+/** The way to the memory that a turn is. @param {{ of: Memory | undefined }} props */
+const KeptTurn = ({ of }) => (of ? html` · <a href=${to("memories", [of.memory_id])}>${of.status === "active" ? "as a memory" : `as a memory, ${words(of.status)}`}</a>` : null);
 
 /** The way to the prompt behind an answer. @param {{ message: Schemas["Message"], session: Schemas["Session"] }} props */
 const WhyAnswer = ({ message: { role, seq }, session: { session_id, agent_id, user_id } }) => (role === "assistant"
@@ -129,69 +176,29 @@ function OneSession({ id, from, params, caller }) {
 function Details({ data, from, params, caller, again }) {
   const { session, messages } = data;
   const names = useNames();
-  const person = names.person(session.user_id);
-  const memories = [...new Map([...data.placed.items, ...data.learned.items].map((one) => [one.memory_id, one])).values()];
-  const places = bySeq(memories, data.facts.items);
-  // the summary stands above, and is a memory, too
-  const ofAll = (places.get(0) ?? []).filter((record) => !("memory_id" in record && record.memory_type === "summary" && record.content === session.summary));
+  const came = useCame(data);
+  const shown = new Set(messages.items.map((message) => message.seq));
+  const ofAll = came.filter(({ seq }) => seq === 0), elsewhere = came.filter(({ seq }) => seq !== 0 && !shown.has(seq));
+  const replacing = came.filter(({ before }) => before.length).length;
   const last = messages.items.length ? messages.items[messages.items.length - 1].seq : from;
   const turns = (/** @type {number | ""} */ after) => to("sessions", [session.session_id], { ...params, from: after });
-  return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${person}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
-    <section class="box"><h2>Summary</h2>${session.summary ? html`<${Text} text=${session.summary} />`
-      : html`<p class="quiet">None yet. It is written when the session ends.</p>`}</section>
-    <${Changed} data=${data} memories=${memories} person=${person} />
+  return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${names.person(session.user_id)}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
+    <section class="box" aria-label="Summary">${session.summary ? html`<p><${Text} text=${session.summary} /></p>`
+      : html`<p class="quiet">No summary yet. It is written when the session ends.</p>`}
+      ${came.length > 0 && html`<p><span class="quiet">What came of it:</span> ${countedBy(came)}${replacing > 0 && `; ${replacing} of them in place of what was known before`}.</p>`}
+      <${Learned} data=${data} caller=${caller} again=${again} /></section>
     <section aria-label="Turns">
-      <div class="heads small quiet"><span>What was said</span><span>What it left behind</span></div>
+      <div class="heads small quiet"><span>What was said</span><span>What came of it</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
       ${messages.items.map((message) => html`<div class="turn" key=${message.seq} id=${`turn-${message.seq}`}>
-        <${Turn} message=${message}><${KeptTurn} of=${places.get(message.seq)} /><${WhyAnswer} message=${message} session=${session} /></${Turn}>
-        <${CameOf} of=${places.get(message.seq)} name=${person} /></div>`)}
+        <${Turn} message=${message}><${KeptTurn} of=${data.placed.items.find((memory) => isTurn(memory) && memory.source.message_seq === message.seq)} /><${WhyAnswer} message=${message} session=${session} /></${Turn}>
+        <${CameOf} of=${came.filter(({ seq }) => seq === message.seq)} /></div>`)}
       ${!messages.items.length && html`<p class="quiet">No messages here.</p>`}
     </section>
     <p class="row">${from > 0 && html`<a href=${turns(Math.max(0, from - TURNS) || "")}>Earlier turns</a>`}
       ${messages.next_cursor && html`<a href=${turns(last)}>Later turns</a>`}</p>
-    ${ofAll.length > 0 && html`<section class="box"><h2>Of the whole session</h2><${CameOf} of=${ofAll} name=${person} /></section>`}
-    <${Learned} data=${data} caller=${caller} again=${again} />`;
-}
-
-/** A change of a profile, as the run that learned it reports it. @typedef {{ field: string, value: string, quote: string, before?: string | number | null }} ProfileChange */
-
-/** @param {Schemas["Operation"]} operation @param {"profile" | "experience"} part @returns {Record<string, any>} */
-const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
-
-/** What the session changed of what was known before: fields of the profile, facts and memories, each with what it replaced, and lessons
- * of the agent. @param {{ data: Awaited<ReturnType<typeof load>>, memories: Memory[], person: string }} props */
-function Changed({ data, memories, person }) {
-  const { session_id, user_id, agent_id } = data.session;
-  const operations = data.operations.items;
-  const names = useNames();
-  const ran = operations.filter((operation) => operation.kind === "post_conversation" && operation.status === "succeeded");
-  const profile = /** @type {ProfileChange[]} */ (ran.flatMap((operation) => partOf(operation, "profile").quotes ?? []));
-  const newer = memories.filter((memory) => memory.supersedes.length > 0);
-  const learns = ran.some((operation) => partOf(operation, "experience").learned > 0);
-  const before = useLoad(async (signal) => (newer.length ? (await ask(api.GET("/v1/memories", { params: { query: { user_id, status: "superseded", limit: RECORDS } }, signal }))).items : []), [newer.map((memory) => memory.memory_id).join()]);
-  const lessons = useLoad(async (signal) => {
-    const experience = learns ? await orNull(ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal }))) : null;
-    return Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : [])).filter((lesson) => lesson.source.session_id === session_id);
-  }, [agent_id, learns]);
-  const facts = data.facts.items.filter((fact) => fact.status === "active" && fact.valid_from);
-  const ended = useLoad(async (signal) => (user_id && facts.some((fact) => fact.supersedes.length) ? (await ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: RECORDS } }, signal }))).items : []), [user_id, facts.map(({ fact_id }) => fact_id).join()]);
-  const followed = facts.flatMap((fact) => (ended.data ?? []).filter((other) => replacementOf(other, [fact])).map((old) => ({ fact, old }))).filter(({ fact }) => !profile.some((change) => change.value === fact.object));
-  if (!profile.length && !newer.length && !learns && !followed.length) return null;
-  const old = (/** @type {string} */ id) => {
-    const memory = before.data?.find((known) => known.memory_id === id);
-    return html` before: <a key=${id} href=${to("memories", [id])}>${memory ? html`<${Text} text=${memory.content} long=${160} />` : "another memory"}</a>`;
-  };
-  return html`<section class="box" aria-label="What it changed"><h2>What it changed</h2><ul class="list">
-    ${profile.map((change) => html`<li key=${`${change.field} ${change.value}`}><a class="title" href=${to("owners", ["users", user_id ?? "", "profile"])}>${person} · ${words(change.field)}: <${Text} text=${change.value} long=${160} /></a>
-      <div class="small quiet"><${Tag} of="profile" />${change.before ? html` before: <${Text} text=${String(change.before)} long=${160} /> ·` : ""} “<${Text} text=${change.quote} long=${160} />”</div></li>`)}
-    ${followed.map(({ fact, old }) => html`<li key=${fact.fact_id}><a class="title" href=${to("owners", ["users", user_id ?? "", "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, person)} long=${160} /></a>
-      <div class="small quiet"><${Tag} of="fact" /> before: <${Text} text=${statement(old, person)} long=${160} />${fact.source.quote && html` · “<${Text} text=${fact.source.quote} long=${160} />”`}</div></li>`)}
-    ${newer.map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${160} /></a><div class="small quiet"><${Tag} of=${memory.memory_type} />${memory.supersedes.map(old)}</div></li>`)}
-    ${(lessons.data ?? []).map((lesson) => html`<li key=${lesson.text}><a class="title" href=${to("owners", ["agents", agent_id, "experience"])}><${Text} text=${lesson.text} long=${160} /></a>
-      <div class="small quiet"><${Tag} of="lesson" /> of ${names.agent(agent_id)}</div></li>`)}</ul>
-    ${learns && !lessons.data && html`<${Loaded} of=${lessons} waiting=${html`<${Waiting} lines=${1} />`}>${() => null}</${Loaded}>`}
-    ${learns && lessons.data?.length === 0 && html`<p class="quiet small">The lessons that were learned from it are gone, or were learned again from a later session.</p>`}</section>`;
+    ${ofAll.length > 0 && html`<section class="box" aria-label="Of the whole session"><h2>Of the whole session</h2><${CameOf} of=${ofAll} /></section>`}
+    ${elsewhere.length > 0 && html`<details class="box"><summary>Of turns that are not on this page (${elsewhere.length})</summary><${CameOf} of=${elsewhere} /></details>`}`;
 }
 
 /** Ends a session, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */
@@ -223,15 +230,13 @@ function Learned({ data, caller, again }) {
     again();
   };
   const writes = may(caller, "write");
-  return html`<section class="box"><h2>What was learned</h2>
-    ${!data.operations.items.length && html`<p class="quiet">Nothing yet: the service learns when the session ends.</p>`}
-    <ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id}>
-      <${Status} of=${operation.status} /> ${words(operation.kind)}, <${Time} at=${operation.updated_at} /> <span class="small quiet"><${RecordLink} id=${operation.operation_id} /></span>
-      <${Parts} result=${operation.result} />
-      ${writes && operation.can_undo && html` <button type="button" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
+  if (!data.operations.items.length) return html`<p class="quiet small">Nothing was learned yet: the service learns when the session ends.</p>`;
+  const models = [...new Set(data.learned.items.flatMap(({ source }) => (source.origin === "extraction" && source.model ? [source.model] : [])))];
+  return html`<ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id} class="row apart"><span class="small quiet">
+      ${operation.kind === "post_conversation" && operation.status === "succeeded" ? "Learned" : html`<${Status} of=${operation.status} /> ${words(operation.kind)}`} <${Time} at=${operation.updated_at} />${told(operation, models)} · <${RecordLink} id=${operation.operation_id} /></span>
+      ${writes && operation.can_undo && html` <button type="button" class="small" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
     ${undoing && html`<${Confirm} title="Undo what was learned?" button="Undo it" action=${() => undo(undoing)} onClose=${() => setUndoing(undefined)}>
-      <p>Memories, facts, lessons and the summary of this run go; what they replaced comes back. Records that were changed since stay.</p></${Confirm}>`}
-  </section>`;
+      <p>Memories, facts, lessons and the summary of this run go; what they replaced comes back. Records that were changed since stay.</p></${Confirm}>`}`;
 }
 
 /** What an undo did, as a sentence. @param {Schemas["Operation"]} operation */
@@ -241,12 +246,12 @@ function undone(operation) {
   return `Undone: ${restored} records are as before${not_restored ? `, ${not_restored} changed since and stay` : ""}.`;
 }
 
-/** The parts of a learning run: "memories (3 created, 2 superseded) · profile". @param {{ result: Schemas["Operation"]["result"] }} props */
-function Parts({ result }) {
-  const parts = /** @type {Record<string, Record<string, unknown>>} */ (Object(result).parts ?? {});
-  return html`<p class="quiet">${Object.entries(parts).map(([name, { status, ...part }]) => {
-    const told = Object.entries(part).filter(([, value]) => typeof value === "number" && value > 0).map(([field, value]) => `${value} ${words(field)}`);
-    if (status !== "done") told.unshift(words(String(status)), ...(typeof part.detail === "string" ? [part.detail] : []));
-    return `${words(name)}${told.length ? ` (${told.join(", ")})` : ""}`;
-  }).join(" · ")}</p>`;
+/** By what a run learned and at which cost, and its parts that were not done: " by demo-script, 2 calls, 310 tokens; facts: failed".
+ * @param {Schemas["Operation"]} operation @param {string[]} models */
+function told({ kind, result }, models) {
+  const { llm, parts } = Object(result);
+  if (kind !== "post_conversation" || !parts) return "";
+  const by = llm?.calls ? ` by ${models.join(" and ") || "a language model"}, ${counted(llm.calls, "call")}, ${counted(llm.tokens, "token")}` : " by rules, without a language model";
+  const undone = Object.entries(/** @type {Record<string, { status: string, reason?: string }>} */ (parts)).filter(([, { status }]) => status !== "done");
+  return [by, ...undone.map(([name, { status, reason }]) => `${words(name)}: ${words(status)}${reason ? `, ${reason}` : ""}`)].join("; ");
 }
