@@ -58,9 +58,9 @@ def test_why_it_said_that(visit: Visit) -> None:
     expect(page.get_by_role("searchbox")).to_be_focused()
     page.keyboard.type("Where does Mira live?")
     kept = page.get_by_role("region", name="Kept").locator("li", has_text="live in Altona").first
-    tab_to(page, kept.get_by_role("button", name="Where from"))
+    tab_to(page, kept.get_by_role("link", name="turn 1 of mira-first-visit"))
     page.keyboard.press("Enter")
-    expect(kept.get_by_role("link", name="mira-first-visit")).to_be_visible()
+    expect(page.get_by_role("heading", name="mira-first-visit")).to_be_visible()
 
 
 def test_what_a_session_left_behind(visit: Visit) -> None:

@@ -12,9 +12,9 @@ VIEWS = {
     "sessions": ("sessions/mira-has-moved", "What came of it"),
     "prompt": (
         "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira&token_budget=400",
-        "Dropped (",
+        "dropped:",
     ),
-    "answer": ("prompt?session_id=mira-has-moved&turn=2&agent_id=front-desk&user_id=mira", "Dropped ("),
+    "answer": ("prompt?session_id=mira-has-moved&turn=2&agent_id=front-desk&user_id=mira", "dropped:"),
     "people": ("owners", "Front desk"),
     "person": ("owners/users/mira", "What changed lately"),
     "profile": ("owners/users/mira/profile", "Interactions"),

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from playwright.sync_api import expect
@@ -31,8 +32,9 @@ def test_a_prompt_is_made_of_what_was_typed(visit: Visit) -> None:
     expect(prompt).to_contain_text("The user rides Halcyon E3")
     kept = page.get_by_role("region", name="Kept")
     entry = kept.locator("li", has_text="The user rides Halcyon E3").last
-    entry.get_by_role("button", name="Where from").click()
-    expect(entry.get_by_role("link", name="“The Halcyon E3 says error 26”")).to_be_visible()
+    expect(entry.get_by_role("link", name="“The Halcyon E3 says error 26”")).to_be_visible()  # nobody asked
+    expect(entry.get_by_role("link", name="open the record")).to_be_hidden()
+    entry.get_by_text("More", exact=True).click()
     expect(entry.get_by_role("link", name="open the record")).to_be_visible()
     visit.check()
 
@@ -50,20 +52,20 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
     page.get_by_text(re.compile(r"\d+ of 300 tokens")).wait_for()
     dropped = page.get_by_role("region", name="Dropped")
     dropped.locator("summary").first.click()
-    reason = dropped.get_by_text(re.compile("^No room left"))
+    reason = dropped.get_by_text(re.compile("^Over budget"))
     body = {"query": "Which bike does Mira ride?", "agent_id": "front-desk", "user_id": "mira", "token_budget": 300}
     answer = server.client.post("/v1/context", json=body).json()
     expect(page.locator(".wrapped pre")).to_have_text(answer["text"])
-    expect(reason).to_contain_text(f"({300 - answer['tokens']} tokens)")
+    counts = Counter(item["reason"] for item in answer["dropped"])
+    expect(dropped.locator("summary").first).to_contain_text(f"{len(answer['dropped'])} dropped:")
+    expect(dropped.locator("summary").first).to_contain_text(f"{counts['budget']} over budget")
+    expect(reason).to_contain_text(f"{300 - answer['tokens']} tokens left")
     reason.click()
     records = [one for one in answer["dropped"] if one["id"].startswith(("mem_", "fact_"))]
-    expect(dropped.locator("li")).to_have_count(len(records))
+    expect(dropped.locator(".list > li")).to_have_count(len(records))
     expect(dropped.locator(".text").first).not_to_be_empty()
     dropped.get_by_text(re.compile(r"^\d+ (more )?records?$")).first.click()
-    more = dropped.get_by_role("button", name="Where from")
-    before = more.count()
-    more.first.click()
-    expect(more).to_have_count(before - 1)
+    expect(dropped.locator(".from").first).to_be_visible()  # nobody asked where it comes from
     shown = page.get_by_role("group", name="Tokens of the budget by section").locator("li").all_inner_texts()
     frame = answer["tokens"] - sum(section["tokens"] for section in answer["sections"])
     assert frame > 0
@@ -130,11 +132,16 @@ def test_an_answer_leads_to_the_prompt_behind_it_built_again(visit: Visit, serve
     dropped = page.get_by_role("region", name="Dropped")
     expect(dropped.locator("li", has_text="lives in Altona")).to_contain_text("same as [3]")  # nobody opened it
     kept = page.get_by_role("region", name="Kept")
-    altona = kept.locator("li", has_text="I live in Altona")
+    altona = kept.locator("li", has_text="I live in Altona, commute")
     expect(altona).to_contain_text("strong")
     expect(altona).not_to_contain_text("outdated")  # it held at that moment
-    expect(kept.locator("li", has_text="Ask for the luggage")).to_contain_text("weak")
-    expect(kept.get_by_role("link", name="open the record").first).to_be_visible()
+    lesson = kept.locator("ul.list > li", has_text="Ask for the luggage")
+    expect(lesson).to_contain_text("weak")
+    expect(lesson).to_contain_text("Front desk's own")
+    expect(lesson.get_by_role("link", name="jonas-plans-a-tour")).to_be_visible()
+    expect(altona).to_contain_text(re.compile(r"Mira, \d{4}-\d\d-\d\d, turn 1 of mira-first-visit"))
+    expect(altona).not_to_contain_text("own")
+    expect(kept.locator("ul.list > li", has_text="home: Altona")).to_contain_text("“I live in Altona”")
     visit.check()
     visit.open("prompt?session_id=mira-has-moved&turn=4&agent_id=front-desk&user_id=mira", "The request")
     expect(prompt).to_contain_text("Congratulations")  # the turns before it are part of it

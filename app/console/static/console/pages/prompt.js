@@ -6,8 +6,8 @@ import { Loaded } from "../parts/feedback.js";
 import { called, choose, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
 import { Code, Tag } from "../parts/text.js";
-import { go, scopeOf, to } from "../route.js";
-import { Dropped, Kept, droppedTold } from "./prompt_entries.js";
+import { go, parse, scopeOf, to } from "../route.js";
+import { Dropped, Kept, droppedTold, useOrigins } from "./prompt_entries.js";
 import { AskedTurn, ReplacedSince, asOf, askedBefore } from "./prompt_turn.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -127,6 +127,8 @@ function Shares({ params, set }) {
 
 /** @param {{ context: Context, at?: string, children?: unknown }} props `at`: the moment that it is built for, if not now; `children`: what stands below what was dropped */
 function Made({ context, at, children }) {
+  const owner = scopeOf(parse(location.hash));
+  const { origins, facts } = useOrigins(context, owner);
   const inSections = context.sections.reduce((sum, section) => sum + section.tokens, 0);
   const frame = context.tokens - inSections;
   const parts = [...context.sections.map((section) => ({ name: section.name, value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
@@ -140,6 +142,6 @@ function Made({ context, at, children }) {
     <div class="two"><div><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-      <section class="box" aria-label="Dropped"><details open=${Boolean(children)}><summary><b>Dropped (${context.dropped.length})</b> <span class="small quiet">${droppedTold(context)}</span></summary><${Dropped} context=${context} open=${Boolean(children)} /></details></section>${children}</div>
-      <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} at=${at} /></section></div></div>`;
+      <section class="box" aria-label="Dropped"><details open=${Boolean(children)}><summary><b>${context.dropped.length} dropped${context.dropped.length > 0 && ":"}</b> ${droppedTold(context)}</summary><${Dropped} context=${context} open=${Boolean(children)} origins=${origins} /></details></section>${children}</div>
+      <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} at=${at} facts=${facts} origins=${origins} /></section></div></div>`;
 }

@@ -1,22 +1,26 @@
 /** The entries of a prompt: what was kept and what was left out, each with the turn that it comes from. */
-import { html, useEffect, useState } from "../ui.js";
-import { api, ask } from "../api.js";
+import { html, useEffect, useMemo, useState } from "../ui.js";
+import { api, ask, useLoad } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
 import { RecordLink, SourceLink } from "../parts/records.js";
 import { Strength } from "../parts/scores.js";
-import { Since, useFactsOf } from "../parts/since.js";
-import { Tag, Text, counted, statement, words } from "../parts/text.js";
-import { ContradictedBy, useChallenged } from "../parts/doubts.js";
+import { useNames } from "../parts/scope.js";
+import { Since, learnedFrom } from "../parts/since.js";
+import { Tag, Text, Time, counted, statement, visible, words } from "../parts/text.js";
+import { ContradictedBy, PREDICATES, useChallenged } from "../parts/doubts.js";
 import { parse, scopeOf, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Context"]} Context */
-/** @typedef {{ text: string, source: Schemas["Source"], href: string }} Origin */
+/** @typedef {Schemas["Memory"]} Memory */
+/** @typedef {Schemas["Fact"]} Fact */
+/** What an entry was made of: whose it is, what kind of record, and when it was said.
+ * @typedef {{ text: string, source: Schemas["Source"], href: string, user_id?: string | null, agent_id?: string | null, at: string, kind: string }} Origin */
 
-/** Why entries were left out, as it stands beside a number and, with a capital, above the entries: "12 hardly fits". */
+/** Why entries were left out, as it stands beside a number and, with a capital, above the entries: "12 too weak". */
 const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
-  budget: "no room left", section_budget: "section full", limit: "enough in the section", duplicate: "said already", enough: "more than was asked for",
-  score: "hardly fits", importance: "unimportant by now",
+  budget: "over budget", section_budget: "over the share of their section", limit: "over the limit of their section", duplicate: "said already", enough: "more than was asked for",
+  score: "too weak", importance: "unimportant by now",
 });
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
 const HEADING = /^(#|<)/;
@@ -37,19 +41,54 @@ export function entryTexts(context) {
   return texts;
 }
 
+/** @param {Memory | Fact} record @returns {Origin} */
+const originFrom = (record) => ("memory_id" in record ? { text: record.content, source: record.source, href: to("memories", [record.memory_id]), user_id: record.user_id, agent_id: record.agent_id, at: record.event_at ?? record.created_at, kind: record.memory_type }
+  : { text: statement(record), source: record.source, href: to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }), user_id: record.user_id, agent_id: record.agent_id, at: record.valid_from ?? record.known_from, kind: "fact" });
+
 /** What an entry was made of, or undefined where it is no record. @param {string} id @returns {Promise<Origin> | undefined} */
 function originOf(id) {
-  if (id.startsWith("mem_")) {
-    return ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } }))
-      .then((memory) => ({ text: memory.content, source: memory.source, href: to("memories", [id]) }));
-  }
-  if (id.startsWith("fact_")) {
-    return ask(api.GET("/v1/facts/{fact_id}", { params: { path: { fact_id: id } } })).then((fact) => ({
-      text: statement(fact), source: fact.source,
-      href: to("owners", [...(fact.user_id ? ["users", fact.user_id] : ["agents", fact.agent_id ?? ""]), "facts"], { fact: id }),
-    }));
-  }
-  return undefined;
+  if (id.startsWith("mem_")) return ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } })).then(originFrom);
+  return id.startsWith("fact_") ? ask(api.GET("/v1/facts/{fact_id}", { params: { path: { fact_id: id } } })).then(originFrom) : undefined;
+}
+
+/** Where the entries of a prompt come from, by their ids, and the facts of the person: from the newest records of the person, or else of the agent, and of the
+ * first few entries that are not among them by a request each. A field of the profile comes from its fact, a lesson from its session, a talk from its summary.
+ * @param {Context} context @param {{ user_id?: string, agent_id?: string }} owner @returns {{ origins: Map<string, Origin> | undefined, facts: Fact[] }} */
+export function useOrigins(context, { user_id, agent_id }) {
+  const items = context.sections.flatMap((section) => section.items);
+  const learns = items.some((item) => item.type === "experience");
+  const loaded = useLoad(async (signal) => {
+    const of = { ...(user_id ? { user_id } : { agent_id }), status: /** @type {const} */ ("any"), limit: MOST };
+    const [memories, facts, experience] = await Promise.all([
+      ask(api.GET("/v1/memories", { params: { query: of }, signal })).then((page) => page.items),
+      ask(api.GET("/v1/facts", { params: { query: { ...of, timeline: true } }, signal })).then((page) => page.items),
+      learns && agent_id ? ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal })).catch(() => null) : null,
+    ]);
+    const there = new Set([...memories.map((memory) => memory.memory_id), ...facts.map((fact) => fact.fact_id)]);
+    const missing = items.map(({ id }) => id).filter((id) => RECORD.test(id) && !there.has(id)).slice(0, LOOKED_UP_AT_ONCE);
+    const single = await Promise.all(missing.map(async (id) => /** @type {[string, Origin | undefined]} */ ([id, await originOf(id)?.catch(() => undefined)])));
+    const lessons = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : []));
+    return { memories, facts, single, lessons };
+  }, [user_id, agent_id, items.map(({ id }) => id).join()], ["fact"]);
+  return useMemo(() => {
+    if (!loaded.data) return { origins: undefined, facts: [] };
+    const { memories, facts, single, lessons } = loaded.data;
+    /** @type {Map<string, Origin>} */
+    const origins = new Map();
+    for (const [id, origin] of single) if (origin) origins.set(id, origin);
+    for (const fact of facts) origins.set(fact.fact_id, originFrom(fact));
+    for (const memory of memories) origins.set(memory.memory_id, originFrom(memory));
+    const texts = entryTexts(context);
+    for (const { id, type, citation } of items) {
+      const text = texts.get(citation ?? "") ?? "";
+      const fact = type === "profile" && facts.find((known) => known.subject === "@user" && known.predicate === PREDICATES[id.split(":")[1]] && text.endsWith(`: ${known.object}`));
+      const talk = type === "interaction" && memories.find((memory) => memory.memory_type === "summary" && text.includes(memory.content));
+      const lesson = type === "experience" && lessons.find((known) => text.includes(known.text));
+      if (fact || talk) origins.set(id, originFrom(/** @type {Memory | Fact} */ (fact || talk)));
+      if (lesson) origins.set(id, { text: lesson.text, source: lesson.source, href: to("owners", ["agents", agent_id ?? "", "experience"]), user_id: null, agent_id, at: lesson.first_learned_at ?? "", kind: "lesson" });
+    }
+    return { origins, facts };
+  }, [loaded.data, context]);
 }
 
 const RECORD = /^(mem|fact)_/;
@@ -58,10 +97,12 @@ const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "pro
 /** What was left out is told by its id alone: the first few are looked up at once. */
 const LOOKED_UP = 5;
 /** Where what was left out stands open with the page, so many: a view asks for twelve things at most. */
-const OPEN_AT_ONCE = 3;
-
-/** Entries of the prompt that show at once where they come from. */
-const OPEN_AT_FIRST = 2;
+const OPEN_AT_ONCE = 1;
+/** Entries that are in no list: so many are asked for by themselves. */
+const LOOKED_UP_AT_ONCE = 2;
+const MOST = 100;
+/** What an agent did and learned, whoever talks with it. */
+const OWN = new Set(["action", "experience", "procedure"]);
 
 /** The page of what is no record with an id of its own: a field of the profile, a lesson, an action, a talk that was recorded.
  * @param {string} type @param {{ user_id?: string, agent_id?: string }} owner */
@@ -71,57 +112,85 @@ function pageOf(type, { user_id, agent_id }) {
   return part && agent_id && to("owners", ["agents", agent_id, part]);
 }
 
-/** The turn that an entry comes from, when it is asked for or `atOnce`. @param {{ id: string, withText?: boolean, atOnce?: boolean }} props */
-function WhereFrom({ id, withText = false, atOnce = false }) {
-  const [origin, set] = useState(/** @type {Origin | undefined} */ (undefined));
-  const look = useAction(async () => set(await originOf(id)));
-  useEffect(() => { if (atOnce && RECORD.test(id) && !origin) look.start(); }, [atOnce]);
-  if (!RECORD.test(id)) return null;
-  if (look.error?.status === 404) return html`<span class="small quiet">It is gone, or not for this key.</span>`;
-  if (!origin) return html`<button type="button" class="plain small" disabled=${look.busy} onClick=${look.start}>Where from</button><${ProblemBox} problem=${look.error} />`;
-  return html`${withText && html`<div class="whole"><${Text} text=${origin.text} long=${200} /></div>`}
-    <span class="small quiet"><${SourceLink} of=${origin.source} /> · <a href=${origin.href}>open the record</a></span>`;
+/** Who said it and when, with the way to the turn. @param {{ of: Origin }} props */
+function SaidLine({ of: { source, user_id, at, kind } }) {
+  const names = useNames();
+  const { session_id, message_seq, quote, speaker, role } = source;
+  const day = html`<${Time} at=${at} day=${true} />`;
+  if (!session_id) return html`<span><${SourceLink} of=${source} />, ${day}</span>`;
+  if (message_seq) return html`<span>${speaker ?? role}, ${day}, <a href=${to("sessions", [session_id], { from: message_seq - 1 })}>turn ${message_seq} of ${visible(session_id)}</a></span>`;
+  if (quote) return html`<span>${user_id ? names.person(user_id) : "said"}, ${day}: <${SourceLink} of=${source} /></span>`;
+  return html`<span>${kind === "summary" ? "summary of" : "learned from"} <${SourceLink} of=${source} />, ${day}</span>`;
 }
 
-/** @param {{ context: Context, at?: string }} props `at`: the moment that the prompt is built for; without it, now */
-export function Kept({ context, at }) {
+/** Where an entry comes from: its first source in the open, the rest when it is asked for. @param {{ origin: Origin, others?: Origin[] }} props `others`: of what else it is made */
+function From({ origin, others = [] }) {
+  const { source } = origin;
+  return html`<div class="from small quiet"><${SaidLine} of=${origin} />
+    <details><summary>More</summary><ul class="values">${others.map((other) => html`<li key=${other.href}><a href=${other.href}><${Text} text=${other.text} long=${160} /></a> <${SaidLine} of=${other} /></li>`)}
+      <li><a href=${origin.href}>open the record</a></li>${source.model && html`<li>learned by ${source.model}</li>`}${source.note && html`<li><${Text} text=${source.note} long=${200} /></li>`}</ul></details></div>`;
+}
+
+/** The turn that an entry comes from: as it is known already, or when it is asked for, or `atOnce`. @param {{ id: string, known?: Origin, others?: Origin[], withText?: boolean, atOnce?: boolean }} props */
+function WhereFrom({ id, known, others, withText = false, atOnce = false }) {
+  const [loaded, set] = useState(/** @type {Origin | undefined} */ (undefined));
+  const origin = known ?? loaded;
+  const look = useAction(async () => set(await originOf(id)));
+  useEffect(() => { if (atOnce && RECORD.test(id) && !origin) look.start(); }, [atOnce]);
+  if (!origin && !RECORD.test(id)) return null;
+  if (look.error?.status === 404) return html`<span class="small quiet">It is gone, or not for this key.</span>`;
+  if (!origin) return html`<button type="button" class="plain small" disabled=${look.busy} onClick=${look.start}>Where from</button><${ProblemBox} problem=${look.error} />`;
+  return html`${withText && html`<div class="whole"><${Text} text=${origin.text} long=${200} /></div>`}<${From} origin=${origin} others=${others} />`;
+}
+
+/** @param {{ context: Context, at?: string, facts: Fact[], origins: Map<string, Origin> | undefined }} props `at`: the moment that the prompt is built for; without it, now */
+export function Kept({ context, at, facts, origins }) {
   const texts = entryTexts(context);
   const owner = scopeOf(parse(location.hash));
+  const names = useNames();
   const marked = /** @type {typeof owner} */ (at ? {} : owner); // what is known of an entry today was not known at an earlier moment
-  const learned = useFactsOf(marked.user_id);
+  const learned = useMemo(() => learnedFrom(at ? [] : facts), [facts, at]);
   /** What of an entry is outdated; that the rest still holds needs no word. @param {string} id */
   const outdated = (id) => (learned.get(id) ?? []).filter(({ next }) => next);
   const challenged = useChallenged(marked);
+  /** Whose an entry is that is not about the person. @param {Context["sections"][number]["items"][number]} item */
+  const whose = ({ id, type }) => {
+    const origin = origins?.get(id);
+    if (!owner.user_id || (origin ? origin.user_id : !OWN.has(type))) return "";
+    const agent = origin ? origin.agent_id : owner.agent_id;
+    return agent ? `${names.agent(agent)}'s own` : origin ? "shared with everyone" : "";
+  };
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
-  const first = new Set(context.sections.flatMap(({ items }) => items.map(({ id }) => id)).filter((id) => RECORD.test(id)).slice(0, OPEN_AT_FIRST));
   return html`${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
       <${Since} of=${outdated(item.id)} />
-      <div class="entry small"><${Tag} of=${words(item.type)} /><${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span><${WhereFrom} id=${item.id} atOnce=${first.has(item.id)} />${!RECORD.test(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div></li>`)}</ul></section>`)}`;
+      <div class="entry small"><${Tag} of=${words(item.type)} />${whose(item) && html`<${Tag} of=${whose(item)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span>
+        ${!RECORD.test(item.id) && origins && !origins.has(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div>
+      ${origins && html`<${WhereFrom} id=${item.id} known=${origins.get(item.id)} others=${item.links.filter((id) => id !== item.id).flatMap((id) => origins.get(id) ?? [])} />`}</li>`)}</ul></section>`)}`;
 }
 
-/** How many were left out for which reason: "20 said already, 12 hardly fits". @param {Context} context */
+/** How many were left out for which reason: "20 said already, 12 too weak". @param {Context} context */
 export const droppedTold = ({ dropped }) => [...Map.groupBy(dropped, ({ reason }) => reason)].sort(([, one], [, other]) => other.length - one.length)
   .map(([reason, items]) => `${items.length} ${REASONS[reason]}`).join(", ");
 
 /** What was left out, by the reason.
- * @param {{ context: Context, open: boolean }} props `open`: with what the first reason left out; each record that is shown is one request */
-export function Dropped({ context, open }) {
+ * @param {{ context: Context, open: boolean, origins: Map<string, Origin> | undefined }} props `open`: with what the first reason left out; each record that is shown is one request */
+export function Dropped({ context, open, origins }) {
   const items = context.dropped;
   const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} atFirst=${open && index === 0} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} />`);
+  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} atFirst=${open && index === 0} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} origins=${origins} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number, atFirst: boolean }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
-function Reason({ reason, dropped, citations, left, atFirst }) {
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number, atFirst: boolean, origins: Map<string, Origin> | undefined }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
+function Reason({ reason, dropped, citations, left, atFirst, origins }) {
   const [open, setOpen] = useState(atFirst);
   const records = dropped.filter((item) => RECORD.test(item.id));
   const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
-  const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} withText=${true} atOnce=${atOnce} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
-  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && ` (${counted(left, "token")})`} <span class="quiet">(${dropped.length})</span></summary>
+  const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} known=${origins?.get(id)} withText=${true} atOnce=${atOnce && Boolean(origins)} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && `, ${counted(left, "token")} left`} <span class="quiet">(${dropped.length})</span></summary>
       <ul class="list">${records.slice(0, LOOKED_UP).map((item, index) => row(item, open && (!atFirst || index < OPEN_AT_ONCE)))}</ul>
       ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
       ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;

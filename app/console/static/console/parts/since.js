@@ -19,7 +19,7 @@ export const replacementOf = (ended, facts) => facts.find((fact) => fact.status 
 
 /** What the facts of a person say of the memories that they were learned from, by the id of the memory.
  * @param {Schemas["Fact"][]} facts @returns {Map<string, Learned[]>} */
-function learnedFrom(facts) {
+export function learnedFrom(facts) {
   /** @type {Map<string, Learned[]>} */
   const places = new Map();
   const now = Date.now();
