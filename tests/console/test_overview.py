@@ -358,7 +358,7 @@ def test_an_empty_store_says_how_to_fill_it(visitor: Visitor, empty: Server) -> 
     assert command.startswith(f"curl -s '{base_of(empty)}/v1/memories'")
     assert empty.client.get("/v1/stats").json()["counts"]["memories"] == 0
     visit.check()
-    for address, text in (("memories", "Nothing is remembered yet"), ("operations", "Nobody asked for an operation")):
+    for address, text in (("memories", "Nothing is remembered yet"), ("operations", "No operation in the last 30 days")):
         visit.open(address, text)
         visit.check()
 

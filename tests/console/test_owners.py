@@ -497,7 +497,7 @@ def test_a_phone_shows_the_links_of_a_graph_as_a_list_alone(visitor: Visitor) ->
     assert len({box["x"] for box in boxes if box}) == 1  # one column
     expect(page.locator(".graph")).to_have_count(0)
     expect(page.get_by_text("entities drawn")).to_have_count(0)
-    expect(page.get_by_text("The picture needs a wider window")).to_be_visible()
+    expect(page.get_by_text("A list in place of the picture")).to_be_visible()
     expect(page.get_by_role("button", name="Clear the picture")).to_have_count(0)
     visit.check()
 

@@ -20,6 +20,7 @@ export const PAGES = [
   { name: "tasks", icon: "list-checks", title: "Tasks", group: "What is kept", file: "tasks.js", verb: "read" },
   { name: "findings", icon: "lightbulb", title: "Findings", group: "What is kept", file: "findings.js", verb: "read" },
   { name: "operations", icon: "server-cog", title: "Operations", group: "The service", file: "operations.js", verb: "read" },
+  { name: "record", icon: "check", title: "Record", group: "", hidden: true, file: "record.js", verb: "read" },
   { name: "components", icon: "check", title: "Components", group: "", hidden: true, file: "components.js", verb: "read" },
 ];
 

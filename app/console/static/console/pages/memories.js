@@ -112,8 +112,8 @@ function Filters({ params, set, children }) {
 }
 
 /** `turn`: chooses the row for work on several, where the key may write.
- * @param {{ hit: Hit, learned: import("../parts/since.js").Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
-function Row({ hit, learned, chosen, params, picked, turn }) {
+ * @param {{ hit: Hit, learned: import("../parts/since.js").Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void, times: string[] }} props `times`: of all memories of the list */
+function Row({ hit, learned, chosen, params, picked, turn, times }) {
   const { memory } = hit;
   const names = useNames();
   const person = memory.user_id ? names.person(memory.user_id) : "";
@@ -123,7 +123,7 @@ function Row({ hit, learned, chosen, params, picked, turn }) {
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
-      ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} /></div>
+      ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} among=${times} /></div>
     <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
@@ -191,6 +191,7 @@ export default function Memories({ route, caller }) {
   const [all, showAll] = useState("");
   const weak = hits.items?.filter((hit) => hit.score !== undefined && (params.mode ?? "hybrid") === "hybrid" && hit.score < LEAST_SHOWN).length ?? 0;
   const shown = weak && all !== params.query ? hits.items?.slice(0, -weak) : hits.items;
+  const times = (hits.items ?? []).map(({ memory }) => memory.created_at);
   const chosenOnes = (hits.items ?? []).map((hit) => hit.memory).filter((memory) => picked.has(memory.memory_id));
   return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} again=${hits.again} />
     <div class=${chosen ? "two detail" : ""}>
@@ -199,7 +200,7 @@ export default function Memories({ route, caller }) {
         <${WaitingRows} of=${hits} />
         ${params.user_id && hits.items && hits.items.length > 0 && html`<p class="quiet small">${params.query?.trim() || caller.users?.length ? "With what is shared with everyone." : "Without what is shared with everyone, which stands in the list of everyone."}</p>`}
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
-        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} times=${times} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}
         <${More} of=${hits} /></section>`}
       ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}

@@ -5,8 +5,8 @@ import { ImportanceCurve } from "../parts/importance.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Json, Status } from "../parts/records.js";
-import { Icon, Tag, Text, Time, counted, visible, words } from "../parts/text.js";
+import { Json, RecordLink, Status } from "../parts/records.js";
+import { ExactTime, Icon, Tag, Text, Time, counted, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { CorrectMemory, EditMemory } from "./memory_edit.js";
 
@@ -17,7 +17,7 @@ import { CorrectMemory, EditMemory } from "./memory_edit.js";
 const CHAIN = 3;
 const SIMILAR = 0.9;
 const RELATED = 10;
-const TIMES = new Set(["happened at", "true from", "true until", "expires at", "created at"]);
+const TIMES = new Set(["happened", "true from", "true until", "expires", "created"]);
 const LINKS = new Set(["supersedes", "superseded_by", "contradicts", "made_from"]);
 
 /** A text of at most so many characters is a heading. */
@@ -99,12 +99,13 @@ function SourceOf({ source }) {
   const seq = source.message_seq ?? undefined;
   const rows = Object.entries({
     said: source.quote && `“${source.quote}”`, origin: source.origin, speaker: source.speaker, role: source.role, model: source.model, note: source.note,
-    "prompt version": source.prompt_version, "API key": source.api_key_id, address: source.url, actions: source.action_ids?.join(", "),
+    "prompt version": source.prompt_version, "API key": source.api_key_id, address: source.url,
   }).filter(([, value]) => value);
   return html`<section><h3>Source</h3><dl class="pairs">
     ${source.session_id && html`<dt>session</dt><dd><a href=${to("sessions", [source.session_id], { from: seq && Math.max(0, seq - 1) })}>
       ${visible(source.session_id)}${seq && `, message ${seq}`}</a></dd>`}
-    ${rows.map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}</dl></section>`;
+    ${rows.map(([name, value]) => html`<dt>${name}</dt><dd><${Text} text=${String(value)} long=${300} /></dd>`)}
+    ${source.action_ids && source.action_ids.length > 0 && html`<dt>actions</dt><dd>${source.action_ids.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}</dd>`}</dl></section>`;
 }
 
 /** @param {{ memory: Memory, versions: Version[] }} props */
@@ -208,11 +209,12 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
       <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} />
       ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners} />`}
       <section><h3>Fields</h3><dl class="pairs">
-        ${Object.entries({ id: memory.memory_id, agent: memory.agent_id, user: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
-          "happened at": memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, "expires at": memory.expires_at,
+        <dt>id</dt><dd><${RecordLink} id=${memory.memory_id} own=${true} /></dd>
+        ${Object.entries({ agent: memory.agent_id, person: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
+          happened: memory.event_at, "true from": memory.valid_from, "true until": memory.valid_until, expires: memory.expires_at,
           recalled: counted(memory.access_count, "time"), helped: counted(memory.helpful_count, "time"), misled: counted(memory.misleading_count, "time"),
-          version: String(memory.version), "created at": memory.created_at,
-        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${Time} at=${value} whole=${true} /> UTC` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
+          version: String(memory.version), created: memory.created_at,
+        }).filter(([, value]) => value).map(([name, value]) => html`<dt>${name}</dt><dd>${TIMES.has(name) ? html`<${ExactTime} at=${value} />` : html`<${Text} text=${String(value)} long=${300} />`}</dd>`)}</dl>
         <${Json} title="Metadata" value=${memory.metadata} /></section>
       <${Related} memory=${memory} /><${History} memory=${memory} versions=${versions} />
       <p class="small"><a href=${to("findings", [], { agent_id: memory.agent_id, user_id: memory.user_id })}>Findings of the same agent and person</a></p>`}

@@ -6,7 +6,7 @@ import { Tabs } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Progress, Result, TONE } from "../parts/results.js";
 import { Table } from "../parts/table.js";
-import { Tag, Time, words } from "../parts/text.js";
+import { Tag, Time, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { OPERATIONS } from "./index.js";
 
@@ -33,7 +33,7 @@ function every(schedule) {
   const seconds = period(schedule);
   const [span, size] = SPANS.find(([, length]) => seconds >= length && seconds % length === 0) ?? ["", 1];
   if (!span) return schedule;
-  return seconds === size ? `every ${span}` : `every ${seconds / size} ${span}s`;
+  return seconds === size ? `every ${span}` : `every ${seconds / size}\u00a0${span}s`;
 }
 
 /** What a job does, where its name does not say it. */
@@ -50,30 +50,41 @@ function Jobs({ onRun, running, onEnd }) {
   return html`<section class="box"><h2>Jobs</h2><${ProblemBox} problem=${run.error} />
     <p class="quiet small">A job looks for work at each of its times and runs where there is some. A run of the schedule is not listed among the operations below; what it changed of one agent or person is.</p>
     <${Loaded} of=${jobs}>${(/** @type {Schemas["Jobs"]} */ { items }) => html`<${Table} label="Jobs" heads=${["Job", "Looks", "Last work", "Next look", "Run now"]} rows=${items.map((job) => ({ key: job.name, cells: [
-      jobName(job.name), every(job.schedule), html`<${Time} at=${job.last_run} /> ${job.outcome && html`<${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} />`}`,
+      jobName(job.name), every(job.schedule), html`<div class="ran"><${Time} at=${job.last_run} />${job.outcome && html`<span><${Tag} of=${job.outcome} tone=${TONE[job.outcome] ?? ""} /></span>`}</div>`,
       waits(job) ? html`<span class="quiet">waits for work</span>` : html`<${Time} at=${job.next_run} />`,
       html`<div class="runs"><button type="button" class="small" disabled=${run.busy} aria-label=${`Dry run of ${job.name}`} onClick=${() => run.start(job.name, true)}>Dry run</button> <button type="button" class="small" disabled=${run.busy} aria-label=${`Run ${job.name}`} onClick=${() => run.start(job.name, false)}>Run</button></div>`] }))} />`}</${Loaded}>
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
 }
 
-/** @param {{ operation: Operation, writes: boolean, onUndone: () => void }} props */
-function Row({ operation, writes, onUndone }) {
+/** @param {{ operation: Operation, writes: boolean, onUndone: () => void, times?: string[], open?: boolean }} props `times`: of all operations of the list; `open`: with its result */
+function Row({ operation, writes, onUndone, times, open = false }) {
   const [asking, ask_] = useState(false);
   const toast = useToast();
   const names = useNames();
-  const owner = [operation.agent_id && names.agent(operation.agent_id), operation.user_id && names.person(operation.user_id), operation.session_id].filter(Boolean).join(" · ");
+  const owner = [operation.agent_id && names.agent(operation.agent_id), operation.user_id && names.person(operation.user_id)].filter(Boolean).join(" · ");
   const undo = async () => {
     await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id: operation.operation_id } } }));
     toast({ text: `Undoing ${words(operation.kind)}.` });
     onUndone();
   };
   return html`<li class="operation"><div class="cells"><b class="kind">${words(operation.kind)}</b><span class="status"><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
-      <span class="whose quiet small">${owner}</span><span class="age quiet small"><${Time} at=${operation.created_at} /></span>
+      <span class="whose quiet small">${owner}${operation.session_id && html`${owner && " · "}<a href=${to("sessions", [operation.session_id])}>${visible(operation.session_id)}</a>`}</span><span class="age quiet small"><${Time} at=${operation.created_at} among=${times} /></span>
       ${operation.can_undo && writes && html`<button type="button" class="small undo" onClick=${() => ask_(true)}>Undo</button>`}</div>
-    <details><summary class="small">Result</summary><${Result} operation=${operation} /></details>
+    <details open=${open}><summary class="small">Result</summary><${Result} operation=${operation} /></details>
     ${asking && html`<${Confirm} title=${`Undo ${words(operation.kind)}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
       <p>What it made goes, and what it changed is set back, except where somebody changed it since.</p></${Confirm}>`}</li>`;
 }
+
+/** The operation that the address names: a link of the audit leads to it. @param {{ id: string, caller: import("../api.js").Caller }} props */
+function Chosen({ id, caller }) {
+  const loaded = useLoad((signal) => ask(api.GET("/v1/operations/{operation_id}", { params: { path: { operation_id: id } }, signal })), [id]);
+  return html`<section class="box" aria-label="Operation"><div class="row apart"><h2>Operation</h2><a href=${to("operations")}>All operations</a></div>
+    ${loaded.error?.status === 404 ? html`<p class="quiet">It is gone: ${KEPT}</p>`
+      : html`<${Loaded} of=${loaded}>${(/** @type {Operation} */ operation) => html`<ul class="list"><${Row} operation=${operation} writes=${may(caller, "write")} onUndone=${loaded.again} open=${true} /></ul>`}</${Loaded}>`}</section>`;
+}
+
+/** How long the service keeps operations: `OPERATION_DAYS`, and longer where what was forgotten can be brought back for longer. */
+const KEPT = "an operation is kept for at least 30\u00a0days after it has ended.";
 
 /** @param {{ caller: import("../api.js").Caller }} props */
 function Work({ caller }) {
@@ -84,9 +95,10 @@ function Work({ caller }) {
   }, []);
   return html`${may(caller, "admin") && html`<${Jobs} running=${running} onRun=${run} onEnd=${list.again} />`}
     <section class="box"><div class="row apart"><h2>Operations</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
+      <p class="quiet small">The newest first; ${KEPT} What a session left behind that ended earlier is with the session, and its operation is not listed.</p>
       <${ProblemBox} problem=${list.error} />
-      ${list.items?.length === 0 && html`<${Empty} title="Nobody asked for an operation yet."><p>Ending a session, running a job, and forgetting begin one.</p></${Empty}>`}
-      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} />`)}</ul>
+      ${list.items?.length === 0 && html`<${Empty} title="No operation in the last 30 days."><p>Ending a session, running a job and forgetting begin one.</p></${Empty}>`}
+      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} times=${(list.items ?? []).map(({ created_at }) => created_at)} />`)}</ul>
       <${More} of=${list} /></section>`;
 }
 
@@ -95,7 +107,7 @@ export default function Operations({ route, caller }) {
   const tab = route.rest[0] ?? "";
   const tabs = TABS.filter((one) => !one.admin || may(caller, "admin"));
   return html`<h1>Operations</h1><${Tabs} label="Parts of operations" current=${tab} tabs=${tabs.map((one) => ({ ...one, href: to("operations", one.name ? [one.name] : []) }))} />
-    ${tab === "" && html`<${Work} caller=${caller} />`}
+    ${tab === "" && (route.params.operation ? html`<${Chosen} key=${route.params.operation} id=${route.params.operation} caller=${caller} />` : html`<${Work} caller=${caller} />`)}
     ${Object.hasOwn(OPERATIONS, tab) && html`<${Part} key=${tab} file=${OPERATIONS[tab]} route=${route} caller=${caller} />`}`;
 }
 

@@ -154,11 +154,14 @@ function Routes({ rows }) {
       ${row.requests < FEW ? html`<td class="number quiet" colspan="2">too few</td>` : html`<td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td>`}</tr>`)}</tbody></table>`;
 }
 
-/** What the last work of all jobs came to; one that found no work yet did not fail. @param {Schemas["JobInfo"][]} jobs */
+/** What the last work of all jobs came to: "No job failed. 6 of 7 had no work yet." @param {Schemas["JobInfo"][]} jobs */
 function jobsTold(jobs) {
-  const ran = jobs.filter((job) => job.outcome).length, worked = jobs.filter((job) => job.outcome === "succeeded").length;
-  return [`${counted(jobs.length, "job")}:`, [worked && `the last work of ${worked} succeeded`, ran > worked && `that of ${ran - worked} did not`, jobs.length > ran && `${jobs.length - ran} had no work yet`].filter(Boolean).join(", ")].join(" ") + ".";
+  const failed = jobs.filter(hasFailed).length, idle = jobs.filter((job) => !job.outcome).length;
+  return `${failed ? `The last work of ${failed} of ${counted(jobs.length, "job")} did not succeed.` : "No job failed."}${idle ? ` ${idle} of ${jobs.length} had no work yet.` : ""}`;
 }
+
+/** @param {Schemas["JobInfo"]} job */
+const hasFailed = (job) => job.outcome !== null && job.outcome !== "succeeded";
 
 /** @param {{ caller: import("../api.js").Caller, operations?: Stats["operations_by_status"] }} props */
 function Jobs({ caller, operations }) {
@@ -168,9 +171,8 @@ function Jobs({ caller, operations }) {
     <p><a href=${to("operations")}>Operations</a>${operations && !Object.keys(operations).length && html`<span class="quiet">: none yet</span>`} ${Object.entries(operations ?? {}).map(([status, count]) => html`
       <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}</p>
     <${Loaded} of=${jobs}>${(/** @type {Schemas["JobInfo"][]} */ items) => items.length > 0 && html`<p class="quiet small">${jobsTold(items)}</p>
-      <table><tbody>${items.filter((job) => job.outcome !== "succeeded").map((job) => html`
-      <tr><td>${words(job.name)}</td><td>${job.outcome ? html`<${Tag} of=${job.outcome} tone=${job.outcome === "succeeded" ? "good" : "bad"} />` : html`<span class="quiet">no work yet</span>`}</td>
-        <td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;
+      <table><tbody>${items.filter(hasFailed).map((job) => html`
+      <tr><td>${words(job.name)}</td><td><${Tag} of=${words(job.outcome ?? "")} tone="bad" /></td><td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;
 }
 
 const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" };

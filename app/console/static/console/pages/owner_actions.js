@@ -4,9 +4,10 @@ import { BASE, api, ask, key, useLoad } from "../api.js";
 import { Interval } from "../parts/bars.js";
 import { Chart } from "../parts/chart.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
-import { Status } from "../parts/records.js";
+import { Json, RecordLink, Status } from "../parts/records.js";
 import { Table } from "../parts/table.js";
-import { Text, Time, curl, percent, words } from "../parts/text.js";
+import { ExactTime, Text, Time, curl, percent, words } from "../parts/text.js";
+import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]["Action"]} Action */
 
@@ -24,9 +25,26 @@ async function statistics(owner, signal) {
   return { types, days: days.groups ?? [] };
 }
 
+/** What is said of an action in its row and of the one that was chosen. @param {{ action: Action }} props */
+const Told = ({ action }) => html`${action.outcome && html`<${Status} of=${action.outcome} /> `}${words(action.action_type)}${action.action.tool && html` with <${Text} text=${action.action.tool} long=${60} />`}`;
+
+/** The action that the address names: a link of the audit leads to it. @param {{ id: string, all: string }} props `all`: the address without it */
+function Chosen({ id, all }) {
+  const loaded = useLoad((signal) => ask(api.GET("/v1/actions/{action_id}", { params: { path: { action_id: id } }, signal })), [id]);
+  return html`<section class="box" aria-label="Action"><div class="row apart"><h2>Action</h2><a href=${all}>All actions</a></div><${Loaded} of=${loaded}>${(/** @type {Action} */ action) => html`
+    <p><${Text} text=${action.content} /></p><p class="small quiet"><${Told} action=${action} /></p>
+    <dl class="pairs"><dt>When</dt><dd><${ExactTime} at=${action.timestamp} /></dd>${action.session_id && html`<dt>Session</dt><dd><${RecordLink} id=${action.session_id} kinds=${["conversation_sessions"]} /></dd>`}
+      <dt>Id</dt><dd><${RecordLink} id=${action.action_id} own=${true} /></dd></dl><${Json} title="What was done" value=${action.action} />`}</${Loaded}></section>`;
+}
+
 /** @param {import("./owners.js").PartProps} props */
 export default function Actions({ id, route }) {
-  const user_id = route.params.user_id || undefined;
+  const { action: named } = route.params;
+  return html`${named && html`<${Chosen} id=${named} all=${to(route.page, route.rest, { ...route.params, action: "" })} />`}<${Logged} id=${id} user_id=${route.params.user_id || undefined} />`;
+}
+
+/** @param {{ id: string, user_id: string | undefined }} props */
+function Logged({ id, user_id }) {
   const owner = { agent_id: id, user_id };
   const latest = useLoad(async (signal) => (await ask(api.GET("/v1/actions", { params: { query: { ...owner, limit: LATEST } }, signal }))).items, [user_id], ["action"]);
   // statistics read every action of these days, so that the latest ones are asked for first
@@ -37,7 +55,7 @@ export default function Actions({ id, route }) {
   }
   return html`<${ProblemBox} problem=${counted.error} />${counted.data ? html`<${Figures} of=${counted.data} />` : !counted.error && html`<section class="box"><${Waiting} lines=${8} /></section>`}
     <section class="box"><h2>Latest actions</h2><${Loaded} of=${latest}>${(/** @type {Action[]} */ actions) => html`<ul class="list">${actions.map((action) => html`<li key=${action.action_id}>
-      <${Text} text=${action.content} long=${200} /><div class="small quiet">${action.outcome && html`<${Status} of=${action.outcome} /> `}${words(action.action_type)}${action.action.tool && html` with <${Text} text=${action.action.tool} long=${60} />`} · <${Time} at=${action.timestamp} /></div></li>`)}</ul>
+      <${Text} text=${action.content} long=${200} /><div class="small quiet"><${Told} action=${action} /> · <${Time} at=${action.timestamp} among=${actions.map(({ timestamp }) => timestamp)} /></div></li>`)}</ul>
       ${!actions.length && html`<p class="quiet">None is kept singly; those of earlier days were rolled up.</p>`}`}</${Loaded}></section>`;
 }
 

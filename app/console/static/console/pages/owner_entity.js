@@ -21,16 +21,16 @@ export function EntityView({ id, owner, route, caller }) {
   const back = to(route.page, route.rest, { ...route.params, entity: "" });
   return html`<p><a href=${back}>The graph</a></p>
     <${Loaded} of=${found}>${(/** @type {Known} */ { page, proposed }) => html`<h2>Entity <span class="text"><${Text} text=${page.name} long=${200} /></span></h2>
-      <p class="quiet small">${page.first_seen ? html`First seen <${Time} at=${page.first_seen} />, last <${Time} at=${page.last_seen} />. ` : "Nothing is known under this name. "}
+      <p class="quiet small">${page.first_seen ? html`First seen <${Time} at=${page.first_seen} day=${true} />, last <${Time} at=${page.last_seen} day=${true} />. ` : "Nothing is known under this name. "}
         ${page.neighbors.count}${page.neighbors.truncated ? " or more" : ""} neighbours. <a href=${to("findings", [], owner)}>Findings</a></p>
       <${Names} key=${page.key} page=${page} proposed=${proposed} owner=${owner} caller=${caller} again=${found.again} />
       <div class="two"><div>
         <${FactList} title="True now" known=${page.facts} route=${route} name=${owner.user_id && own} /><${FactList} title="Earlier" known=${page.earlier} route=${route} name=${owner.user_id && own} /></div><div>
         <section class="box"><h2>Memories that mention it</h2><ul class="list">${page.memories.items.map(({ memory }) => html`<li key=${memory.memory_id}>
-          <a href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a> <span class="quiet small"><${Time} at=${memory.event_at ?? memory.created_at} /></span></li>`)}</ul>
+          <a href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a> <span class="quiet small"><${Time} at=${memory.event_at ?? memory.created_at} day=${true} /></span></li>`)}</ul>
           <${Bound} of=${page.memories} /></section>
         <section class="box"><h2>Actions</h2><ul class="list">${page.actions.items.map((action) => html`<li key=${action.action_id}>
-          <${Tag} of=${action.action_type} /> <${Text} text=${action.content} long=${200} /> <span class="quiet small"><${Time} at=${action.timestamp} /></span></li>`)}</ul>
+          <${Tag} of=${action.action_type} /> <${Text} text=${action.content} long=${200} /> <span class="quiet small"><${Time} at=${action.timestamp} day=${true} /></span></li>`)}</ul>
           <${Bound} of=${page.actions} /></section></div></div>`}</${Loaded}>`;
 }
 
@@ -54,7 +54,7 @@ function Bound({ of }) {
 function FactList({ title, known, route, name }) {
   return html`<section class="box"><h2>${title}</h2><ul class="list">${known.items.map((fact) => html`<li key=${fact.fact_id}>
       <a href=${to(route.page, [...route.rest.slice(0, 2), "facts"], { fact: fact.fact_id })}><${Text} text=${statement(fact, name)} long=${200} /></a>
-      <span class="quiet small">${fact.valid_from && html` since <${Time} at=${fact.valid_from} />`}${fact.valid_until && html` until <${Time} at=${fact.valid_until} />`}</span></li>`)}</ul>
+      <span class="quiet small">${fact.valid_from && html` since <${Time} at=${fact.valid_from} day=${true} />`}${fact.valid_until && html` until <${Time} at=${fact.valid_until} day=${true} />`}</span></li>`)}</ul>
     <${Bound} of=${known} /></section>`;
 }
 

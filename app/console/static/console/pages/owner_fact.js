@@ -4,13 +4,13 @@ import { api, ask, may, useLoad } from "../api.js";
 import { DetailHead } from "../parts/collection.js";
 import { KEEPS, ONE_VALUE, useResolve } from "../parts/doubts.js";
 import { Confirm, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { RecordLink, SourceLink, Status, place } from "../parts/records.js";
-import { Icon, Text, Time } from "../parts/text.js";
+import { RecordLink, SourceLink, Sources, Status, place } from "../parts/records.js";
+import { Icon, Text, Time, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Fact"]} Fact */
-/** @typedef {{ fact: Fact, history: Fact[], replaced: Fact[] }} Known */
+/** @typedef {{ fact: Fact, history: Fact[], replaced: Fact[], said: Schemas["Memory"] | undefined }} Known `said`: the message that it was learned from */
 
 /** Facts that it replaced: so many are loaded. */
 const REPLACED = 2;
@@ -39,8 +39,12 @@ async function load(id, signal) {
   ]);
   const own = new Set(history.items.map((one) => one.fact_id));
   const others = [...fact.supersedes, ...fact.disputes].filter((other) => !own.has(other)).slice(0, REPLACED);
-  const replaced = await Promise.all(others.map((other) => ask(api.GET("/v1/facts/{fact_id}", { ...at(other), signal })).catch(() => undefined)));
-  return { fact, history: history.items, replaced: replaced.filter((one) => one !== undefined) };
+  const [memory_id] = fact.source.memory_ids ?? [];
+  const [said, ...replaced] = await Promise.all([
+    memory_id ? ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id } }, signal })).catch(() => undefined) : undefined,
+    ...others.map((other) => ask(api.GET("/v1/facts/{fact_id}", { ...at(other), signal })).catch(() => undefined)),
+  ]);
+  return { fact, said, history: history.items, replaced: replaced.filter((one) => one !== undefined) };
 }
 
 /** @param {{ id: string, told: (fact: Fact) => string, route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
@@ -48,13 +52,13 @@ export function FactView({ id, told, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["fact"]);
   const address = (/** @type {string} */ fact) => to(route.page, route.rest, { ...route.params, fact });
   return html`<section class="box" aria-label="Fact"><${DetailHead} title=${loaded.data ? told(loaded.data.fact) : "Fact"} back=${address("")} all="All facts" />
-    <${Loaded} of=${loaded}>${(/** @type {Known} */ { fact, history, replaced }) => html`
+    <${Loaded} of=${loaded}>${(/** @type {Known} */ { fact, said, history, replaced }) => html`
       <p><${Status} of=${fact.status} /></p>
       ${may(caller, "write") && KNOWN.includes(fact.status) && html`<${Actions} fact=${fact} open=${(/** @type {string} */ other) => go(address(other))} again=${loaded.again} />`}
       <dl class="pairs"><dt>True</dt><dd>${span(fact.valid_from, fact.valid_until)}</dd><dt>Known</dt><dd>${span(fact.known_from, fact.known_until)}</dd>
-        <dt>Source</dt><dd><${SourceLink} of=${fact.source} />${fact.source.note && html` <span class="quiet"><${Text} text=${fact.source.note} long=${200} /></span>`}</dd>
-        ${fact.source.memory_ids?.map((memory) => html`<dt>Made from</dt><dd><a href=${place(memory)}>a memory</a></dd>`)}
-        <dt>Trust</dt><dd>${fact.trust.toFixed(2)}</dd><dt>Id</dt><dd><${RecordLink} id=${fact.fact_id} /></dd></dl>
+        <dt>Where from</dt><dd><${Sources} of=${fact.source} said=${said} />${fact.source.note && html` <span class="quiet"><${Text} text=${fact.source.note} long=${200} /></span>`}</dd>
+        ${said && html`<dt>Made from</dt><dd><a href=${place(said.memory_id)}>${said.memory_type === "message" ? "the message" : `a ${words(said.memory_type)}`}</a></dd>`}
+        <dt>Trust</dt><dd>${fact.trust.toFixed(2)}</dd><dt>Id</dt><dd><${RecordLink} id=${fact.fact_id} own=${true} /></dd></dl>
       ${replaced.length > 0 && html`<h3>${fact.status === "disputed" ? "What it contradicts" : "In place of"}</h3><ul class="list">${replaced.map((one) => html`<li key=${one.fact_id}>
         <a class="title" href=${address(one.fact_id)}><${Text} text=${told(one)} long=${160} /></a><div class="small quiet">${fact.status === "disputed" ? held(one) : replacedBy(one, fact)} · <${SourceLink} of=${one.source} /></div></li>`)}</ul>`}
       <h3>All that was stated of it</h3><ul class="list">${history.map((one) => html`<li key=${one.fact_id}><${Status} of=${one.status} /> true ${span(one.valid_from, one.valid_until)}, known <${Time} at=${one.known_from} day=${true} /></li>`)}</ul>`}</${Loaded}></section>`;

@@ -4,7 +4,7 @@ import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf } from "../parts/collection.js";
 import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
 import { ContradictedBy, useChallenged } from "../parts/doubts.js";
-import { SourceLink, Status } from "../parts/records.js";
+import { Sources, Status } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Tag, Text, curl, statement } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -105,7 +105,7 @@ function List({ facts, challenged, told, open, chosen, moment, children }) {
   const rowOf = (/** @type {Fact} */ fact) => [fact.fact_id === chosen ? "chosen" : "", hasEnded(fact, moment) ? "ended" : ""].join(" ").trim();
   return html`<section class="box" aria-label="List of facts"><ul class="list">${facts.map((fact) => html`<li key=${fact.fact_id} class=${rowOf(fact)}>
       <a class="title" href=${open(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><${Text} text=${told(fact)} long=${200} /></a>
-      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${fact.status === "active" && challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${held(fact)} · <${SourceLink} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
+      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${fact.status === "active" && challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${held(fact)} · <${Sources} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
 }
 
 /** A slider over days; its right end means the time of now, or any time.

@@ -11,6 +11,7 @@ import { go, to } from "../route.js";
 import { EntityView } from "./owner_entity.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
+/** What contradicts facts, by their ids. @typedef {ReturnType<typeof useChallenged>} Challenged */
 /** @typedef {{ names: Map<string, string>, edges: Map<string, Schemas["Edge"]>, walked: string[], last: string, cut: boolean }} Drawn */
 
 /** The entity that the facts about the person begin at. */
@@ -62,9 +63,10 @@ function Walked({ id, owner, route }) {
       <p class="small walks"><span>${found.items.length} of ${found.total} entities, those with the most facts first${found.truncated ? ` (counted up to the bound of ${found.truncated})` : ""}:</span>${found.items.map((entity) => html`<button type="button" class="plain small" key=${entity.key}
         onClick=${() => walk(entity.name)}>${called(entity.name)} (${entity.degree})</button>`)}</p>
       ${!found.items.length && html`<p class="quiet">No fact has an entity as its object here.</p>`}`}</${Loaded}>
-    <p class="quiet small" role="status">${wide ? `${count} of at most ${MOST_NODES} entities drawn` : "The picture needs a wider window: its labels would be too small to read here. The same links stand below. "}${wide && drawn.cut ? "; some neighbours were left out at this bound" : ""}${wide && ". "}Choose an entity to see up to ${MOST_NEW} neighbours.</p>
+    ${!wide && html`<p class="small">A list in place of the picture: in so narrow a window its labels would be too small to read.</p>`}
+    <p class="quiet small" role="status">${wide ? `${count} of at most ${MOST_NODES} entities drawn${drawn.cut ? "; some neighbours were left out at this bound" : ""}. ` : ""}Choose an entity to see up to ${MOST_NEW} neighbours.</p>
     ${last && html`<p class="small"><a href=${to(route.page, route.rest, { ...route.params, entity: last })}>All that is known of <${Text} text=${called(last)} long=${80} /></a></p>`}
-    ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} challenged=${challenged} />`;
+    ${count > 0 && wide && html`<${Picture} drawn=${drawn} walk=${walk} called=${called} challenged=${challenged} />`}<${Edges} drawn=${drawn} walk=${walk} called=${called} challenged=${challenged} />`;
 }
 
 /** Whether there is room for a picture; in a narrower window its labels would be too small to read, and the list of links stands alone. */
@@ -110,10 +112,14 @@ function ruler() {
   return (text) => context?.measureText(text).width ?? text.length * 7;
 }
 
-/** @param {Drawn} drawn @param {HTMLElement} box @param {(name: string) => string} called */
-function elements(drawn, box, called) {
+/** The two ends of a link: those of the same two nodes are drawn as one. @param {string} from @param {string} until */
+const ends = (from, until) => JSON.stringify([from, until]);
+
+/** @param {Drawn} drawn @param {HTMLElement} box @param {(name: string) => string} called @param {Challenged} challenged */
+function elements(drawn, box, called, challenged) {
   const nodes = [...drawn.names].map(([key, name]) => ({ key, name: called(name) }));
-  const links = [...drawn.edges.values()].map((edge) => ({ id: edge.fact_id, from: edge.subject_key, to: edge.object_key, label: words(edge.predicate) }));
+  const links = [...drawn.edges.values()].map((edge) => ({ id: edge.fact_id, from: edge.subject_key, to: edge.object_key, label: `${words(edge.predicate)}${challenged.has(edge.fact_id) ? " (contradicted)" : ""}` }));
+  const contradicted = new Set([...drawn.edges.values()].filter((edge) => challenged.has(edge.fact_id)).map((edge) => ends(edge.subject_key, edge.object_key)));
   const width = ruler();
   const arrangement = arranged(nodes, links, width, box.clientWidth < NARROW);
   box.style.height = `${Math.max(SHORTEST, (arrangement.rows + 2) * ROW)}px`;
@@ -126,14 +132,14 @@ function elements(drawn, box, called) {
   return [
     ...nodes.map(({ key, name }) => {
       const place = arrangement.places.get(key) ?? { x: 0, y: 0, side: 0 };
-      const walked = drawn.walked.includes(key) ? "walked" : quiet;
+      const walked = `${drawn.walked.includes(key) ? "walked" : quiet} ${drawn.names.get(key) === USER ? "person" : "thing"}`;
       return { data: { id: nodeId(key), name: drawn.names.get(key), label: short(name) }, position: { x: place.x, y: place.y }, classes: `${walked} ${["left", "root", "right"][place.side + 1]}` };
     }),
     ...arrangement.drawn.map((link) => ({
       data: { id: link.id, source: nodeId(link.parent), target: nodeId(link.child), label: link.label, offset: width(link.label) / 2 + 14,
         bulge: beside.get(link.id), from: end(link.parent), until: end(link.child), ...bent(bends(link.id), arrangement.places.get(link.parent), arrangement.places.get(link.child)),
         turn: arrangement.places.get(link.parent)?.side ? 16 : Math.max(16, width(short(called(drawn.names.get(link.parent) ?? ""))) / 2 + 10) },
-      classes: `${kind(link)} ${link.reversed ? "reversed" : "forward"} ${quiet}`,
+      classes: `${kind(link)} ${link.reversed ? "reversed" : "forward"} ${contradicted.has(link.reversed ? ends(link.child, link.parent) : ends(link.parent, link.child)) ? "contradicted" : "holding"} ${quiet}`,
     })),
   ];
 }
@@ -198,18 +204,24 @@ function bulges({ places, drawn }, named, width) {
   return all;
 }
 
-/** @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string }} props */
-function Picture({ drawn, walk, called }) {
+/** What the picture may hold, by the class of what is drawn: a sign of its own, and what it means. @type {[string, string, string][]} */
+const LEGEND = [
+  ["person", "node person", "the person"], ["thing", "node", "another entity"], ["walked", "node walked", "chosen, with its neighbours"],
+  ["holding", "line", "holds"], ["cross", "line dashed", "a further link between entities of the picture"], ["contradicted", "line contradicted", "contradicted, as its label says"],
+];
+
+/** @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string, challenged: Challenged }} props */
+function Picture({ drawn, walk, called, challenged }) {
   const node = useRef(/** @type {HTMLDivElement | null} */ (null));
   const picture = useRef(/** @type {any} */ (null));
-  const [dashed, setDashed] = useState(false);
+  const [kinds, setKinds] = useState(/** @type {Set<string>} */ (new Set()));
   const draw = () => {
     const graph = picture.current;
     if (!graph || !node.current) return;
     graph.elements().remove();
-    const shown = elements(now.current, node.current, called);
+    const shown = elements(now.current, node.current, called, challenged);
     graph.add(shown);
-    setDashed(shown.some(({ classes }) => classes.startsWith("cross")));
+    setKinds(new Set(shown.flatMap(({ classes }) => classes.split(" "))));
     graph.resize();
     graph.fit(undefined, 24);
   };
@@ -244,20 +256,21 @@ function Picture({ drawn, walk, called }) {
       picture.current?.destroy();
     };
   }, []);
-  useEffect(draw, [drawn, called(USER)]);
+  useEffect(draw, [drawn, called(USER), [...challenged.keys()].join(" ")]);
   return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${drawn.names.size} entities; the list has the same`}></div>
-    ${dashed && html`<p class="legend"><span><i class="dashed"></i>a further link between entities of the picture</span></p>`}`;
+    <ul class="legend" aria-label="Legend">${LEGEND.filter(([kind]) => kinds.has(kind)).map(([kind, sign, meaning]) => html`<li key=${kind}><i class=${sign}></i>${meaning}</li>`)}</ul>`;
 }
 
 /** @param {HTMLElement} box */
 function style(box) {
-  const ink = colour(box, "--ink"), quiet = colour(box, "--quiet"), ground = colour(box, "--box"), edge = colour(box, "--edge");
+  const ink = colour(box, "--ink"), quiet = colour(box, "--quiet"), ground = colour(box, "--box"), edge = colour(box, "--edge"), danger = colour(box, "--danger");
   const label = { "font-family": "system-ui, sans-serif", "text-background-color": ground, "text-background-opacity": 1, "text-background-padding": 2 };
   return /** @type {any} */ ([
     { selector: "node", style: { ...label, label: "data(label)", color: ink, "background-color": colour(box, "--tone-7"), "font-size": 12, width: 12, height: 12, "text-valign": "center", "text-margin-x": 4 } },
     { selector: "node.right", style: { "text-halign": "right", "text-margin-x": 6 } },
     { selector: "node.left", style: { "text-halign": "left", "text-margin-x": -6 } },
     { selector: "node.root", style: { "text-halign": "center", "text-valign": "bottom", "text-margin-x": 0, "text-margin-y": 6, width: 16, height: 16 } },
+    { selector: "node.person", style: { shape: "rectangle" } },
     { selector: "node.walked", style: { "background-color": colour(box, "--tone-0") } },
     { selector: "edge", style: { ...label, color: quiet, "font-size": 11, width: 1, "line-color": edge, "target-arrow-color": edge, "source-arrow-color": edge, "arrow-scale": 0.7 } },
     { selector: "edge.tree", style: { "curve-style": "taxi", "taxi-direction": "horizontal", "taxi-turn": "data(turn)", "target-label": "data(label)", "target-text-offset": "data(offset)" } },
@@ -265,6 +278,7 @@ function style(box) {
     { selector: "edge.beside", style: { "control-point-distances": "data(bulge)", "edge-distances": "endpoints", "source-endpoint": "data(from)", "target-endpoint": "data(until)", label: "data(label)" } },
     { selector: "edge.lane", style: { "curve-style": "round-segments", "segment-radii": 6, "edge-distances": "node-position", "segment-weights": "data(weights)", "segment-distances": "data(distances)", label: "data(label)" } },
     { selector: "edge.bracket", style: { "curve-style": "round-segments", "segment-radii": 6, "edge-distances": "node-position", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "source-endpoint": "data(from)", "target-endpoint": "data(until)", label: "data(label)", "text-rotation": "autorotate" } },
+    { selector: "edge.contradicted", style: { color: danger, width: 2, "line-color": danger, "target-arrow-color": danger, "source-arrow-color": danger, "z-index": 7 } },
     { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
     { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
     { selector: "node.quiet", style: { label: "" } },
@@ -275,7 +289,7 @@ function style(box) {
   ]);
 }
 
-/** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string, challenged: ReturnType<typeof useChallenged> }} props */
+/** The same as a list, which the keyboard can walk. @param {{ drawn: Drawn, walk: (name: string) => void, called: (name: string) => string, challenged: Challenged }} props */
 function Edges({ drawn, walk, called, challenged }) {
   const step = (/** @type {string} */ name) => html`<button type="button" class="plain small" onClick=${() => walk(name)}><${Text} text=${called(name)} long=${80} /></button>`;
   return html`<section class="box" aria-label="Links"><h2>Links</h2><div class="scroll" tabindex="0" role="region" aria-label="Links between entities"><ul class="came links">

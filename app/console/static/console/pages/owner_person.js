@@ -1,9 +1,9 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
-import { Contradicted, Doubt, FieldValue, KEEPS, againstField, againstRecord, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
+import { ContradictedBy, Doubt, FieldValue, KEEPS, againstField, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
-import { SourceLink } from "../parts/records.js";
+import { SourceLink, Sources } from "../parts/records.js";
 import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, curl, statement, visible } from "../parts/text.js";
 import { to } from "../route.js";
@@ -75,6 +75,20 @@ function rivals(fact, facts) {
   return facts.filter((one) => one.status === "active" && lineages.has(one.lineage_id));
 }
 
+/** What contradicts a fact or a note, by its id: what is disputed, an open finding, or another value that holds beside it.
+ * @param {Known} known @param {Fact[]} present @param {(fact: Fact) => string} address @param {(fact: Fact) => string} told @param {() => string} person
+ * @returns {Map<string, import("../parts/doubts.js").Challenge>} */
+function challenges({ facts, memories, findings, profile }, present, address, told, person) {
+  const beside = [...divided(present, profile?.name)].map(([fact_id, other]) => ({ of: fact_id, text: told(other), href: address(other) }));
+  const found = findings.filter(({ kind }) => kind === "contradiction").flatMap((finding) => {
+    const claims = claimsOf(finding, person);
+    return claims.map(({ id }) => ({ of: id ?? "", text: claims.find((claim) => claim.id !== id)?.text ?? "", href: to("findings", [finding.finding_id]) }));
+  });
+  const disputed = facts.filter(({ status }) => status === "disputed").flatMap((fact) => rivals(fact, facts).map(({ fact_id }) => ({ of: fact_id, text: told(fact), href: address(fact) })));
+  const notes = memories.filter(({ status }) => status === "disputed").flatMap(({ contradicts, content, memory_id }) => contradicts.map((of) => ({ of, text: content, href: to("memories", [memory_id]) })));
+  return new Map([...beside, ...found, ...disputed, ...notes].map(({ of, ...challenge }) => [of, challenge])); // what is to be decided before what merely holds beside it
+}
+
 /** The boxes of the page before they are filled. */
 const WAITING = html`<section class="box"><h2>Who</h2><${Waiting} lines=${2} /></section><div class="two">
   <section class="box"><h2>What holds now</h2><${WaitingRows} of=${{ loading: true }} /></section>
@@ -96,17 +110,9 @@ function Shown({ id, writes, known }) {
   const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => other.importance - one.importance);
   const changed = changes(known, address, told);
   const disputed = known.facts.filter((fact) => fact.status === "disputed");
-  /** What holds, by its id, with what would take its place if it had more trust. */
-  const challenged = new Map(disputed.flatMap((fact) => rivals(fact, known.facts).map((rival) => /** @type {[string, Fact]} */ ([rival.fact_id, fact]))));
-  const beside = divided(present, known.profile?.name);
-  /** That a fact is contradicted, and by what. Where a finding says so, its mark leads to where it is decided. */
-  const contradictedBy = (/** @type {Fact} */ { fact_id }) => {
-    const finding = againstRecord(known.findings, fact_id), by = challenged.get(fact_id), other = by ?? beside.get(fact_id);
-    const mark = html`<${Tag} of="contradicted" tone="bad" />`;
-    return html`<${Contradicted} by=${finding} />${by && html` <a href=${address(by)}>${mark}</a>`}${!finding && !by && other && mark}${other && html` by <a href=${address(other)}><${Text} text=${told(other)} long=${80} /></a> · `}`;
-  };
-  /** Notes that a disputed one contradicts. */
-  const doubted = new Map(known.memories.filter((memory) => memory.status === "disputed").flatMap((memory) => memory.contradicts.map((id) => [id, memory.memory_id])));
+  const person = () => known.profile?.name ?? id;
+  const challenged = challenges(known, present, address, told, person);
+  const message = (/** @type {Memory["source"]} */ source) => known.memories.find(({ memory_id }) => memory_id === source.memory_ids?.[0]);
   const unsure = present.filter((fact) => fact.confidence < SURE);
   const contradicted = known.memories.filter((memory) => memory.status === "disputed");
   const uncertain = known.findings.length + disputed.length + unsure.length + contradicted.length;
@@ -119,23 +125,23 @@ function Shown({ id, writes, known }) {
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
         <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-          <div class="small quiet">${contradictedBy(fact)} ${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${SourceLink} of=${fact.source} /></div></li>`)}</ul>
+          <div class="small quiet">${challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${Sources} of=${fact.source} said=${message(fact.source)} since=${fact.valid_from} /></div></li>`)}</ul>
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Notes</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
-          <div class="small quiet"><${Contradicted} by=${againstRecord(known.findings, memory.memory_id)} />${doubted.has(memory.memory_id) && html` <a href=${to("memories", [doubted.get(memory.memory_id) ?? ""])}><${Tag} of="contradicted" tone="bad" /></a>`} <${Tag} of=${memory.memory_type} /> <${Time} at=${memory.event_at ?? memory.created_at} day=${true} /> · <${SourceLink} of=${memory.source} /></div></li>`)}</ul>
+          <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${challenged.has(memory.memory_id) && html`<${ContradictedBy} of=${challenged.get(memory.memory_id)} /> · `}<${Time} at=${memory.event_at ?? memory.created_at} day=${true} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${memory.event_at ?? memory.created_at} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}
         <ul class="list">${changed.slice(0, ROWS).map((change) => html`<li key=${change.id}><a class="title" href=${change.href}>${change.is
           ? html`<${Text} text=${change.is} long=${200} />` : html`<span class="quiet">No longer: </span><${Text} text=${change.was} long=${200} />`}</a>
           ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s></div>`}
-          <div class="small quiet">since <${Time} at=${change.at} day=${true} /> · <${SourceLink} of=${change.source} /></div></li>`)}</ul></section>
+          <div class="small quiet">since <${Time} at=${change.at} day=${true} /> · <${Sources} of=${change.source} said=${message(change.source)} since=${change.at} /></div></li>`)}</ul></section>
       <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
         ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
-        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Doubt} kind=${finding.kind} decide=${writes && to("findings", [finding.finding_id])} title=${titleOf(finding, () => known.profile?.name ?? id)}
-            claims=${claimsOf(finding, () => known.profile?.name ?? id)} /></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${matterOf(fact, rivals(fact, known.facts), () => known.profile?.name ?? id)} about=${html`${whyDisputed(fact, rivals(fact, known.facts))} ${writes && KEEPS}`}
+        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Doubt} kind=${finding.kind} decide=${writes && to("findings", [finding.finding_id])} title=${titleOf(finding, person)}
+            claims=${claimsOf(finding, person)} /></li>`)}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${matterOf(fact, rivals(fact, known.facts), person)} about=${html`${whyDisputed(fact, rivals(fact, known.facts))} ${writes && KEEPS}`}
             claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
             <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}

@@ -118,7 +118,7 @@ function Details({ procedure, versions, back, caller, again }) {
       return html`<li key=${version.version}><div class="small quiet">version ${version.version} → ${version.version + 1}, <${Time} at=${version.changed_at} day=${true} /></div>
         ${changes(old, now).filter((name) => WRITTEN.includes(name)).map((name) => html`<div><b class="small">${words(name)}</b> <${Diff} old=${text(old[name])} now=${text(now[name])} /></div>`)}</li>`;
     })}</ol>
-    <p class="small quiet">Trust ${procedure.trust.toFixed(2)}${procedure.tags.map((tag) => html` <${Tag} of=${`#${tag}`} />`)} <${RecordLink} id=${procedure.procedure_id} /></p>`;
+    <p class="small quiet">Trust ${procedure.trust.toFixed(2)}${procedure.tags.map((tag) => html` <${Tag} of=${`#${tag}`} />`)} <${RecordLink} id=${procedure.procedure_id} own=${true} /></p>`;
 }
 
 /** @param {{ procedure: Procedure, patch: (body: Schemas["ProcedurePatch"]) => Promise<void>, edit: () => void, back: string }} props */

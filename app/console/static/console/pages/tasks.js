@@ -87,7 +87,7 @@ function One({ id, back, caller }) {
   return html`<section aria-label="Task"><${DetailHead} title=${loaded.data?.task.goal ?? "Task"} back=${back} all="All tasks" />
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) => html`
       <p><${Status} of=${data.task.status} /> <span class="quiet"><${Whose} task=${data.task} />,
-        version ${data.task.version}, changed <${Time} at=${data.task.updated_at} /></span>
+        version ${data.task.version}, changed <${Time} at=${data.task.updated_at} day=${true} /></span>
         ${data.task.session_id && html` <a href=${to("sessions", [data.task.session_id])}>Its session</a>`}</p>
       ${may(caller, "write") && html`<${Edit} task=${data.task} again=${loaded.again} />`}
       <${Steps} task=${data.task} caller=${caller} again=${loaded.again} />
@@ -153,7 +153,7 @@ function Checkpoints({ data, caller, again }) {
     ${!items.length && html`<p class="quiet">None yet.</p>`}
     <ul class="list">${items.map((checkpoint) => html`<li key=${checkpoint.seq}><div class="beside"><span><strong>#${checkpoint.seq}</strong>
       ${checkpoint.label && html` <${Text} text=${checkpoint.label} long=${80} />`}
-      <span class="quiet small"> ${checkpoint.reason === "asked" ? "kept on request" : words(checkpoint.reason)}, <${Time} at=${checkpoint.created_at} /></span></span>
+      <span class="quiet small"> ${checkpoint.reason === "asked" ? "kept on request" : words(checkpoint.reason)}, <${Time} at=${checkpoint.created_at} day=${true} /></span></span>
       ${writes && html` <button type="button" class="small" aria-label=${`Restore checkpoint ${checkpoint.seq}`} onClick=${() => choose(checkpoint)}>Restore</button>`}</div>
       <${Json} title="What it holds" value=${checkpoint.state} /></li>`)}</ul>
     ${data.checkpoints.next_cursor && html`<p class="quiet small">Older checkpoints are not drawn.</p>`}

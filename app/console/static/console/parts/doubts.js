@@ -180,9 +180,6 @@ export function claimsOf(finding, person) {
   });
 }
 
-/** The open finding that contradicts a record. @param {Finding[]} findings @param {string} id */
-export const againstRecord = (findings, id) => findings.find((one) => one.kind === "contradiction" && one.evidence.some((piece) => piece.id === id));
-
 /** The open finding that contradicts a field of a person's profile: "They give different values (home)."
  * @param {Finding[]} findings @param {string} user_id @param {string} field */
 export const againstField = (findings, user_id, field) => findings.find((one) => one.kind === "contradiction" && one.user_id === user_id
@@ -212,11 +209,8 @@ export function useChallenged({ user_id, agent_id }) {
   }));
 }
 
-/** The mark of what is contradicted, and by what. @param {{ of: Challenge | undefined }} props */
-export const ContradictedBy = ({ of }) => (of ? html`<span><${Tag} of="contradicted" tone="bad" /> by <a href=${of.href}><${Text} text=${of.text || "a finding"} long=${80} /></a></span>` : null);
-
-/** A mark beside what a finding contradicts, with the way to it. @param {{ by: Finding | undefined }} props */
-export const Contradicted = ({ by }) => (by ? html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>` : null);
+/** The mark of what is contradicted, and by what: a disputed record, a finding, or another value that holds beside it. One link, to where it is decided. @param {{ of: Challenge | undefined }} props */
+export const ContradictedBy = ({ of }) => (of ? html`<a class="contradicted" href=${of.href}><${Tag} of="contradicted" tone="bad" /> by <${Text} text=${of.text || "a finding"} long=${80} /></a>` : null);
 
 /** What holds of a field of the profile while an open finding contradicts it: the value of the record that would stay, or
  * else the statement of it, without whom it is about. "Rome", where "nina lives in Oslo" would take its place, is "lives in Oslo".

@@ -2,11 +2,10 @@
 import { html, useLayoutEffect, useRef } from "../ui.js";
 import { api, ask } from "../api.js";
 import { to } from "../route.js";
-import { Copy, Tag, Text, visible, words } from "./text.js";
+import { Copy, Tag, Text, Time, counted, visible, words } from "./text.js";
 
-/** @typedef {import("schema").components["schemas"]["Operation"]} Operation */
-
-const PAGES = { mem: "memories", task: "tasks" };
+/** @typedef {import("schema").components["schemas"]} Schemas */
+/** @typedef {Schemas["Operation"]} Operation */
 
 /** An id that the service made; its end tells one from another. */
 const MADE = /^[a-z]+_[0-9a-f]{32}$/;
@@ -17,24 +16,50 @@ const KINDS = /** @type {Record<string, string>} */ ({ agent_memories: "memories
 /** A kind of records as the pages call it: `conversation_sessions` is "sessions". @param {string} kind */
 export const kindOf = (kind) => KINDS[kind] ?? words(kind);
 
-/** The address of a record by its id, or undefined where no page shows its kind. @param {string} id */
-export function place(id) {
-  const page = PAGES[/** @type {keyof typeof PAGES} */ (id.split("_")[0])];
-  return page && to(page, [id]);
+/** The address of a record by the beginning of an id that the service made. Facts, procedures and actions stand on the page of whose they are, which `pages/record.js` asks for. */
+const PLACES = /** @type {Record<string, (id: string) => string>} */ ({
+  mem: (id) => to("memories", [id]), sess: (id) => to("sessions", [id]), task: (id) => to("tasks", [id]), op: (id) => to("operations", [], { operation: id }),
+  agent: (id) => to("owners", ["agents", id]), fact: (id) => to("record", [id]), proc: (id) => to("record", [id]), act: (id) => to("record", [id]),
+});
+
+/** The address of a record whose id a caller gave, by the kind of records that it is among. */
+const GIVEN = /** @type {[string, (id: string) => string][]} */ ([
+  ["conversation_sessions", (id) => to("sessions", [id])], ["task_states", (id) => to("tasks", [id])],
+  ["users", (id) => to("owners", ["users", id])], ["agents", (id) => to("owners", ["agents", id])],
+]);
+
+/** The address of a record by its id, or undefined where no page shows its kind. An id that a caller gave does not say
+ * what it is of: "lisbon-wheels" is a task where `kinds` has `task_states`.
+ * @param {string} id @param {string[]} [kinds] the kinds of records that it may be of, as the store calls them */
+export function place(id, kinds = []) {
+  const made = PLACES[MADE.test(id) ? id.slice(0, id.indexOf("_")) : ""];
+  return made ? made(id) : GIVEN.find(([kind]) => kinds.includes(kind))?.[1](id);
 }
 
-/** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole, and a button copies it. @param {{ id: string }} props */
-export function RecordLink({ id }) {
-  const address = place(id);
+/** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole, and a button copies it.
+ * @param {{ id: string, kinds?: string[], own?: boolean }} props `kinds`: as for `place`; `own`: of the record that the page shows, which is no link */
+export function RecordLink({ id, kinds, own = false }) {
+  const address = own ? undefined : place(id, kinds);
   const short = MADE.test(id) ? `${id.slice(0, id.indexOf("_") + 1)}…${id.slice(-6)}` : id;
   return html`<span class="id">${address ? html`<a href=${address} title=${id}><code>${short}</code></a>` : html`<code title=${id}>${short}</code>`}<${Copy} text=${id} /></span>`;
 }
 
-/** Where it comes from: the words that were said, or the session. @param {{ of: import("schema").components["schemas"]["Source"] }} props */
+/** Where it comes from: the words that were said, or the session. @param {{ of: Schemas["Source"] }} props */
 export function SourceLink({ of }) {
   if (!of.session_id) return html`<span>${of.origin === "api" ? "through the API" : words(of.origin)}</span>`;
   const from = of.message_seq ? Math.max(0, of.message_seq - 1) : undefined;
   return html`<a href=${to("sessions", [of.session_id], { from })}>${of.quote ? `“${visible(of.quote)}”` : visible(of.session_id)}</a>`;
+}
+
+/** The first source of a record in a line: who said it, when, and the words, which lead to the session. What else it was made from is one click away.
+ * @param {{ of: Schemas["Source"], said?: Schemas["Memory"], since?: string | null }} props
+ *   `said`: the memory of the message that it was learned from, where it is there; `since`: the day that stands before, which is not said twice */
+export function Sources({ of, said, since }) {
+  const who = said?.source.speaker ?? said?.source.role ?? of.speaker ?? of.role;
+  const at = said && (said.event_at ?? said.created_at);
+  const more = [...(of.memory_ids ?? []).slice(of.session_id ? 1 : 0), ...of.action_ids ?? []];
+  return html`${who && html`${visible(who)}${at && at.slice(0, 10) !== since?.slice(0, 10) && html` on <${Time} at=${at} day=${true} />`}: `}<${SourceLink} of=${of} />
+    ${more.length > 0 && html` <details class="sources"><summary>${counted(more.length, "more source")}</summary>${more.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}</details>`}`;
 }
 
 const LOOKS = 40;
@@ -95,11 +120,28 @@ function centre(tab) {
   if (row) row.scrollLeft = tab.offsetLeft - (row.clientWidth - tab.offsetWidth) / 2;
 }
 
-/** Links that show a part of a record each, in one row; where it is wider than the window, the chosen one and the one with the focus are scrolled into the middle.
+/** Says at which sides a row goes on beyond its edge; a pixel is lost where widths are no whole ones. @param {HTMLElement} row */
+function mark(row) {
+  row.classList.toggle("before", row.scrollLeft > 1);
+  row.classList.toggle("after", row.scrollLeft + row.clientWidth < row.scrollWidth - 1);
+}
+
+/** Links that show a part of a record each, in one row; where it is wider than the window, the chosen one and the one with the focus are scrolled into the middle,
+ * and an arrow over a fade stands at each side where there are more.
  * @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
 export function Tabs({ label, tabs, current }) {
-  const chosen = useRef(/** @type {HTMLElement | null} */ (null));
+  const row = useRef(/** @type {HTMLElement | null} */ (null)), chosen = useRef(/** @type {HTMLElement | null} */ (null));
   useLayoutEffect(() => { if (chosen.current) centre(chosen.current); }, [current]);
-  return html`<nav class="tabs" aria-label=${label}>${tabs.map((tab) => html`<a key=${tab.name} href=${tab.href} ref=${tab.name === current ? chosen : undefined}
+  useLayoutEffect(() => {
+    const box = row.current;
+    if (!box) return undefined;
+    const look = () => mark(box);
+    const resized = new ResizeObserver(look);
+    resized.observe(box);
+    box.addEventListener("scroll", look, { passive: true });
+    look();
+    return () => { resized.disconnect(); box.removeEventListener("scroll", look); };
+  }, [tabs.length, current]);
+  return html`<nav class="tabs" aria-label=${label} ref=${row}>${tabs.map((tab) => html`<a key=${tab.name} href=${tab.href} ref=${tab.name === current ? chosen : undefined}
     aria-current=${tab.name === current ? "page" : undefined} onFocus=${(/** @type {any} */ event) => centre(event.currentTarget)}>${tab.title}</a>`)}</nav>`;
 }

@@ -54,19 +54,29 @@ const UNITS = /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ ([
 ]);
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
-/** "3 days ago" of an RFC 3339 time. @param {string} when */
+/** "3 days ago" of an RFC 3339 time; no line breaks within it. @param {string} when */
 export function ago(when) {
   const seconds = (Date.parse(when) - Date.now()) / 1000;
   const [unit, size] = UNITS.find(([, most]) => Math.abs(seconds) >= most) ?? ["second", 1];
-  return RELATIVE.format(Math.round(seconds / size), unit);
+  return RELATIVE.format(Math.round(seconds / size), unit).replaceAll(" ", NO_BREAK);
 }
 
+const NO_BREAK = "\u00a0";
+
+/** Whether the words for a time are those of another day of the same list, too: "2 months ago" twelve times tells nothing apart.
+ * @param {string} at @param {(string | null | undefined)[]} among */
+const isRepeated = (at, among) => among.some((other) => other && other.slice(0, 10) !== at.slice(0, 10) && ago(other) === ago(at));
+
 /** A time: relative, or the day or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
- * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean }} props */
-export function Time({ at, whole = false, day = false }) {
+ * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean, among?: (string | null | undefined)[] }} props
+ *   `among`: the times of the same list; the day is shown where another day of it has the same words */
+export function Time({ at, whole = false, day = false, among = [] }) {
   if (!at) return html`<span class="quiet">never</span>`;
-  return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
+  return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day || isRepeated(at, among) ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
 }
+
+/** A time of details: the exact one, and beside it in words. @param {{ at: string }} props */
+export const ExactTime = ({ at }) => html`<${Time} at=${at} whole=${true} /> UTC <span class="quiet">${ago(at)}</span>`;
 
 /** Names of the API for what the pages call by another word everywhere. */
 const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", has_age: "is aged", success: "succeeded", failure: "failed",
