@@ -110,6 +110,7 @@ PICTURES = {
     "memory-delete": Picture("memories/{memory}?user_id=mira", "What a deletion asks", pressed="Delete"),
     "nobody": Picture("owners/users/nobody", "A person of whom nothing is stored"),
     "gone": Picture("memories/mem_gone", "A memory that is not there"),
+    "record-gone": Picture("record/fact_gone", "A fact that a link names and that is not there"),
     "empty-overview": Picture("overview", "Overview of an empty store", service="empty"),
     "empty-memories": Picture("memories", "Memories of an empty store", service="empty"),
     "empty-sessions": Picture("sessions", "Sessions of an empty store", service="empty"),

@@ -387,6 +387,23 @@ def test_a_memory_is_added_in_place_and_taken_back(visit: Visit, server: Server)
     assert server.client.get("/v1/memories", params={"user_id": "adding"}).json()["items"] == []
 
 
+def test_times_of_a_list_that_would_read_the_same_are_days(visit: Visit) -> None:
+    page = visit.open("memories?user_id=mira", "Mira may be called in the afternoon.")
+    shown = page.locator("main .list time").all_inner_texts()
+    exact = page.locator("main .list time").evaluate_all("times => times.map(time => time.dateTime.slice(0, 10))")
+    days: dict[str, set[str]] = {}
+    for words, day in zip(shown, exact, strict=True):
+        days.setdefault(words, set()).add(day)
+    assert all(len(same) == 1 for same in days.values())  # no two days have the same words
+    assert any(words in same for words, same in days.items())  # and those that would are told as days
+    assert not any(" " in words for words in shown)  # between a number and its unit no line breaks
+    row = page.get_by_role("link", name="Mira may be called in the afternoon.")
+    row.click()
+    happened = page.get_by_role("region", name="Memory", exact=True).locator("dt:text-is('happened') + dd")
+    expect(happened).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC 3 days ago$"))
+    visit.check()
+
+
 def test_a_time_shows_exactly_with_the_focus_and_an_id_is_copied(visitor: Visitor, server: Server) -> None:
     visit = visitor(permissions=["clipboard-read", "clipboard-write"])
     memory = remember(server, "Bell", user_id="exact")

@@ -142,6 +142,36 @@ def test_the_audit_trail_is_filtered(visit: Visit, server: Server) -> None:
     assert f"record_id={made['memory_id']}" in page.url
 
 
+@pytest.mark.parametrize(
+    ("action", "record", "shows", "address"),
+    [
+        ("update_profile", "fact_", "Where from", "owners/users/"),
+        ("log_actions", "act_", "All actions", "owners/agents/"),
+        ("record_outcome", "proc_", "Last outcomes", "owners/agents/"),
+        ("run_job", "op_", "All operations", "operations?operation=op_"),
+        ("append_messages", "mem_", "Source", "memories/mem_"),
+        ("end_session", "mira-teaches-now", "What was said", "sessions/mira-teaches-now"),
+        ("create_task", "lisbon-wheels", "Checkpoints", "tasks/lisbon-wheels"),
+        ("update_profile", "priya", "What holds now", "owners/users/priya"),
+    ],
+)
+def test_each_id_of_the_audit_trail_leads_to_its_record(
+    visit: Visit, action: str, record: str, shows: str, address: str
+) -> None:
+    page = visit.open(f"operations/audit?action={action}", "Audit")
+    page.locator(f"main a[title^='{record}']").first.click()
+    page.get_by_text(shows, exact=True).first.wait_for()
+    assert f"#/{address}" in page.url
+    visit.check()
+
+
+def test_a_record_that_is_gone_is_said_to_be(visit: Visit) -> None:
+    gone = "0" * 32
+    for address in (f"record/fact_{gone}", f"record/act_{gone}", f"record/proc_{gone}"):
+        visit.open(address, "It is gone, or there was none of this id.")
+    visit.open(f"operations?operation=op_{gone}", "It is gone: an operation is kept for at least 30")
+
+
 @pytest.fixture(scope="module")
 def administered(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
     data = tmp_path_factory.mktemp("administered") / "data"

@@ -237,6 +237,23 @@ def test_a_phone_scrolls_the_tabs_in_one_row(visitor: Visitor, address: str, rea
     visit.check()
 
 
+def test_tabs_say_at_which_side_there_are_more(visitor: Visitor) -> None:
+    visit = visitor(viewport=PHONE)
+    bar = visit.open("owners/users/mira", "What holds now").locator(".tabs")
+    sign = "(bar, side) => getComputedStyle(bar, side).visibility + getComputedStyle(bar, side).content"
+    assert bar.evaluate(sign, "::after") == 'visible"›" / ""'
+    assert bar.evaluate(sign, "::before").startswith("hidden")
+    bar.evaluate("bar => { bar.scrollLeft = bar.scrollWidth; }")
+    expect(bar).to_have_class("tabs before")
+    assert bar.evaluate(sign, "::after").startswith("hidden")
+    last, edge = bar.get_by_role("link").last.bounding_box(), bar.bounding_box()
+    assert last
+    assert edge
+    assert abs(last["x"] + last["width"] - edge["x"] - edge["width"]) <= 1  # nothing is hidden at the end
+    wide = visitor().open("owners/users/mira", "What holds now").locator(".tabs")
+    expect(wide).to_have_class("tabs")
+
+
 def test_nothing_covers_a_command_on_a_phone(visitor: Visitor) -> None:
     page = visitor(viewport=PHONE).open("components", "States of a page")
     code = page.locator(".empty .code")
@@ -358,7 +375,10 @@ def test_an_empty_store_says_how_to_fill_it(visitor: Visitor, empty: Server) -> 
     assert command.startswith(f"curl -s '{base_of(empty)}/v1/memories'")
     assert empty.client.get("/v1/stats").json()["counts"]["memories"] == 0
     visit.check()
-    for address, text in (("memories", "Nothing is remembered yet"), ("operations", "No operation in the last 30 days")):
+    for address, text in (
+        ("memories", "Nothing is remembered yet"),
+        ("operations", "No operation in the last 30 days"),
+    ):
         visit.open(address, text)
         visit.check()
 

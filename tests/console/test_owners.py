@@ -72,7 +72,10 @@ def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_s
     expect(claims).to_contain_text(["Jonas works as pilot", "Jonas works as carpenter"])
     visit.check()
     page = visit.open("owners/users/jonas", "What is uncertain")
-    expect(page.get_by_role("region", name="What holds now")).to_contain_text("Jonas works as carpenter contradicted")
+    carpenter = (
+        page.get_by_role("region", name="What holds now").get_by_role("listitem").filter(has_text="works as carpenter")
+    )
+    expect(carpenter.get_by_role("link", name="contradicted by Jonas works as pilot")).to_be_visible()
     visit.check()
 
 
@@ -435,6 +438,33 @@ def test_a_link_between_neighbours_passes_behind_no_label(visit: Visit) -> None:
     page = visit.open("owners/users/mira/graph", "of at most 80 entities drawn")
     page.locator(".graph canvas").first.wait_for(state="attached")  # later looks of wait_for_function evaluate text
     assert page.locator(".graph").evaluate(CROSSED) == [0]  # Elbe Riders meets in Bergedorf
+
+
+def test_a_legend_says_what_the_graph_draws_and_nothing_else(visit: Visit) -> None:
+    page = visit.open("owners/users/mira/graph", "of at most 80 entities drawn")
+    signs = page.get_by_role("list", name="Legend").get_by_role("listitem")
+    expect(signs.last).to_have_text("contradicted, as its label says")
+    further = "a further link between entities of the picture"
+    drawn = ["the person", "another entity", "chosen, with its neighbours", "holds", further]
+    expect(signs).to_have_text([*drawn, "contradicted, as its label says"])
+    labels = "box => box._cyreg.cy.edges('.contradicted').map(edge => edge.data('label'))"
+    assert page.locator(".graph").evaluate(labels) == ["meets in (contradicted)"]
+    page = visit.open("owners/agents/workshop/graph", "Links")
+    expect(signs.filter(has_text="contradicted")).to_have_count(0)
+    expect(signs.filter(has_text="the person")).to_have_count(0)
+
+
+def test_a_fact_says_who_said_it_when_and_leads_there(visit: Visit) -> None:
+    page = visit.open("owners/users/mira", "What holds now")
+    row = (
+        page.get_by_role("region", name="What holds now").get_by_role("listitem").filter(has_text="lives in Bergedorf")
+    )
+    expect(row).to_contain_text(re.compile(r"since \d{4}-\d\d-\d\d · Mira: “I moved to Bergedorf”"))
+    row.get_by_role("link", name="Mira lives in Bergedorf").click()
+    origin = page.get_by_role("region", name="Fact", exact=True).locator("dt:text-is('Where from') + dd")
+    expect(origin).to_have_text(re.compile(r"^Mira on \d{4}-\d\d-\d\d: “I moved to Bergedorf”$"))
+    expect(origin.get_by_role("link")).to_have_attribute("href", re.compile("#/sessions/mira-has-moved"))
+    visit.check()
 
 
 LAID = """box => {

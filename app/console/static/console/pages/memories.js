@@ -198,7 +198,7 @@ export default function Memories({ route, caller }) {
       ${(hits.items ?? hits.loading) && html`<section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
         ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
         <${WaitingRows} of=${hits} />
-        ${params.user_id && hits.items && hits.items.length > 0 && html`<p class="quiet small">${params.query?.trim() || caller.users?.length ? "With what is shared with everyone." : "Without what is shared with everyone, which stands in the list of everyone."}</p>`}
+        ${(params.user_id || caller.users?.length) && hits.items && hits.items.length > 0 && html`<p class="quiet small">${params.query?.trim() || caller.users?.length ? "With what is shared with everyone." : "Without what is shared with everyone, which stands in the list of everyone."}</p>`}
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
         <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} times=${times} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}

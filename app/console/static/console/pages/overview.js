@@ -106,6 +106,7 @@ async function cost(signal) {
 function Stored({ metrics }) {
   const bytes = summed(metrics, "recalld_stored_bytes"), records = summed(metrics, "recalld_stored_records");
   if (bytes === undefined || records === undefined) return html`<p class="quiet">The metrics do not say how much is stored.</p>`;
+  if (!records) return html`<p class="quiet">No record is stored yet.</p>`;
   const kinds = samples(metrics, "recalld_stored_bytes").filter(({ value }) => value > 0).sort((one, other) => other.value - one.value)
     .map(({ labels, value }) => ({ name: kindOf(/collection="([^"]*)"/.exec(labels)?.[1] ?? ""), value: value / 1000 }));
   const others = kinds.slice(STORED).reduce((sum, { value }) => sum + value, 0);
@@ -119,8 +120,8 @@ function Spent({ server, model, budget, embeddings, metrics }) {
   const prompts = summed(metrics, "recalld_http_requests_total", ['method="POST"', 'route="/v1/context"', 'status="200"']);
   return html`${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(tokens, "token")}</b>${calls !== undefined && ` in ${counted(calls, "call")}`} since the service started`}.</p>
         <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
-      : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : "No language model is set here: nothing is paid for. What a model made earlier, or a script for the demo, stays."}</p>`}
-    <p class="quiet">${counted(prompts ?? 0, "prompt")} built since the service started. Each says how many tokens it has; their sum is not counted.</p>`;
+      : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : `No language model is set here: nothing is paid for.${summed(metrics, "recalld_stored_records") ? " What a model made earlier, or a script for the demo, stays." : ""}`}</p>`}
+    <p class="quiet">${prompts ? `${counted(prompts, "prompt")} built since the service started. Each says how many tokens it has; their sum is not counted.` : "No prompt was built since the service started."}</p>`;
 }
 
 /** What it costs, and what it stores. The settings are for admin keys. */

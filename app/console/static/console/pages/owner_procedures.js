@@ -69,7 +69,7 @@ function Row({ procedure, chosen, href }) {
   const { success_count, failure_count } = procedure;
   const total = success_count + failure_count;
   return html`<li class=${chosen ? "chosen" : ""}><a class="title" href=${href} aria-current=${chosen ? "true" : undefined}><${Text} text=${procedure.name} long=${160} /></a>
-    <div class="small quiet">${procedure.status !== "active" && html`<${Status} of=${procedure.status} /> `}${total ? html`worked ${success_count} of ${counted(total, "reported use")}, ${percent(success_count / total)} · last reported <${Time} at=${procedure.last_used} />` : "no use reported"} · when: <${Text} text=${procedure.trigger} long=${160} /></div></li>`;
+    <div class="small quiet">${procedure.status !== "active" && html`<${Status} of=${procedure.status} /> `}${total ? html`worked ${success_count} of ${counted(total, "reported use")}, ${percent(success_count / total)} · last reported <${Time} at=${procedure.last_used} day=${true} />` : "no use reported"} · when: <${Text} text=${procedure.trigger} long=${160} /></div></li>`;
 }
 
 /** @param {string} id @param {AbortSignal} signal @returns {Promise<Known>} */
