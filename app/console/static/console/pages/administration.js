@@ -107,11 +107,12 @@ function Audit({ params }) {
     const page = await ask(api.GET("/v1/audit", { params: { query: { key_id, action, user_id, record_id, limit: 30, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
   }, [JSON.stringify(params)]);
+  const times = (entries.items ?? []).map(({ created_at }) => created_at);
   const field = (/** @type {string} */ name) => html`<label>${FIELDS[name]} <input size="14" key=${params[name]} defaultValue=${params[name] ?? ""}
     onChange=${(/** @type {any} */ event) => go(to("operations", ["audit"], { ...params, [name]: event.target.value.trim() }), { replace: true })} /></label>`;
   return html`<section class="box"><h2>Audit</h2><div class="filters">${Object.keys(FIELDS).map(field)}</div><${ProblemBox} problem=${entries.error} />
     ${entries.items?.length === 0 && html`<${Empty} title="No entry is like this." />`}
-    <ul class="list">${entries.items?.map((entry) => html`<${Entry} key=${entry.audit_id} entry=${entry} times=${(entries.items ?? []).map(({ created_at }) => created_at)} />`)}</ul><${More} of=${entries} /></section>`;
+    <ul class="list">${entries.items?.map((entry) => html`<${Entry} key=${entry.audit_id} entry=${entry} times=${times} />`)}</ul><${More} of=${entries} /></section>`;
 }
 
 /** Settings that share the first word of their name are a group, from this many on; the others are the first group. */

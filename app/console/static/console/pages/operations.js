@@ -93,12 +93,13 @@ function Work({ caller }) {
     const page = await ask(api.GET("/v1/operations", { params: { query: { limit: 20, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
   }, []);
+  const times = (list.items ?? []).map(({ created_at }) => created_at);
   return html`${may(caller, "admin") && html`<${Jobs} running=${running} onRun=${run} onEnd=${list.again} />`}
     <section class="box"><div class="row apart"><h2>Operations</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
       <p class="quiet small">The newest first; ${KEPT} What a session left behind that ended earlier is with the session, and its operation is not listed.</p>
       <${ProblemBox} problem=${list.error} />
       ${list.items?.length === 0 && html`<${Empty} title="No operation in the last 30 days."><p>Ending a session, running a job and forgetting begin one.</p></${Empty}>`}
-      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} times=${(list.items ?? []).map(({ created_at }) => created_at)} />`)}</ul>
+      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} times=${times} />`)}</ul>
       <${More} of=${list} /></section>`;
 }
 

@@ -49,13 +49,14 @@ function Logged({ id, user_id }) {
   const latest = useLoad(async (signal) => (await ask(api.GET("/v1/actions", { params: { query: { ...owner, limit: LATEST } }, signal }))).items, [user_id], ["action"]);
   // statistics read every action of these days, so that the latest ones are asked for first
   const counted = useLoad((signal) => statistics(owner, signal), [user_id]);
+  const times = (latest.data ?? []).map(({ timestamp }) => timestamp);
   if (latest.data?.length === 0 && counted.data?.types.total_actions === 0) {
     const body = { ...owner, action_type: "refund", outcome: "success" };
     return html`<${Empty} title=${`No actions in ${DAYS} days. Log one:`} curl=${curl("POST", `${BASE}/v1/actions`, body, Boolean(key.get()))} />`;
   }
   return html`<${ProblemBox} problem=${counted.error} />${counted.data ? html`<${Figures} of=${counted.data} />` : !counted.error && html`<section class="box"><${Waiting} lines=${8} /></section>`}
     <section class="box"><h2>Latest actions</h2><${Loaded} of=${latest}>${(/** @type {Action[]} */ actions) => html`<ul class="list">${actions.map((action) => html`<li key=${action.action_id}>
-      <${Text} text=${action.content} long=${200} /><div class="small quiet"><${Told} action=${action} /> · <${Time} at=${action.timestamp} among=${actions.map(({ timestamp }) => timestamp)} /></div></li>`)}</ul>
+      <${Text} text=${action.content} long=${200} /><div class="small quiet"><${Told} action=${action} /> · <${Time} at=${action.timestamp} among=${times} /></div></li>`)}</ul>
       ${!actions.length && html`<p class="quiet">None is kept singly; those of earlier days were rolled up.</p>`}`}</${Loaded}></section>`;
 }
 

@@ -63,16 +63,26 @@ export function ago(when) {
 
 const NO_BREAK = "\u00a0";
 
+/** The days of a list by their words, which each of its rows asks for. @type {WeakMap<string[], Map<string, Set<string>>>} */
+const DAYS = new WeakMap();
+
 /** Whether the words for a time are those of another day of the same list, too: "2 months ago" twelve times tells nothing apart.
- * @param {string} at @param {(string | null | undefined)[]} among */
-const isRepeated = (at, among) => among.some((other) => other && other.slice(0, 10) !== at.slice(0, 10) && ago(other) === ago(at));
+ * @param {string} at @param {string[]} among */
+function isRepeated(at, among) {
+  const days = DAYS.get(among) ?? new Map();
+  if (!DAYS.has(among)) {
+    DAYS.set(among, days);
+    for (const other of among) days.set(ago(other), (days.get(ago(other)) ?? new Set()).add(other.slice(0, 10)));
+  }
+  return (days.get(ago(at))?.size ?? 0) > 1;
+}
 
 /** A time: relative, or the day or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
- * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean, among?: (string | null | undefined)[] }} props
+ * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean, among?: string[] }} props
  *   `among`: the times of the same list; the day is shown where another day of it has the same words */
-export function Time({ at, whole = false, day = false, among = [] }) {
+export function Time({ at, whole = false, day = false, among }) {
   if (!at) return html`<span class="quiet">never</span>`;
-  return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day || isRepeated(at, among) ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
+  return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day || (among && isRepeated(at, among)) ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
 }
 
 /** A time of details: the exact one, and beside it in words. @param {{ at: string }} props */
