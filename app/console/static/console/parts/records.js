@@ -88,9 +88,14 @@ export const Status = ({ of }) => html`<${Tag} of=${words(of)} tone=${TONES[of] 
 /** @param {unknown} value */
 const isEmpty = (value) => value === null || value === undefined || value === "" || (typeof value === "object" && !Object.keys(value).length);
 
-/** A value of JSON to read: names with their values, lists as lists. Fields that hold nothing are left out. @param {{ of: unknown }} props */
+/** @param {unknown} value */
+const isId = (value) => typeof value === "string" && MADE.test(value);
+
+/** A value of JSON to read: names with their values, lists as lists, ids that the service made as links. Fields that hold nothing are left out. @param {{ of: unknown }} props */
 export function Value({ of }) {
   if (isEmpty(of)) return html`<span class="quiet">nothing</span>`;
+  if (isId(of)) return html`<${RecordLink} id=${String(of)} />`;
+  if (Array.isArray(of) && of.every(isId)) return html`${of.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}`;
   if (Array.isArray(of)) {
     return of.every((one) => typeof one !== "object") ? html`<${Text} text=${of.join(", ")} long=${400} />`
       : html`<ul class="values">${of.map((one) => html`<li><${Value} of=${one} /></li>`)}</ul>`;
