@@ -2,6 +2,7 @@
 import { api, ask, asProblem, key, may, useLoad } from "../api.js";
 import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
+import { KEEPS, useResolve } from "../parts/doubts.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
@@ -124,14 +125,11 @@ function History({ memory, versions }) {
 
 /** Settles a dispute. @param {{ memory: Memory, onDone: () => void }} props */
 function Dispute({ memory, onDone }) {
-  const keep = useAction(async (id) => {
-    await ask(api.POST("/v1/memories/{memory_id}/resolve", { ...at(memory.memory_id), body: { keep: id } }));
-    onDone();
-  });
+  const resolve = useResolve(memory, onDone);
   return html`<div class="problem"><p>It contradicts a memory of more trust. Which holds?</p><div class="actions">
-    <button type="button" disabled=${keep.busy} onClick=${() => keep.start(memory.memory_id)}>This one</button>
-    ${memory.contradicts.map((id) => html`<button type="button" disabled=${keep.busy} onClick=${() => keep.start(id)}>The one it contradicts</button>`)}
-    <button type="button" disabled=${keep.busy} onClick=${() => keep.start("both")}>Both</button></div><${ProblemBox} problem=${keep.error} /></div>`;
+    <button type="button" disabled=${resolve.busy} onClick=${() => resolve.start(memory.memory_id)}>This one holds</button>
+    ${memory.contradicts.map((id) => html`<button type="button" disabled=${resolve.busy} onClick=${() => resolve.start(id)}>The one it contradicts holds</button>`)}
+    <button type="button" disabled=${resolve.busy} onClick=${() => resolve.start("both")}>Both hold</button></div><p class="small">${KEEPS}</p><${ProblemBox} problem=${resolve.error} /></div>`;
 }
 
 /** @param {{ memory: Memory, onDone: () => void, onGone: () => void }} props */
