@@ -98,14 +98,14 @@ def forms(worlds: Sequence[World]) -> Iterator[Form]:
     name = worlds[0].questions[0].group
     if name.startswith(ECHO):
         asked = [world for world in worlds if world.questions[0].kind != "answers"]  # there the bot holds the answer
-        yield Form(name, asked, 0.15, 0.5, 0.5)
+        yield Form(name, asked, 0.25, 0.5, 0.5)
     elif name.startswith(TIMED):
         yield Form(name, worlds, 0.3, 0.4)
     elif name.startswith(LIVES):
-        yield Form(name, worlds, 0.0, 0.5, 4.0)
+        yield Form(name, worlds, 1.0, 0.5, 4.0)
         yield Form(f"{name}, plain", [as_plain(world) for world in worlds], 0.0, 0.0, 1.0)
     elif any(item.session is not None for world in worlds for item in world.items):
-        yield Form(name, worlds, 1.3 if any(i.name for w in worlds for i in w.items) else 1.0, 1.0, 1.0)
+        yield Form(name, worlds, 1.5, 1.0, 1.0)
         yield Form(f"{name}, in part plain", [mixed(world) for world in worlds], 0.3, 0.0)
         yield Form(f"{name}, plain", [as_plain(world) for world in worlds], 0.4, 0.3)
     else:

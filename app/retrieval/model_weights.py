@@ -231,47 +231,47 @@ MULTILINGUAL = ModelWeights(
 TAUGHT = ModelWeights(
     Weights(
         person=Blend(
-            vector_scaled=2.27,
-            text_scaled=0.3,
-            vector_rank=19.74,
-            coverage=2.91,
-            repeats=-21.2,
-            speaker=2.41,
-            session=3.23,
-            neighbour=3.19,
-            number=0.7,
-            question=-1.15,
-            length=-1.59,
-            long_question=0.98,
+            vector_scaled=3.02,
+            text_scaled=0.81,
+            vector_rank=18.77,
+            coverage=2.81,
+            repeats=-22.56,
+            speaker=2.46,
+            session=2.16,
+            neighbour=2.49,
+            number=0.59,
+            question=-1.2,
+            length=-1.42,
+            long_question=1.06,
         ),
         assistant=Blend(
-            base=-3.22,
-            vector_scaled=5.73,
-            text_scaled=1.34,
-            session=1.86,
-            neighbour=2.05,
-            number=2.09,
-            question=1.72,
-            length=-1.64,
-            long_question=-1.78,
+            base=-1.05,
+            vector_scaled=5.1,
+            text_scaled=0.83,
+            session=1.93,
+            neighbour=2.8,
+            number=1.41,
+            question=-0.56,
+            length=-3.3,
+            long_question=0.08,
         ),
         plain=Blend(
-            base=-0.44, vector_scaled=6.98, coverage=4.3, repeats=-49.46, session=3.53, number=0.43, question=-0.53
+            base=-0.9, vector_scaled=6.93, coverage=4.4, repeats=-48.39, session=3.26, number=0.45, question=-0.52
         ),
-        foreign=Foreign(vector_scaled=0.2, text_scaled=3.04, repeats=6.35),
+        foreign=Foreign(vector_scaled=1.22, text_scaled=3.04, repeats=14.85),
         first_turns=FirstHitWeights(
             gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0, second_hand=-2.0
         ),
         first_plain=FirstHitWeights(newness=0.6, replaced=-1.8),
-        when=4.97,
+        when=4.67,
         echo_cosine=0.68,
     ),
     Calibration(
         turn=Terms(
-            base=-0.287, share=1.445, tail=0.67, nearest=1.29, coverage=0.407, foreign=0.201, foreign_coverage=2.907
+            base=-0.189, share=1.528, tail=0.671, nearest=1.149, coverage=0.511, foreign=0.279, foreign_coverage=2.789
         ),
         plain=Terms(
-            base=-2.571, share=2.197, tail=0.68, nearest=7.574, coverage=-0.439, foreign=3.791, foreign_coverage=5.646
+            base=-2.354, share=2.211, tail=0.603, nearest=7.176, coverage=-0.438, foreign=3.422, foreign_coverage=5.814
         ),
         asks=AsksWeights(covered=3.716, base=6.835),
     ),
