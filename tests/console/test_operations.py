@@ -165,6 +165,18 @@ def test_each_id_of_the_audit_trail_leads_to_its_record(
     visit.check()
 
 
+def test_an_entry_of_the_audit_trail_names_all_of_its_records(visit: Visit, server: Server) -> None:
+    items = [{"user_id": "counted", "content": f"Noted {number}"} for number in range(5)]
+    made = server.client.post("/v1/memories/batch", json={"items": items})
+    assert made.status_code == 201
+    page = visit.open("operations/audit?user_id=counted", "Audit")
+    entry = page.locator("main .list > li").first
+    entry.get_by_text("2 more", exact=True).click()
+    for memory in made.json()["items"]:
+        expect(entry.locator(f"a[title='{memory['memory_id']}']")).to_be_visible()
+    visit.check()
+
+
 def test_a_record_that_is_gone_is_said_to_be(visit: Visit) -> None:
     gone = "0" * 32
     for address in (f"record/fact_{gone}", f"record/act_{gone}", f"record/proc_{gone}"):

@@ -93,8 +93,11 @@ function Entry({ entry, times }) {
   const names = useNames();
   const by = CALLERS[entry.key_id] ?? `by key ${entry.key_id}`;
   const told = Object.entries(entry.changes).flatMap(([kind, made]) => Object.entries(made).map(([what, count]) => changed(kind, what, Number(count))));
+  const link = (/** @type {string} */ id) => html`<${RecordLink} key=${id} id=${id} kinds=${id === entry.user_id ? ["users"] : Object.keys(entry.changes)} /> `;
+  const more = entry.records.slice(NAMED);
   return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased person"}`}, <${Time} at=${entry.created_at} among=${times} /></span>
-    <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map((id) => html`<${RecordLink} key=${id} id=${id} kinds=${id === entry.user_id ? ["users"] : Object.keys(entry.changes)} /> `)}${entry.records.length > NAMED && `and ${entry.records.length - NAMED} more`}</span>`}</div></li>`;
+    <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map(link)}</span>
+      ${more.length > 0 && html`<details><summary>${more.length} more</summary>${more.map(link)}</details>`}`}</div></li>`;
 }
 
 const FIELDS = /** @type {Record<string, string>} */ ({ key_id: "Key", action: "Action", user_id: "Person", record_id: "Record" });
