@@ -85,12 +85,15 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
         ).json()
         for n in (1, 3)
     ]
-    page = visit.open("operations/forget", "Forget by policy")
-    page.get_by_role("main").get_by_label("Person").fill("old")
+    page = visit.open("operations/forget", "Whose memories?")
+    expect(page.get_by_role("button", name="Show what would go")).to_be_disabled()
+    page.get_by_role("group", name="Whose memory").get_by_label("Person").select_option("old")
+    page.get_by_role("heading", name="Forget old memories of old").wait_for()
     page.get_by_label("Older than").fill("0")
     page.get_by_label("Importance at most").fill("0.2")
     page.get_by_role("button", name="Show what would go").click()
-    page.get_by_text("1 would go").wait_for()
+    page.get_by_text("1 memory would go").wait_for()
+    expect(page.locator("main .list > li")).to_contain_text("score 100: 100 for its age (0 days old), 0 for its type (fact)")
     expect(page.get_by_role("link", name="Old note 1")).to_be_visible()
     expect(page.get_by_label("Older than")).to_have_value("0")
     visit.check()
@@ -101,11 +104,14 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
     assert states == ["archived", "active"]
 
 
-def test_a_wrong_policy_names_the_field(visit: Visit) -> None:
-    page = visit.open("operations/forget", "Forget by policy")
-    page.get_by_role("button", name="Show what would go").click()
-    page.get_by_role("alert").get_by_text("agent_id, user_id or both are required").wait_for()
-    visit.faults.clear()  # the browser notes the 422 itself
+def test_the_frame_asks_whose_memory_where_the_page_shows_it(visit: Visit) -> None:
+    for part, choices in (("", ["Person"]), ("/forget", ["Person", "Agent"]), ("/keys", []), ("/audit", [])):
+        page = visit.open(f"operations{part}", "Operations")
+        expect(page.locator("header.top select")).to_have_count(len(choices))
+        for label in choices:
+            expect(page.locator("header.top").get_by_label(label)).to_be_visible()
+    page = visit.open("operations?user_id=mira", "Operations for Mira")
+    expect(page.locator("li.operation .whose").first).to_contain_text("Mira")
 
 
 def test_settings_in_force_are_shown(visit: Visit) -> None:

@@ -86,19 +86,20 @@ function Chosen({ id, caller }) {
 /** How long the service keeps operations: `OPERATION_DAYS`, and longer where what was forgotten can be brought back for longer. */
 const KEPT = "an operation is kept for at least 30\u00a0days after it has ended.";
 
-/** @param {{ caller: import("../api.js").Caller }} props */
-function Work({ caller }) {
+/** @param {{ user_id: string | undefined, caller: import("../api.js").Caller }} props */
+function Work({ user_id, caller }) {
   const [running, run] = useState(/** @type {Operation | undefined} */ (undefined));
   const list = usePages(async (cursor, signal) => {
-    const page = await ask(api.GET("/v1/operations", { params: { query: { limit: 20, cursor } }, signal }));
+    const page = await ask(api.GET("/v1/operations", { params: { query: { user_id, limit: 20, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
-  }, []);
+  }, [user_id]);
+  const names = useNames();
   const times = (list.items ?? []).map(({ created_at }) => created_at);
   return html`${may(caller, "admin") && html`<${Jobs} running=${running} onRun=${run} onEnd=${list.again} />`}
-    <section class="box"><div class="row apart"><h2>Operations</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
+    <section class="box"><div class="row apart"><h2>Operations${user_id && ` for ${names.person(user_id)}`}</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
       <p class="quiet small">The newest first; ${KEPT} What a session left behind that ended earlier is with the session, and its operation is not listed.</p>
       <${ProblemBox} problem=${list.error} />
-      ${list.items?.length === 0 && html`<${Empty} title="No operation in the last 30 days."><p>Ending a session, running a job and forgetting begin one.</p></${Empty}>`}
+      ${list.items?.length === 0 && html`<${Empty} title=${`No operation${user_id ? ` for ${names.person(user_id)}` : ""} in the last 30 days.`}><p>Ending a session, running a job and forgetting begin one.</p></${Empty}>`}
       <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} times=${times} />`)}</ul>
       <${More} of=${list} /></section>`;
 }
@@ -108,7 +109,7 @@ export default function Operations({ route, caller }) {
   const tab = route.rest[0] ?? "";
   const tabs = TABS.filter((one) => !one.admin || may(caller, "admin"));
   return html`<h1>Operations</h1><${Tabs} label="Parts of operations" current=${tab} tabs=${tabs.map((one) => ({ ...one, href: to("operations", one.name ? [one.name] : []) }))} />
-    ${tab === "" && (route.params.operation ? html`<${Chosen} key=${route.params.operation} id=${route.params.operation} caller=${caller} />` : html`<${Work} caller=${caller} />`)}
+    ${tab === "" && (route.params.operation ? html`<${Chosen} key=${route.params.operation} id=${route.params.operation} caller=${caller} />` : html`<${Work} user_id=${route.params.user_id} caller=${caller} />`)}
     ${Object.hasOwn(OPERATIONS, tab) && html`<${Part} key=${tab} file=${OPERATIONS[tab]} route=${route} caller=${caller} />`}`;
 }
 
