@@ -28,7 +28,7 @@ PAGES = {
     "operations": "Jobs",
     "operations/forget": "Forget",
     "operations/audit": "Audit",
-    "record/fact_gone": "It is gone",
+    "record/fact_gone": "is gone",
     "components": "Components",
 }
 LATER = {"vendor/uplot.mjs", "vendor/cytoscape.mjs"}

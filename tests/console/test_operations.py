@@ -93,7 +93,9 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
     page.get_by_label("Importance at most").fill("0.2")
     page.get_by_role("button", name="Show what would go").click()
     page.get_by_text("1 memory would go").wait_for()
-    expect(page.locator("main .list > li")).to_contain_text("score 100: 100 for its age (0 days old), 0 for its type (fact)")
+    expect(page.locator("main .list > li")).to_contain_text(
+        "score 100: 100 for its age (0 days old), 0 for its type (fact)"
+    )
     expect(page.get_by_role("link", name="Old note 1")).to_be_visible()
     expect(page.get_by_label("Older than")).to_have_value("0")
     visit.check()
@@ -185,8 +187,17 @@ def test_an_entry_of_the_audit_trail_names_all_of_its_records(visit: Visit, serv
 
 def test_a_record_that_is_gone_is_said_to_be(visit: Visit) -> None:
     gone = "0" * 32
-    for address in (f"record/fact_{gone}", f"record/act_{gone}", f"record/proc_{gone}"):
-        visit.open(address, "It is gone, or there was none of this id.")
+    for kind, noun, listed in (
+        ("fact", "Fact", "owners/users/mira/facts"),
+        ("act", "Action", "owners/agents/workshop/actions?user_id=mira"),
+        ("proc", "Procedure", "owners/users/mira/procedures"),
+    ):
+        scope = "?user_id=mira" + ("&agent_id=workshop" if kind == "act" else "")
+        page = visit.open(f"record/{kind}_{gone}{scope}", f"{noun} {kind}_{gone} is gone or was never here.")
+        links = page.locator("main .empty a")
+        expect(links.first).to_have_attribute("href", f"#/{listed}")
+        expect(links.last).to_have_attribute("href", f"#/operations/audit?record_id={kind}_{gone}")
+        visit.faults.clear()  # the browser notes the 404 itself
     visit.open(f"operations?operation=op_{gone}", "It is gone: an operation is kept for at least 30")
 
 

@@ -609,7 +609,10 @@ def test_all_actions_are_listed_and_those_that_failed_are_chosen(visit: Visit, s
         return [action["action_id"] for action in actions["items"]]
 
     page = visit.open("owners/agents/workshop/actions", "Actions, newest first")
-    rows, more = page.get_by_label("List of actions").locator(".list > li"), page.get_by_role("button", name="Show more")
+    rows, more = (
+        page.get_by_label("List of actions").locator(".list > li"),
+        page.get_by_role("button", name="Show more"),
+    )
     expect(rows).to_have_count(20)
     for shown in range(40, len(ids()) + 20, 20):
         more.click()

@@ -62,14 +62,13 @@ function Logged({ id, route: { page, rest, params } }) {
   }
   const types = counted.data?.types.groups?.map((group) => group.key) ?? [];
   const set = (/** @type {Record<string, string>} */ given) => go(address(given), { replace: true });
-  const times = (actions.items ?? []).map(({ timestamp }) => timestamp);
   return html`<${ProblemBox} problem=${counted.error} />${counted.data ? html`<${Figures} of=${counted.data} address=${address} />` : !counted.error && html`<section class="box"><${Waiting} lines=${8} /></section>`}
     <section class="box" aria-label="List of actions" aria-busy=${actions.loading}><h2>Actions, newest first</h2>
       <div class="filters"><${ChosenFilter} name="outcome" label="Outcome" params=${params} set=${set} options=${OUTCOMES} any="any outcome" />
         <${ChosenFilter} name="action_type" label="Type" params=${params} set=${set} options=${filters.action_type && !types.includes(filters.action_type) ? [filters.action_type, ...types] : types} any="any type" /></div>
       <${Chips} params=${params} set=${set} names=${FILTERS} /><${ProblemBox} problem=${actions.error} again=${actions.again} /><${WaitingRows} of=${actions} />
       <ul class="list">${actions.items?.map((action) => html`<li key=${action.action_id}><${Text} text=${action.content} long=${200} />
-        <div class="small quiet"><${Told} action=${action} /> · <${Time} at=${action.timestamp} among=${times} /></div><${Json} title="What was done" value=${action.action} /></li>`)}</ul>
+        <div class="small quiet"><${Told} action=${action} /> · <${Time} at=${action.timestamp} /></div><${Json} title="What was done" value=${action.action} /></li>`)}</ul>
       ${actions.items?.length === 0 && html`<p class="quiet">${filtered ? "No action that is kept singly is like this" : "None is kept singly"}; those of earlier days were rolled up.</p>`}
       <${More} of=${actions} /></section>`;
 }
