@@ -76,16 +76,16 @@ class LimitSettings(SettingGroup):
     cost_per_second: float = Field(
         4_000,
         ge=0,
-        description="Units of work a second for each key: a unit is about a millisecond of one core, such as embedding "
-        "32 characters. 30 seconds' worth may be used at once. Beyond it requests are 429. Each worker process counts "
-        "for itself. 0: no limit.",
+        description="Units of work a second for each key: a unit is about a millisecond of one core, such as "
+        "embedding 32 characters. 30 seconds' worth may be used at once. What goes beyond it is refused"
+        " (429). Each worker process counts for itself. 0: no limit.",
     )
     wrong_keys: int = Field(
         20,
         ge=0,
         description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within a "
-        "minute; further ones are 429. Right keys are served all the same. Each worker process counts for itself. "
-        "0: no limit.",
+        "minute; further ones get 429. Right keys are served all the same. Each worker process counts "
+        "for itself. 0: no limit.",
     )
 
 
@@ -108,7 +108,10 @@ class QuotaSettings(SettingGroup):
 
 class ChangeSettings(SettingGroup):
     retention_hours: float = Field(
-        72, ge=0, description="How long changes can be read, for all processes of a store alike; 0: none are logged."
+        72,
+        ge=0,
+        description="Hours that `GET /v1/changes` goes back, the same for all processes of a store; 0: no changes "
+        "are logged.",
     )
 
 
@@ -123,9 +126,10 @@ class ConnectionSettings(SettingGroup):
 class EmbeddingSettings(SettingGroup):
     model: str = Field(
         "auto",
-        description="`recalld-minilm-1`, `minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a "
-        "model hub's name, `sentence-transformers:NAME` or `openai:NAME`. `auto`: `recalld-minilm-1`, or `minilm-int8` "
-        "for a store that has vectors of it.",
+        description="Model that turns texts into vectors, by which they are found by their meaning: "
+        "`recalld-minilm-1`, `minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a "
+        "model hub's name, `sentence-transformers:NAME` or `openai:NAME`. `auto`: `recalld-minilm-1`, "
+        "or `minilm-int8` for a store that has vectors of it.",
         json_schema_extra=OPERATOR,
     )
     text_chars: int = Field(
@@ -137,24 +141,34 @@ class EmbeddingSettings(SettingGroup):
     base_url: str = Field(
         "https://api.openai.com/v1",
         pattern=r"^https?://[^\s@]+$",
-        description="Where the `/embeddings` of an `openai:` model is.",
+        description="Server of an `openai:` model: texts are sent to its `/embeddings`.",
         json_schema_extra=OPERATOR,
     )
-    api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
-    dimensions: int = Field(0, ge=0, description="Dimensions to ask that server for; 0: as many as it gives.")
+    api_key: SecretStr = Field(
+        SecretStr(""), description="Key for the server of RECALLD_EMBEDDING_BASE_URL; empty: none is sent."
+    )
+    dimensions: int = Field(
+        0, ge=0, description="Length of the vectors that an `openai:` model is asked for; 0: as long as it makes them."
+    )
 
 
 class RerankSettings(SettingGroup):
     seconds: float = Field(
-        0.3, gt=0, le=60, description="How long a search waits for the reranker; then the first order stands."
+        0.3,
+        gt=0,
+        le=60,
+        description="Seconds that a search waits for the model of RECALLD_RERANKER; when they are over, the hits "
+        "stay in the order that they have without it.",
     )
     model: str = Field(
         "",
         max_length=200,
-        description="Model to ask a `/rerank` endpoint for, as Jina and Cohere want it; empty: the endpoint is one of "
-        "Text Embeddings Inference.",
+        description="Model that a request to a `/rerank` endpoint names, as Jina and Cohere want it; empty: the "
+        "request is one of Text Embeddings Inference, which names none.",
     )
-    api_key: SecretStr = Field(SecretStr(""), description="Key for that endpoint; empty: none is sent.")
+    api_key: SecretStr = Field(
+        SecretStr(""), description="Key for the endpoint of RECALLD_RERANKER; empty: none is sent."
+    )
 
 
 ANSWER_TOKENS = 4096
@@ -168,22 +182,35 @@ class LLMSettings(SettingGroup):
         description="OpenAI-compatible server of the language model, with its `/v1`; empty: work without one.",
         json_schema_extra=OPERATOR,
     )
-    api_key: SecretStr = Field(SecretStr(""), description="Key for that server; empty: none is sent.")
-    model: str = Field("gpt-4.1-mini", min_length=1, max_length=200, description="Model to ask that server for.")
-    small_model: str = Field(
-        "", max_length=200, description="Model for cheap parts: a summary alone, texts of days; empty: the same one."
+    api_key: SecretStr = Field(
+        SecretStr(""), description="Key for the server of RECALLD_LLM_BASE_URL; empty: none is sent."
     )
-    timeout_seconds: float = Field(60, gt=0, le=600, description="How long one call may take.")
+    model: str = Field(
+        "gpt-4.1-mini",
+        min_length=1,
+        max_length=200,
+        description="Model that the server of RECALLD_LLM_BASE_URL is asked for.",
+    )
+    small_model: str = Field(
+        "",
+        max_length=200,
+        description="Model for simpler work, such as the summary of a session of which nothing else is learned, and"
+        " the text for a day of actions; empty: RECALLD_LLM_MODEL.",
+    )
+    timeout_seconds: float = Field(
+        60, gt=0, le=600, description="Seconds that one call of the language model may take."
+    )
     context_tokens: int = Field(
         16_384,
         ge=4096,
-        description="Tokens of the model's context, prompt and answer together. It sizes the stretches in which long "
-        "conversations are read.",
+        description="Tokens of the model's context, prompt and answer together. A session that is longer is read in"
+        " parts that fit.",
     )
     verify: bool = Field(
         True,
-        description="Ask the model a second time: which of the items that it found do their quotes not support? Off: "
-        "what is worded otherwise than its quote is stored as the quoted sentence.",
+        description="Ask the model a second time, which of the items that it found are not supported by the words "
+        "that it quotes. Off: of an item that is worded otherwise than its quote, the quoted sentence "
+        "is stored.",
     )
     tokens_per_day: int = Field(
         0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
@@ -203,9 +230,11 @@ class LLMSettings(SettingGroup):
 class TrustSettings(SettingGroup):
     """How far a message is believed by its role. What the operator says (`system`, `developer`) has 1."""
 
-    user: float = Field(1.0, ge=0, le=1, description="Trust of messages of users, 0 to 1.")
-    assistant: float = Field(0.7, ge=0, le=1, description="Trust of messages of assistants.")
-    tool: float = Field(0.4, ge=0, le=1, description="Trust of messages of tools, wherever they are read.")
+    user: float = Field(
+        1.0, ge=0, le=1, description="How far messages of users are believed, from 0 (not at all) to 1."
+    )
+    assistant: float = Field(0.7, ge=0, le=1, description="How far messages of assistants are believed, 0 to 1.")
+    tool: float = Field(0.4, ge=0, le=1, description="How far messages of tools are believed, 0 to 1.")
 
     def of(self, role: str) -> float:
         return {"user": self.user, "assistant": self.assistant, "tool": self.tool}.get(role, 1.0)
@@ -215,7 +244,9 @@ class MongodbSettings(SettingGroup):
     database: str = Field(
         "recalld", min_length=1, max_length=38, description="Database of the MongoDB store.", json_schema_extra=OPERATOR
     )
-    deadline_seconds: float = Field(5, gt=0, description="How long MongoDB may take for a request before it is a 503.")
+    deadline_seconds: float = Field(
+        5, gt=0, description="Seconds that MongoDB may take for a request; when they are over, the answer is 503."
+    )
 
 
 RIGHTS = ("read", "write", "admin", "all_users")
@@ -237,7 +268,9 @@ class OidcSettings(SettingGroup):
     tenant: str = Field(
         "default", min_length=1, max_length=128, description="Tenant of all tokens, where no claim names it."
     )
-    tenant_claim: str = Field("", description="Claim that names the tenant; empty: all tokens have the tenant above.")
+    tenant_claim: str = Field(
+        "", description="Claim that names the tenant; empty: all tokens have the tenant RECALLD_OIDC_TENANT."
+    )
     user_claim: str = Field(
         "sub", description="Claim with the user, or users, that a token is bound to; empty: tokens are not bound."
     )

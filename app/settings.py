@@ -49,8 +49,8 @@ class JobSettings(SettingGroup):
 class ReflectionSettings(SettingGroup):
     policy: Literal["off", "propose", "auto"] = Field(
         "propose",
-        description="What becomes of findings. `propose`: they wait to be settled. `auto`: insights are stored at "
-        "once, which can be undone; the others wait. `off`: the daily job does not run.",
+        description="What becomes of findings. `propose`: they wait until somebody decides. `auto`: insights are "
+        "stored at once, which can be undone; the others wait. `off`: the daily job does not run.",
     )
 
 
@@ -63,10 +63,21 @@ class ProcedureSettings(SettingGroup):
 
 
 class RetentionSettings(SettingGroup):
-    action_days: float = Field(30, gt=0, description="How long action logs stay as they are.")
-    message_days: float = Field(365, gt=0, description="Message memories unused for so long are archived.")
-    archive_days: float = Field(30, gt=0, description="How long what was forgotten can be brought back.")
-    audit_days: float = Field(365, gt=0, description="How long the audit trail goes back.")
+    action_days: float = Field(
+        30,
+        gt=0,
+        description="Days for which each action is kept; older ones are rolled up into one memory for each day.",
+    )
+    message_days: float = Field(
+        365,
+        gt=0,
+        description="Days after which a memory that is a message as said is archived, if nobody has read it in that"
+        " time.",
+    )
+    archive_days: float = Field(
+        30, gt=0, description="Days for which what was forgotten can be brought back; then it is deleted."
+    )
+    audit_days: float = Field(365, gt=0, description="Days that the audit trail goes back.")
 
 
 class Settings(BaseSettings):
@@ -99,44 +110,52 @@ class Settings(BaseSettings):
     )
     store_key_file: str = Field(
         "",
-        description="File with that key, in place of RECALLD_STORE_KEY; empty: none.",
+        description="File with the key of an encrypted embedded store, in place of RECALLD_STORE_KEY; empty: none.",
         json_schema_extra=OPERATOR,
     )
     erasure_key: SecretStr = Field(
         SecretStr(""),
-        description="Seals the tombstones of erased users: at least 32 characters, the same for all processes of a "
-        "store; empty: the file `erasure.key` in the data directory, which is made when the first user is erased.",
+        description="Secret without which the store does not tell who was erased: it seals the marks of erased "
+        "users (tombstones). At least 32 characters, the same for all processes of a store; empty: the "
+        "file `erasure.key` in the data directory, which is made when the first user is erased.",
     )
     auth: Literal["on", "off"] = Field(
-        "on", description="`off` serves tenant `default` to everybody who reaches the address, by the names below."
+        "on",
+        description="`on`: requests need an API key from the first key on, and until then come from this machine "
+        "alone. `off`: whoever calls the address by one of the names of RECALLD_ALLOWED_HOSTS is served"
+        " without a key, as tenant `default`.",
     )
     allowed_hosts: str = Field(
         "",
-        description="Names by which the service may be called while authentication is off (the header `Host`), beside "
-        "those of this machine, separated by commas: `recalld,memory.lan`. On an address that is not a loopback one IP "
-        "addresses are taken, too. `*`: any name, also one that a web page points here.",
+        description="Names by which the service may be called while authentication is off (the header `Host`), "
+        "beside those of this machine, separated by commas: `recalld,memory.lan`. On an address that is"
+        " not a loopback one IP addresses are taken, too. `*`: any name; then a web page that somebody "
+        "here has open can call the service by a name of its own.",
         json_schema_extra=OPERATOR,
     )
     cors_origins: str = Field(
         "",
-        description="Origins of the web pages that may call the service, such as `https://app.example`, separated by "
-        "commas; `*`: any page, with an API key; empty: none of another site.",
+        description="Origins of the web pages that may call the service, such as `https://app.example`, separated "
+        "by commas; `*`: any page, with an API key; empty: no page of another site.",
     )
     metrics: Literal["open", "admin", "off"] = Field(
-        "open", description="Who reads `/metrics`: anybody, an admin key without bindings, or nobody (404)."
+        "open",
+        description="Who reads `/metrics`. `open`: anybody. `admin`: an admin key without bindings. `off`: nobody "
+        "(404).",
     )
-    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs` and `/openapi.json` are 404.")
-    console: Literal["on", "off"] = Field("on", description="`off`: `/console` is 404.")
+    docs: Literal["open", "off"] = Field("open", description="`off`: `/docs` and `/openapi.json` are not served (404).")
+    console: Literal["on", "off"] = Field("on", description="`off`: `/console` is not served (404).")
     mcp_instructions: Literal["on", "off"] = Field(
         "off",
-        description="`on`: models may store memories of type `instruction` over MCP. They stand in every prompt, so "
-        "whatever a model has read could plant one.",
+        description="`on`: models may store memories of type `instruction` over MCP. They stand in every prompt, so"
+        " that a web page that a model reads could make it store one that all later prompts follow.",
     )
     public_url: str = Field(
         "",
         pattern=r"^(https?://[^\s@/?#]+)?$",
-        description="Address by which clients reach the service, without a path, such as `https://memory.example.com`; "
-        "empty: as the request says. Clients with tokens are told it.",
+        description="Address by which clients reach the service, without a path, such as "
+        "`https://memory.example.com`; empty: as the request says. Clients that log in with OpenID "
+        "Connect compare it with the one that they call.",
     )
     trusted_proxies: str = Field(
         "",
@@ -144,18 +163,28 @@ class Settings(BaseSettings):
         "`X-Forwarded-Proto` are believed from these alone; empty: from nobody.",
         json_schema_extra=OPERATOR,
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe log line.")
-    cache_bytes: int = Field(256 << 20, ge=1 << 20, description="Memory for the searchable copies of scopes, in bytes.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="The least severe lines that are logged: with `warning` there are warnings and errors."
+    )
+    cache_bytes: int = Field(
+        256 << 20,
+        ge=1 << 20,
+        description="Bytes of main memory for copies of what was searched lately; what has no room there is read "
+        "from the store when it is searched again.",
+    )
     disk_reserve_bytes: int = Field(
         16 << 20,
         ge=0,
-        description="Bytes of the disk that the embedded store keeps back for deletions, in a file; as many again must "
-        "be free for new data. An erasure is overwritten on a full disk if the store is smaller; 0: nothing is kept.",
+        description="Bytes of the disk that the embedded store keeps for deletions, in the file "
+        "`recalld.db-reserve`; new data are refused (503) unless as many bytes again are free. So "
+        "records can be deleted and users erased when another program has filled the disk. An erasure "
+        "ends by writing the database anew, without the bytes of the user: on a full disk this last "
+        "step waits for room, unless the reserve is as large as the database. 0: nothing is kept.",
     )
     reranker: str = Field(
         "",
-        description="Second stage of hybrid searches: the folder of an ONNX cross-encoder, or the http(s) address of a "
-        "`/rerank` endpoint; empty: none.",
+        description="Model that sorts the best hits of a hybrid search anew: the folder of an ONNX cross-encoder, "
+        "or the http(s) address of a `/rerank` endpoint; empty: none.",
         json_schema_extra=OPERATOR,
     )
     limits: groups.LimitSettings = groups.LimitSettings()

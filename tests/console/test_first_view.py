@@ -18,7 +18,7 @@ PAGES = {
     "owners/users/mira/data": "Export",
     "owners/agents/front-desk": "Description",
     "owners/agents/front-desk/experience": "What works",
-    "owners/agents/workshop/actions": "Latest actions",
+    "owners/agents/workshop/actions": "Actions, newest first",
     "prompt": "Query",
     "memories": "Memories",
     "memories/mem_gone": "Memories",
@@ -28,7 +28,7 @@ PAGES = {
     "operations": "Jobs",
     "operations/forget": "Forget",
     "operations/audit": "Audit",
-    "record/fact_gone": "It is gone",
+    "record/fact_gone": "is gone",
     "components": "Components",
 }
 LATER = {"vendor/uplot.mjs", "vendor/cytoscape.mjs"}

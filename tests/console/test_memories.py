@@ -53,6 +53,7 @@ def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(v
         "query": "what tension for spokes",
         "explain": True,
         "record_access": False,
+        "include_shared": False,
         "top_k": 20,
     }
     hits = server.client.post("/v1/memories/search", json=body).json()["items"]
@@ -446,3 +447,22 @@ def test_a_key_bound_to_a_person_shows_her_locked_and_what_is_shared(
         expect(rows.filter(has_text="The workshop is closed on Saturdays")).to_contain_text("shared with everyone")
         expect(rows.filter(has_text="Mira may be called")).not_to_contain_text("shared")
         visit.check()
+
+
+def test_a_list_and_a_search_hold_what_is_shared_only_when_it_is_asked_for(visit: Visit, server: Server) -> None:
+    counts = server.client.get("/v1/stats").json()["counts"]
+    page = visit.open("memories", "Front desk")
+    expect(page.get_by_text(f"of {counts['memories']} memories, roll-ups of actions counted")).to_be_visible()
+    shared = page.get_by_role("region", name="List of memories").get_by_text("shared with everyone")
+    whose = "user_id=mira&agent_id=front-desk"
+    visit.open(f"memories?{whose}", "Without what is shared with everyone")
+    expect(shared).to_have_count(1)  # the line that says so
+    visit.open(f"memories?{whose}&query=When%20is%20the%20workshop%20open", "Without what is shared with everyone")
+    expect(shared).to_have_count(1)
+    page.get_by_label("With what is shared").check()
+    page.get_by_text("With what the agent knows for everyone").wait_for()
+    expect(page.get_by_role("listitem").filter(has_text="The workshop opens from Tuesday")).to_contain_text(
+        "shared with everyone"
+    )
+    assert "shared=1" in page.url
+    visit.check()

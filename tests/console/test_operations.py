@@ -85,12 +85,17 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
         ).json()
         for n in (1, 3)
     ]
-    page = visit.open("operations/forget", "Forget by policy")
-    page.get_by_role("main").get_by_label("Person").fill("old")
+    page = visit.open("operations/forget", "Whose memories?")
+    expect(page.get_by_role("button", name="Show what would go")).to_be_disabled()
+    page.get_by_role("group", name="Whose memory").get_by_label("Person").select_option("old")
+    page.get_by_role("heading", name="Forget old memories of old").wait_for()
     page.get_by_label("Older than").fill("0")
     page.get_by_label("Importance at most").fill("0.2")
     page.get_by_role("button", name="Show what would go").click()
-    page.get_by_text("1 would go").wait_for()
+    page.get_by_text("1 memory would go").wait_for()
+    expect(page.locator("main .list > li")).to_contain_text(
+        "score 100: 100 for its age (0 days old), 0 for its type (fact)"
+    )
     expect(page.get_by_role("link", name="Old note 1")).to_be_visible()
     expect(page.get_by_label("Older than")).to_have_value("0")
     visit.check()
@@ -101,11 +106,14 @@ def test_forgetting_says_first_what_would_go(visit: Visit, server: Server) -> No
     assert states == ["archived", "active"]
 
 
-def test_a_wrong_policy_names_the_field(visit: Visit) -> None:
-    page = visit.open("operations/forget", "Forget by policy")
-    page.get_by_role("button", name="Show what would go").click()
-    page.get_by_role("alert").get_by_text("agent_id, user_id or both are required").wait_for()
-    visit.faults.clear()  # the browser notes the 422 itself
+def test_the_frame_asks_whose_memory_where_the_page_shows_it(visit: Visit) -> None:
+    for part, choices in (("", ["Person"]), ("/forget", ["Person", "Agent"]), ("/keys", []), ("/audit", [])):
+        page = visit.open(f"operations{part}", "Operations")
+        expect(page.locator("header.top select")).to_have_count(len(choices))
+        for label in choices:
+            expect(page.locator("header.top").get_by_label(label)).to_be_visible()
+    page = visit.open("operations?user_id=mira", "Operations for Mira")
+    expect(page.locator("li.operation .whose").first).to_contain_text("Mira")
 
 
 def test_settings_in_force_are_shown(visit: Visit) -> None:
@@ -165,10 +173,31 @@ def test_each_id_of_the_audit_trail_leads_to_its_record(
     visit.check()
 
 
+def test_an_entry_of_the_audit_trail_names_all_of_its_records(visit: Visit, server: Server) -> None:
+    items = [{"user_id": "counted", "content": f"Noted {number}"} for number in range(5)]
+    made = server.client.post("/v1/memories/batch", json={"items": items})
+    assert made.status_code == 201
+    page = visit.open("operations/audit?user_id=counted", "Audit")
+    entry = page.locator("main .list > li").first
+    entry.get_by_text("2 more", exact=True).click()
+    for memory in made.json()["items"]:
+        expect(entry.locator(f"a[title='{memory['memory_id']}']")).to_be_visible()
+    visit.check()
+
+
 def test_a_record_that_is_gone_is_said_to_be(visit: Visit) -> None:
     gone = "0" * 32
-    for address in (f"record/fact_{gone}", f"record/act_{gone}", f"record/proc_{gone}"):
-        visit.open(address, "It is gone, or there was none of this id.")
+    for kind, noun, listed in (
+        ("fact", "Fact", "owners/users/mira/facts"),
+        ("act", "Action", "owners/agents/workshop/actions?user_id=mira"),
+        ("proc", "Procedure", "owners/users/mira/procedures"),
+    ):
+        scope = "?user_id=mira" + ("&agent_id=workshop" if kind == "act" else "")
+        page = visit.open(f"record/{kind}_{gone}{scope}", f"{noun} {kind}_{gone} is gone or was never here.")
+        links = page.locator("main .empty a")
+        expect(links.first).to_have_attribute("href", f"#/{listed}")
+        expect(links.last).to_have_attribute("href", f"#/operations/audit?record_id={kind}_{gone}")
+        visit.faults.clear()  # the browser notes the 404 itself
     visit.open(f"operations?operation=op_{gone}", "It is gone: an operation is kept for at least 30")
 
 

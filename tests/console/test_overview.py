@@ -28,7 +28,7 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     (hit,) = server.client.post("/v1/memories/search", json=query).json()["items"]
     page = visit.open("overview", "Growth")
     counts = server.client.get("/v1/stats").json()["counts"]
-    tiles = page.locator(".tiles li:not(.decide) a")
+    tiles = page.locator(".tiles li a")
     shown = {
         tile.inner_text().split("\n")[1]: int(tile.inner_text().split("\n")[0].replace(",", "")) for tile in tiles.all()
     }
@@ -38,8 +38,19 @@ def test_the_overview_shows_what_the_service_counts(visit: Visit, server: Server
     facts = server.client.get("/v1/facts", params={"status": "disputed", "timeline": True}).json()["items"]
     memories = server.client.get("/v1/memories", params={"status": "disputed"}).json()["items"]
     waiting = len(open_findings) + len(facts) + len(memories)
-    expect(page.get_by_role("link", name="to decide")).to_have_text(f"{waiting}to decide")
+    expect(page.get_by_role("link", name="to decide")).to_have_text(f"{waiting} to decide")
     expect(page.get_by_role("link", name=hit["memory"]["content"])).to_be_visible()
+    health = page.get_by_role("region", name="Health")
+    operations = server.client.get("/v1/stats").json()["operations_by_status"]
+    assert set(operations) == {"succeeded"}
+    expect(health).to_contain_text("{0} of {0} succeeded".format(operations["succeeded"]))
+    outcomes = [job["outcome"] for job in server.client.get("/v1/jobs").json()["items"]]
+    expect(health).to_contain_text(f"{outcomes.count('succeeded')} of {len(outcomes)} succeeded")
+    expect(health).to_contain_text(re.compile(r"none of [\d,]+ failed"))
+    top = [page.get_by_role("region", name=name).bounding_box() for name in ("Health", "To decide", "Cost")]
+    tiles_box = page.locator(".tiles").bounding_box()
+    assert tiles_box
+    assert all(box and box["y"] + box["height"] <= tiles_box["y"] for box in top)
     latency = page.locator(".box", has_text="Latency")
     latency.locator("summary").click()  # routes of few requests are not listed at once
     expect(latency.get_by_role("row").nth(1)).to_be_visible()
@@ -58,9 +69,9 @@ def test_the_overview_stands_there_before_it_is_counted(visit: Visit) -> None:
 
     visit.page.route("**/v1/stats", hold)
     visit.page.goto(f"{visit.base}/console/#/overview")
-    first = visit.page.locator(".tiles li:not(.decide)").first
+    first = visit.page.locator(".tiles li").first
     expect(first).to_contain_text("…")
-    for heading in ("Health", "Growth", "Recalled lately", "Jobs"):
+    for heading in ("Health", "To decide", "Cost", "Growth", "Recalled lately"):
         expect(visit.page.get_by_role("heading", name=heading)).to_be_visible()
     visit.check()
     held[0].continue_()
@@ -89,6 +100,9 @@ def test_what_it_costs_is_said(visit: Visit) -> None:
         'recalld_stored_records{collection="facts"}': 500,
         'recalld_http_requests_total{method="POST",route="/v1/context",status="200"}': 12,
         'recalld_http_requests_total{method="POST",route="/v1/context",status="422"}': 3,
+        'recalld_http_requests_total{method="GET",route="/v1/facts",status="503"}': 2,
+        'recalld_http_requests_total{method="GET",route="/v1/facts",status="500"}': 1,
+        'recalld_http_requests_total{method="GET",route="/v1/tasks",status="500"}': 1,
     }
     metrics = "".join(f"{name} {value}.0\n" for name, value in figures.items())
     page.route("**/metrics", lambda route: route.fulfill(body=metrics))
@@ -96,6 +110,9 @@ def test_what_it_costs_is_said(visit: Visit) -> None:
     expect(cost).to_contain_text("small-1: 1,234 tokens in 7 calls since the service started.")
     expect(cost).to_contain_text("At most 20,000 tokens of a tenant on one day.")
     expect(cost).to_contain_text("12 prompts built since the service started.")
+    health = page.get_by_role("region", name="Health")
+    expect(health).to_contain_text("4 failed of 19: GET /v1/facts 3, GET /v1/tasks 1")
+    expect(health).to_contain_text("something failed")
     storage = page.get_by_role("region", name="Storage")
     expect(storage).to_contain_text("3.0 MB in 2,000 records")
     expect(storage.get_by_role("listitem")).to_have_text(["memories 2400 kB", "facts 600 kB"])

@@ -595,13 +595,37 @@ def test_actions_are_counted_and_drawn(visit: Visit, server: Server) -> None:
     expect(rows.first).to_contain_text(stats["groups"][0]["key"].replace("_", " "))
     assert page.locator("figure.chart canvas").count() == 2
     latest = server.client.get("/v1/actions", params={"agent_id": "workshop", "limit": 1}).json()["items"][0]
-    expect(page.locator(".box", has_text="Latest actions").locator(".list > li").first).to_contain_text(
-        latest["content"]
-    )
+    expect(page.get_by_label("List of actions").locator(".list > li").first).to_contain_text(latest["content"])
     visit.check()
     visit.open("owners/agents/front-desk/experience", "Ask for the luggage before proposing a wheel.")
     visit.check()
     visit.open("owners/agents/front-desk", "You are the front desk of Fernhill Cycles.")
+
+
+def test_all_actions_are_listed_and_those_that_failed_are_chosen(visit: Visit, server: Server) -> None:
+    def ids(**filters: str) -> list[str]:
+        actions = server.client.get("/v1/actions", params={"agent_id": "workshop", "limit": "100", **filters}).json()
+        assert actions["next_cursor"] is None
+        return [action["action_id"] for action in actions["items"]]
+
+    page = visit.open("owners/agents/workshop/actions", "Actions, newest first")
+    rows, more = (
+        page.get_by_label("List of actions").locator(".list > li"),
+        page.get_by_role("button", name="Show more"),
+    )
+    expect(rows).to_have_count(20)
+    for shown in range(40, len(ids()) + 20, 20):
+        more.click()
+        expect(rows).to_have_count(min(shown, len(ids())))
+    expect(more).to_have_count(0)
+    page.get_by_label("Outcome").select_option("failure")
+    expect(rows).to_have_count(len(ids(outcome="failure")))
+    assert "outcome=failure" in page.url
+    page.get_by_role("region", name="Actions by type").get_by_role("link", name="firmware update").click()
+    expect(rows).to_have_count(len(ids(outcome="failure", action_type="firmware_update")))
+    page.get_by_role("button", name="Remove the filter Outcome").click()
+    expect(rows).to_have_count(len(ids(action_type="firmware_update")))
+    visit.check()
 
 
 def test_a_user_is_exported_and_erased(visit: Visit, server: Server, tmp_path: Path) -> None:

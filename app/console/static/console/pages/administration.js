@@ -88,13 +88,16 @@ function changed(kind, what, count) {
 /** Who calls without a key, by what the audit has in its place: `recalld demo` fills its store in the process itself. */
 const CALLERS = /** @type {Record<string, string>} */ ({ anonymous: "without a key", demo: "by the demo" });
 
-/** @param {{ entry: Schemas["AuditEntry"], times: string[] }} props `times`: of all entries of the list */
-function Entry({ entry, times }) {
+/** @param {{ entry: Schemas["AuditEntry"] }} props */
+function Entry({ entry }) {
   const names = useNames();
   const by = CALLERS[entry.key_id] ?? `by key ${entry.key_id}`;
   const told = Object.entries(entry.changes).flatMap(([kind, made]) => Object.entries(made).map(([what, count]) => changed(kind, what, Number(count))));
-  return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased person"}`}, <${Time} at=${entry.created_at} among=${times} /></span>
-    <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map((id) => html`<${RecordLink} key=${id} id=${id} kinds=${id === entry.user_id ? ["users"] : Object.keys(entry.changes)} /> `)}${entry.records.length > NAMED && `and ${entry.records.length - NAMED} more`}</span>`}</div></li>`;
+  const link = (/** @type {string} */ id) => html`<${RecordLink} key=${id} id=${id} kinds=${id === entry.user_id ? ["users"] : Object.keys(entry.changes)} /> `;
+  const more = entry.records.slice(NAMED);
+  return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased person"}`}, <${Time} at=${entry.created_at} /></span>
+    <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map(link)}</span>
+      ${more.length > 0 && html`<details><summary>${more.length} more</summary>${more.map(link)}</details>`}`}</div></li>`;
 }
 
 const FIELDS = /** @type {Record<string, string>} */ ({ key_id: "Key", action: "Action", user_id: "Person", record_id: "Record" });
@@ -107,12 +110,11 @@ function Audit({ params }) {
     const page = await ask(api.GET("/v1/audit", { params: { query: { key_id, action, user_id, record_id, limit: 30, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
   }, [JSON.stringify(params)]);
-  const times = (entries.items ?? []).map(({ created_at }) => created_at);
   const field = (/** @type {string} */ name) => html`<label>${FIELDS[name]} <input size="14" key=${params[name]} defaultValue=${params[name] ?? ""}
     onChange=${(/** @type {any} */ event) => go(to("operations", ["audit"], { ...params, [name]: event.target.value.trim() }), { replace: true })} /></label>`;
   return html`<section class="box"><h2>Audit</h2><div class="filters">${Object.keys(FIELDS).map(field)}</div><${ProblemBox} problem=${entries.error} />
     ${entries.items?.length === 0 && html`<${Empty} title="No entry is like this." />`}
-    <ul class="list">${entries.items?.map((entry) => html`<${Entry} key=${entry.audit_id} entry=${entry} times=${times} />`)}</ul><${More} of=${entries} /></section>`;
+    <ul class="list">${entries.items?.map((entry) => html`<${Entry} key=${entry.audit_id} entry=${entry} />`)}</ul><${More} of=${entries} /></section>`;
 }
 
 /** Settings that share the first word of their name are a group, from this many on; the others are the first group. */

@@ -44,6 +44,15 @@ export const PARTS = {
   ],
 };
 
+/** The parts of operations that are of nobody's memory, or have a field for the person: the frame asks for none there. */
+const OF_NOBODY = ["keys", "audit", "settings"];
+
+/** Whose memory is chosen in the frame of a view: `/v1/operations` knows the person alone. @param {import("../route.js").Route} route @returns {{ person: boolean, agent: boolean }} */
+export function choices({ page, rest: [part] }) {
+  const person = page !== "operations" || !OF_NOBODY.includes(part);
+  return { person, agent: person && (page !== "operations" || part === "forget") };
+}
+
 /** What stands beside jobs and operations: `#/operations/keys`. @type {Record<string, string>} */
 export const OPERATIONS = { forget: "forget.js", keys: "administration.js", audit: "administration.js", settings: "administration.js" };
 

@@ -61,7 +61,7 @@ export function searchBody(params) {
     ...(params.session_id && { session_id: params.session_id }), ...(params.tag && { tags: [params.tag] }),
     ...(params.memory_type && { memory_types: [/** @type {Memory["memory_type"]} */ (params.memory_type)] }),
     ...(params.status && params.status !== "any" && { status: /** @type {Memory["status"]} */ (params.status) }),
-    mode: /** @type {Schemas["SearchMode"]} */ (params.mode ?? "hybrid"), top_k: HITS, explain: true, record_access: false,
+    include_shared: Boolean(params.shared), mode: /** @type {Schemas["SearchMode"]} */ (params.mode ?? "hybrid"), top_k: HITS, explain: true, record_access: false,
   };
 }
 
@@ -82,7 +82,7 @@ function useHits(params) {
 /** @param {Params} params */
 const useLearned = ({ query, user_id }) => useFactsOf(query?.trim() ? user_id : undefined);
 
-const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups" };
+const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups", shared: "With what is shared" };
 
 /** @param {{ params: Params, set: (given: Params) => void, children: unknown }} props */
 function Filters({ params, set, children }) {
@@ -103,17 +103,18 @@ function Filters({ params, set, children }) {
     <div class="filters">
       <${ChosenFilter} name="memory_type" label="Type" params=${params} set=${set} options=${TYPES} any="any type" />
       <${ChosenFilter} name="status" label="Status" params=${params} set=${set} options=${STATUSES} any=${params.query ? "active" : "any status"} />
-      ${!params.query && html`<${Order} params=${params} set=${set} />`}${children}
+      ${!params.query && html`<${Order} params=${params} set=${set} />`}
+      ${params.query && params.user_id && params.agent_id && html`<label><input type="checkbox" checked=${Boolean(params.shared)} onChange=${(/** @type {any} */ event) => set({ shared: event.target.checked ? "1" : "" })} /> With what is shared</label>`}${children}
       <details class="more"><summary>More filters</summary><div class="filters">
         <${TypedFilter} name="tag" label="Tag" params=${params} set=${set} /><${TypedFilter} name="session_id" label="Session" params=${params} set=${set} />
         ${params.query ? html`<${ChosenFilter} name="mode" label="Mode" params=${params} set=${set} options=${MODES.slice(1)} any="hybrid" />`
           : html`<label><input type="checkbox" checked=${Boolean(params.pinned)} onChange=${(/** @type {any} */ event) => set({ pinned: event.target.checked ? "1" : "" })} /> Pinned</label>`}
-        <label><input type="checkbox" checked=${Boolean(params.rollups)} onChange=${(/** @type {any} */ event) => set({ rollups: event.target.checked ? "1" : "" })} /> Roll-ups of actions</label></div></details></div><${Chips} params=${params} set=${set} names=${FILTERS} switches=${["pinned", "rollups"]} /></form>`;
+        <label><input type="checkbox" checked=${Boolean(params.rollups)} onChange=${(/** @type {any} */ event) => set({ rollups: event.target.checked ? "1" : "" })} /> Roll-ups of actions</label></div></details></div><${Chips} params=${params} set=${set} names=${FILTERS} switches=${["pinned", "rollups", "shared"]} /></form>`;
 }
 
 /** `turn`: chooses the row for work on several, where the key may write.
- * @param {{ hit: Hit, learned: import("../parts/since.js").Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void, times: string[] }} props `times`: of all memories of the list */
-function Row({ hit, learned, chosen, params, picked, turn, times }) {
+ * @param {{ hit: Hit, learned: import("../parts/since.js").Learned[], chosen: boolean, params: Params, picked: boolean, turn?: (id: string) => void }} props */
+function Row({ hit, learned, chosen, params, picked, turn }) {
   const { memory } = hit;
   const names = useNames();
   const person = memory.user_id ? names.person(memory.user_id) : "";
@@ -123,7 +124,7 @@ function Row({ hit, learned, chosen, params, picked, turn, times }) {
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
-      ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} among=${times} /></div>
+      ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} /></div>
     <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
 
@@ -179,10 +180,30 @@ function Chosen(props) {
   return module.data ? html`<${module.data.default} ...${props} />` : html`<${ProblemBox} problem=${module.error} />`;
 }
 
+/** How many memories there are, which the service counts of the whole list alone: neither of a filter nor of a person. @param {Params} params @param {import("../api.js").Caller} caller */
+function useTotal(params, caller) {
+  const whole = !caller.users?.length && !caller.agents?.length && !Object.entries(params).some(([name, value]) => value && name !== "order" && name !== "rollups");
+  return useLoad(async (signal) => (whole ? (await ask(api.GET("/v1/stats", { signal }))).counts.memories : undefined), [whole], ["memory"]).data;
+}
+
+/** What the list holds: how many of how many, and whether it has what is shared with everyone. The list and a search have one rule: whoever is chosen, and nobody else.
+ * @param {Params} params @param {import("../api.js").Caller} caller @param {number} shown @param {boolean} more @param {number | undefined} total */
+function told({ query, user_id, agent_id, rollups, shared }, caller, shown, more, total) {
+  const searched = Boolean(query?.trim());
+  const count = total === undefined ? more ? `The first ${counted(shown, "memory", "memories")}.` : searched ? "" : `${counted(shown, "memory", "memories")}.`
+    : `${shown.toLocaleString("en")} of ${counted(total, "memory", "memories")}${rollups ? "" : ", roll-ups of actions counted but not listed"}.`;
+  const whose = shared && user_id && agent_id && searched ? "With what the agent knows for everyone, and what other agents know of the person."
+    : user_id ? "Without what is shared with everyone, which stands in the list of everyone."
+    : agent_id && searched ? "What the agent knows for everyone; what it has of a person is found when the person is chosen, too."
+    : caller.users?.length ? "With what is shared with everyone." : "";
+  return [count, whose].filter(Boolean).join(" ");
+}
+
 /** @type {import("../console.js").Page} */
 export default function Memories({ route, caller }) {
   const { params, rest: [chosen] } = route;
   const hits = useHits(params);
+  const total = useTotal(params, caller);
   const learned = useLearned(params);
   const owners = useKnown();
   const set = (/** @type {Params} */ given) => go(to("memories", chosen ? [chosen] : [], { ...params, ...given }), { replace: true });
@@ -191,16 +212,15 @@ export default function Memories({ route, caller }) {
   const [all, showAll] = useState("");
   const weak = hits.items?.filter((hit) => hit.score !== undefined && (params.mode ?? "hybrid") === "hybrid" && hit.score < LEAST_SHOWN).length ?? 0;
   const shown = weak && all !== params.query ? hits.items?.slice(0, -weak) : hits.items;
-  const times = (hits.items ?? []).map(({ memory }) => memory.created_at);
   const chosenOnes = (hits.items ?? []).map((hit) => hit.memory).filter((memory) => picked.has(memory.memory_id));
   return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} again=${hits.again} />
     <div class=${chosen ? "two detail" : ""}>
       ${(hits.items ?? hits.loading) && html`<section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
         ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
         <${WaitingRows} of=${hits} />
-        ${(params.user_id || caller.users?.length) && hits.items && hits.items.length > 0 && html`<p class="quiet small">${params.query?.trim() || caller.users?.length ? "With what is shared with everyone." : "Without what is shared with everyone, which stands in the list of everyone."}</p>`}
+        ${hits.items && hits.items.length > 0 && html`<p class="quiet small">${told(params, caller, hits.items.length, hits.next, total)}</p>`}
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}
-        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} times=${times} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
+        <ul class="list">${shown?.map((hit) => html`<${Row} key=${hit.memory.memory_id} hit=${hit} learned=${learned.get(hit.memory.memory_id) ?? []} params=${params} picked=${picked.has(hit.memory.memory_id)} turn=${writes ? turn : undefined} chosen=${hit.memory.memory_id === chosen} />`)}</ul>
         ${weak > 0 && all !== params.query && html`<p>${shown?.length === 0 && "Nothing fits. "}<button type="button" class="plain" onClick=${() => showAll(params.query)}>Show ${weak} more that hardly fit</button></p>`}
         <${More} of=${hits} /></section>`}
       ${chosen && html`<${Chosen} key=${chosen} id=${chosen} caller=${caller} owners=${owners} back=${to("memories", [], params)} onChange=${hits.again} />`}

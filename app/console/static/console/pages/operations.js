@@ -56,8 +56,8 @@ function Jobs({ onRun, running, onEnd }) {
     ${running && html`<${Progress} key=${running.operation_id} operation=${running} onEnd=${onEnd} />`}</section>`;
 }
 
-/** @param {{ operation: Operation, writes: boolean, onUndone: () => void, times?: string[], open?: boolean }} props `times`: of all operations of the list; `open`: with its result */
-function Row({ operation, writes, onUndone, times, open = false }) {
+/** @param {{ operation: Operation, writes: boolean, onUndone: () => void, open?: boolean }} props `open`: with its result */
+function Row({ operation, writes, onUndone, open = false }) {
   const [asking, ask_] = useState(false);
   const toast = useToast();
   const names = useNames();
@@ -68,7 +68,7 @@ function Row({ operation, writes, onUndone, times, open = false }) {
     onUndone();
   };
   return html`<li class="operation"><div class="cells"><b class="kind">${words(operation.kind)}</b><span class="status"><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
-      <span class="whose quiet small">${owner}${operation.session_id && html`${owner && " · "}<a href=${to("sessions", [operation.session_id])}>${visible(operation.session_id)}</a>`}</span><span class="age quiet small"><${Time} at=${operation.created_at} among=${times} /></span>
+      <span class="whose quiet small">${owner}${operation.session_id && html`${owner && " · "}<a href=${to("sessions", [operation.session_id])}>${visible(operation.session_id)}</a>`}</span><span class="age quiet small"><${Time} at=${operation.created_at} /></span>
       ${operation.can_undo && writes && html`<button type="button" class="small undo" onClick=${() => ask_(true)}>Undo</button>`}</div>
     <details open=${open}><summary class="small">Result</summary><${Result} operation=${operation} /></details>
     ${asking && html`<${Confirm} title=${`Undo ${words(operation.kind)}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
@@ -86,20 +86,20 @@ function Chosen({ id, caller }) {
 /** How long the service keeps operations: `OPERATION_DAYS`, and longer where what was forgotten can be brought back for longer. */
 const KEPT = "an operation is kept for at least 30\u00a0days after it has ended.";
 
-/** @param {{ caller: import("../api.js").Caller }} props */
-function Work({ caller }) {
+/** @param {{ user_id: string | undefined, caller: import("../api.js").Caller }} props */
+function Work({ user_id, caller }) {
   const [running, run] = useState(/** @type {Operation | undefined} */ (undefined));
   const list = usePages(async (cursor, signal) => {
-    const page = await ask(api.GET("/v1/operations", { params: { query: { limit: 20, cursor } }, signal }));
+    const page = await ask(api.GET("/v1/operations", { params: { query: { user_id, limit: 20, cursor } }, signal }));
     return { items: page.items, next_cursor: page.next_cursor ?? null };
-  }, []);
-  const times = (list.items ?? []).map(({ created_at }) => created_at);
+  }, [user_id]);
+  const names = useNames();
   return html`${may(caller, "admin") && html`<${Jobs} running=${running} onRun=${run} onEnd=${list.again} />`}
-    <section class="box"><div class="row apart"><h2>Operations</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
+    <section class="box"><div class="row apart"><h2>Operations${user_id && ` for ${names.person(user_id)}`}</h2><button type="button" class="small" onClick=${list.again}>Load again</button></div>
       <p class="quiet small">The newest first; ${KEPT} What a session left behind that ended earlier is with the session, and its operation is not listed.</p>
       <${ProblemBox} problem=${list.error} />
-      ${list.items?.length === 0 && html`<${Empty} title="No operation in the last 30 days."><p>Ending a session, running a job and forgetting begin one.</p></${Empty}>`}
-      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} times=${times} />`)}</ul>
+      ${list.items?.length === 0 && html`<${Empty} title=${`No operation${user_id ? ` for ${names.person(user_id)}` : ""} in the last 30 days.`}><p>Ending a session, running a job and forgetting begin one.</p></${Empty}>`}
+      <ul class="list">${list.items?.map((one) => html`<${Row} key=${one.operation_id + one.status} operation=${one} writes=${may(caller, "write")} onUndone=${list.again} />`)}</ul>
       <${More} of=${list} /></section>`;
 }
 
@@ -108,7 +108,7 @@ export default function Operations({ route, caller }) {
   const tab = route.rest[0] ?? "";
   const tabs = TABS.filter((one) => !one.admin || may(caller, "admin"));
   return html`<h1>Operations</h1><${Tabs} label="Parts of operations" current=${tab} tabs=${tabs.map((one) => ({ ...one, href: to("operations", one.name ? [one.name] : []) }))} />
-    ${tab === "" && (route.params.operation ? html`<${Chosen} key=${route.params.operation} id=${route.params.operation} caller=${caller} />` : html`<${Work} caller=${caller} />`)}
+    ${tab === "" && (route.params.operation ? html`<${Chosen} key=${route.params.operation} id=${route.params.operation} caller=${caller} />` : html`<${Work} user_id=${route.params.user_id} caller=${caller} />`)}
     ${Object.hasOwn(OPERATIONS, tab) && html`<${Part} key=${tab} file=${OPERATIONS[tab]} route=${route} caller=${caller} />`}`;
 }
 

@@ -1,4 +1,4 @@
-/** Overview: how much of what kind, growth, what was recalled lately, jobs and latency. */
+/** Overview: whether it is healthy, what waits to be decided and what it costs; then how much of what kind, growth, what was recalled lately and latency. */
 import { BASE, api, ask, key, may, useLoad } from "../api.js";
 import { html } from "../ui.js";
 import { Chart } from "../parts/chart.js";
@@ -27,16 +27,24 @@ const ROUTES = 8;
 /** Of fewer requests the median and the 95th percentile say nothing. */
 const FEW = 20;
 
-/** How many there are; the kinds stand there before they are counted. What waits to be decided is the first. @param {{ counts?: Stats["counts"] }} props */
-function Counts({ counts }) {
-  const waiting = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]).data;
-  return html`<ul class="tiles" aria-busy=${!counts}><li class="decide"><a href=${to("findings")}><b>${waiting ? waiting.length.toLocaleString("en") : "…"}</b>to decide</a></li>${KINDS.map((kind) => html`
-    <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${CALLED[kind] ?? kindOf(kind)}</a></li>`)}</ul>`;
+/** How many there are; the kinds stand there before they are counted. @param {{ counts?: Stats["counts"] }} props */
+const Counts = ({ counts }) => html`<ul class="tiles" aria-busy=${!counts}>${KINDS.map((kind) => html`
+  <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${CALLED[kind] ?? kindOf(kind)}</a></li>`)}</ul>`;
+
+/** What waits for somebody: findings and disputes. */
+function ToDecide() {
+  const loaded = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]);
+  return html`<section class="box" aria-label="To decide"><h2>To decide</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof waitingOf>>} */ waiting) => {
+    const findings = waiting.filter((doubt) => "finding_id" in doubt).length, disputes = waiting.length - findings;
+    if (!waiting.length) return html`<p>Nothing waits to be decided.</p>`;
+    return html`<p><a href=${to("findings")}><b>${waiting.length.toLocaleString("en")}</b> to decide</a></p>
+      <p class="quiet">${[findings && counted(findings, "open finding"), disputes && counted(disputes, "disputed record")].filter(Boolean).join(", ")}.</p>`;
+  }}</${Loaded}></section>`;
 }
 
 /** What the service counts is asked for last: each box stands there before, with its heading.
- * @param {{ title: string, label?: string, stats?: Stats, lines?: number, children: (stats: Stats) => unknown }} props */
-const Counted = ({ title, label, stats, lines, children }) => html`<section class="box" aria-label=${label}><h2>${title}</h2>${stats ? children(stats) : html`<${Waiting} lines=${lines} />`}</section>`;
+ * @param {{ title: string, stats?: Stats, lines?: number, children: (stats: Stats) => unknown }} props */
+const Counted = ({ title, stats, lines, children }) => html`<section class="box"><h2>${title}</h2>${stats ? children(stats) : html`<${Waiting} lines=${lines} />`}</section>`;
 
 /** @param {Stats} stats */
 function growth({ growth: days }) {
@@ -65,15 +73,52 @@ function recalledLately({ recalled }) {
       <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul>`;
 }
 
-/** Whether it works, in sentences: what failed, and what takes longest. @param {Stats} stats */
-function health(stats) {
-  const { failed = 0, ...others } = stats.operations_by_status;
-  const done = Object.values(others).reduce((sum, count) => sum + count, 0);
+/** "12 of 12 succeeded, 1 running". @param {Record<string, number>} statuses how many have each @param {string} [idle] what those without an outcome are */
+function succeeded({ succeeded: good = 0, ...others }, idle = "") {
+  const rest = Object.entries(others).filter(([, count]) => count);
+  const all = rest.reduce((sum, [, count]) => sum + count, good);
+  return all ? `${good.toLocaleString("en")} of ${all.toLocaleString("en")} succeeded${rest.map(([status, count]) => `, ${count.toLocaleString("en")} ${words(status) || idle}`).join("")}` : "none yet";
+}
+
+/** Requests that the service itself failed (5xx) by their route, and how many there were: of all tenants, since it started. @param {string} metrics */
+function requestsOf(metrics) {
+  const all = samples(metrics, "recalld_http_requests_total");
+  const failed = all.filter(({ labels }) => /status="5/.test(labels));
+  const routes = Map.groupBy(failed, ({ labels }) => `${/method="([^"]*)"/.exec(labels)?.[1]} ${/route="([^"]*)"/.exec(labels)?.[1]}`);
+  const sum = (/** @type {typeof all} */ of) => of.reduce((total, { value }) => total + value, 0);
+  return { all: sum(all), failed: sum(failed), routes: [...routes].map(([route, of]) => ({ route, count: sum(of) })).sort((one, other) => other.count - one.count) };
+}
+
+/** Routes with failed requests that are named. */
+const NAMED = 3;
+
+/** How many requests failed, and where. @param {{ metrics: string }} props */
+function Requests({ metrics }) {
+  const { all, failed, routes } = requestsOf(metrics);
+  if (!all) return html`<span class="quiet">not counted: the metrics are not read here</span>`;
+  if (!failed) return html`none of ${all.toLocaleString("en")} failed`;
+  return html`<${Tag} of=${`${failed.toLocaleString("en")} failed`} tone="bad" /> of ${all.toLocaleString("en")}: ${routes.slice(0, NAMED).map(({ route, count }, index) => html`${index > 0 && ", "}<${Path} of=${route} /> ${count}`)}${routes.length > NAMED && " and others"}`;
+}
+
+/** @param {Schemas["JobInfo"]} job */
+const hasFailed = (job) => job.outcome !== null && job.outcome !== "succeeded";
+
+/** Whether it works: operations, jobs, requests, and how fast it answers.
+ * @param {{ stats?: Stats, caller: import("../api.js").Caller, costs: { data?: Costs, error?: unknown } }} props */
+function Health({ stats, caller, costs }) {
+  const admin = may(caller, "admin");
+  const jobs = useLoad(async (signal) => (admin ? (await ask(api.GET("/v1/jobs", { signal }))).items : []), [admin]);
+  if (!stats) return html`<section class="box" aria-label="Health"><h2>Health</h2><${Waiting} lines=${5} /></section>`;
+  const broken = (jobs.data ?? []).filter(hasFailed);
+  const ill = Boolean(stats.operations_by_status.failed || broken.length || (costs.data && requestsOf(costs.data.metrics).failed));
+  const outcomes = Object.fromEntries([...Map.groupBy(jobs.data ?? [], (job) => job.outcome ?? "")].map(([outcome, all]) => [outcome, all.length]));
   const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
-  return html`<p>${failed ? html`<${Tag} of=${`${failed} failed`} tone="bad" /> ${counted(failed, "operation")} failed. <a href=${to("operations")}>See why</a>`
-      : html`<${Tag} of="healthy" tone="good" /> ${done ? `No operation failed, of ${done.toLocaleString("en")}.` : "No operation was begun yet."}`}</p>
-    <p class="quiet">${slowest ? html`Of those asked for at least ${FEW} times, the slowest kind of request took about ${slowest.p95_ms.toFixed(0)} ms or less for 95 % of ${counted(slowest.requests, "request")}: ${slowest.method} <${Path} of=${slowest.route} />.`
-      : "There were too few requests to say how fast it answers."}</p>`;
+  return html`<section class="box" aria-label="Health"><div class="row apart"><h2>Health</h2><${Tag} of=${ill ? "something failed" : "healthy"} tone=${ill ? "bad" : "good"} /></div><${ProblemBox} problem=${jobs.error} />
+    <dl class="pairs"><dt><a href=${to("operations")}>Operations</a></dt><dd>${succeeded(stats.operations_by_status)}</dd>
+      ${admin && html`<dt>Jobs</dt><dd>${jobs.data ? succeeded(outcomes, "had no work yet") : "…"}${broken.map((job) => html`<div key=${job.name}>${words(job.name)} <${Tag} of=${words(job.outcome ?? "")} tone="bad" /> <${Time} at=${job.last_run} /></div>`)}</dd>`}
+      <dt>Requests</dt><dd>${!admin ? html`<span class="quiet">those that failed are counted for a key that administers</span>` : costs.data ? html`<${Requests} metrics=${costs.data.metrics} />` : "…"}</dd>
+      <dt>Speed</dt><dd>${slowest ? html`95 % of requests were answered within ${Math.ceil(slowest.p95_ms)} ms, of the slowest kind, too: ${slowest.method} <${Path} of=${slowest.route} />` : "too few requests to say how fast it answers"}</dd></dl>
+    <p class="quiet small">Requests and speed are those since the service started.</p></section>`;
 }
 
 /** Kinds of records that the bar of the storage names; the others are one part. */
@@ -124,12 +169,8 @@ function Spent({ server, model, budget, embeddings, metrics }) {
     <p class="quiet">${prompts ? `${counted(prompts, "prompt")} built since the service started. Each says how many tokens it has; their sum is not counted.` : "No prompt was built since the service started."}</p>`;
 }
 
-/** What it costs, and what it stores. The settings are for admin keys. */
-function Cost() {
-  const loaded = useLoad(cost, []);
-  return html`<section class="box" aria-label="Storage"><h2>Storage</h2><${Loaded} of=${loaded}>${(/** @type {Costs} */ { metrics }) => html`<${Stored} metrics=${metrics} />`}</${Loaded}></section>
-    <section class="box" aria-label="Cost"><h2>Cost</h2>${loaded.data ? html`<${Spent} ...${loaded.data} />` : !loaded.error && html`<${Waiting} />`}</section>`;
-}
+/** What the costs say, in a box that stands there before. @param {{ title: string, costs: { data?: Costs, error?: import("../api.js").Problem }, lines?: number, children: (costs: Costs) => unknown }} props */
+const Costing = ({ title, costs, lines, children }) => html`<section class="box" aria-label=${title}><h2>${title}</h2><${ProblemBox} problem=${costs.error} />${costs.data ? children(costs.data) : !costs.error && html`<${Waiting} lines=${lines} />`}</section>`;
 
 /** A path that may break after each of its slashes. @param {{ of: string }} props */
 const Path = ({ of }) => html`<span class="path">${of.split("/").map((part, index) => html`${index > 0 && html`<wbr />/`}${part}`)}</span>`;
@@ -155,44 +196,26 @@ function Routes({ rows }) {
       ${row.requests < FEW ? html`<td class="number quiet" colspan="2">too few</td>` : html`<td class="number">${row.p50_ms.toFixed(1)}</td><td class="number">${row.p95_ms.toFixed(1)}</td>`}</tr>`)}</tbody></table>`;
 }
 
-/** What the last work of all jobs came to: "No job failed. 6 of 7 had no work yet." @param {Schemas["JobInfo"][]} jobs */
-function jobsTold(jobs) {
-  const failed = jobs.filter(hasFailed).length, idle = jobs.filter((job) => !job.outcome).length;
-  return `${failed ? `The last work of ${failed} of ${counted(jobs.length, "job")} did not succeed.` : "No job failed."}${idle ? ` ${idle} of ${jobs.length} had no work yet.` : ""}`;
-}
-
-/** @param {Schemas["JobInfo"]} job */
-const hasFailed = (job) => job.outcome !== null && job.outcome !== "succeeded";
-
-/** @param {{ caller: import("../api.js").Caller, operations?: Stats["operations_by_status"] }} props */
-function Jobs({ caller, operations }) {
-  const admin = may(caller, "admin");
-  const jobs = useLoad(async (signal) => (admin ? (await ask(api.GET("/v1/jobs", { signal }))).items : []), [admin]);
-  return html`<section class="box"><h2>Jobs</h2>
-    <p><a href=${to("operations")}>Operations</a>${operations && !Object.keys(operations).length && html`<span class="quiet">: none yet</span>`} ${Object.entries(operations ?? {}).map(([status, count]) => html`
-      <${Tag} of=${`${count} ${status}`} tone=${status === "failed" ? "bad" : status === "succeeded" ? "good" : ""} /> `)}</p>
-    <${Loaded} of=${jobs}>${(/** @type {Schemas["JobInfo"][]} */ items) => items.length > 0 && html`<p class="quiet small">${jobsTold(items)}</p>
-      <table><tbody>${items.filter(hasFailed).map((job) => html`
-      <tr><td>${words(job.name)}</td><td><${Tag} of=${words(job.outcome ?? "")} tone="bad" /></td><td><${Time} at=${job.last_run} /></td></tr>`)}</tbody></table>`}</${Loaded}></section>`;
-}
-
 const FIRST = { agent_id: "support", user_id: "ada", content: "Ada prefers tea" };
 
 /** @type {import("../console.js").Page} */
 export default function Overview({ caller }) {
+  const admin = may(caller, "admin");
   const { data: stats, error, again } = useLoad((signal) => ask(api.GET("/v1/stats", { signal })), []);
+  const costs = useLoad(async (signal) => (admin ? cost(signal) : undefined), [admin]);
   const empty = stats && Object.values(stats.counts).every((count) => !count);
   return html`<h1>Overview</h1><${ProblemBox} problem=${error} again=${again} />
-    ${(stats || !error) && html`<${Counts} counts=${stats?.counts} />
+    ${(stats || !error) && html`<div class="grid first"><${Health} stats=${stats} caller=${caller} costs=${costs} /><${ToDecide} />
+        ${admin && html`<${Costing} title="Cost" costs=${costs}>${(/** @type {Costs} */ data) => html`<${Spent} ...${data} />`}</${Costing}>`}</div>
+      <${Counts} counts=${stats?.counts} />
       ${stats?.counts.memories === 0 && html`<${Empty} title="Nothing is remembered yet. This remembers one thing:"
         curl=${curl("POST", `${BASE}/v1/memories`, FIRST, Boolean(key.get()))}>
         <p>Or start <code>recalld demo</code>, which fills a throw-away store with a story.</p></${Empty}>`}
       <div class="columns">
-        <div><${Counted} title="Health" label="Health" stats=${stats} lines=${2}>${health}</${Counted}>${may(caller, "admin") && html`<${Cost} />`}
-          <${Jobs} caller=${caller} operations=${stats?.operations_by_status} /></div>
+        <div>${admin && html`<${Costing} title="Storage" costs=${costs} lines=${4}>${(/** @type {Costs} */ { metrics }) => html`<${Stored} metrics=${metrics} />`}</${Costing}>`}
+          ${!empty && html`<${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>`}</div>
         ${!empty && html`<div><${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}></div>`}
-        <div>${!empty && html`<${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>`}
-          ${may(caller, "admin") && html`<${Counted} title="Latency" stats=${stats} lines=${8}>${latencies}</${Counted}>`}</div>
+        ${admin && html`<div><${Counted} title="Latency" stats=${stats} lines=${8}>${latencies}</${Counted}></div>`}
       </div>
       ${stats && html`<p class="small quiet counted">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;
 }

@@ -91,7 +91,7 @@ function One({ id, back, caller }) {
         ${data.task.session_id && html` <a href=${to("sessions", [data.task.session_id])}>Its session</a>`}</p>
       ${may(caller, "write") && html`<${Edit} task=${data.task} again=${loaded.again} />`}
       <${Steps} task=${data.task} caller=${caller} again=${loaded.again} />
-      <section class="box"><h2>Working memory, as the model sees it</h2><p class="quiet small">${data.working.tokens} tokens; scratchpad and evidence at most ${data.task.max_tokens} each</p>
+      <section class="box"><h2>Working memory, as the model sees it</h2><p class="quiet small">${data.working.tokens} tokens; scratchpad and evidence at most ${data.task.max_tokens} each.${data.task.scratchpad.length > 0 && ` “note (${data.task.scratchpad[0].priority})” is a note of priority ${data.task.scratchpad[0].priority}: those of a higher one come first, and stay longer where the scratchpad is full.`}</p>
         <pre class="plain prompt" tabindex="0">${data.working.text}</pre>
         <${Json} title="Context" value=${data.task.context} /><${Json} title="Metadata" value=${data.task.metadata} /></section>
       <${Checkpoints} data=${data} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;

@@ -1,6 +1,7 @@
 /** Whose memory one looks at: a person, an agent, both or everyone. It is part of the address, and links carry it on. */
 import { api, ask, useLoad } from "../api.js";
 import { createContext, html, useContext, useMemo } from "../ui.js";
+import { choices } from "../pages/index.js";
 import { go, scopeOf, to } from "../route.js";
 import { visible } from "./text.js";
 
@@ -52,18 +53,20 @@ export function useNames() {
 export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerCase() ? visible(name || id) : `${visible(name)} (${visible(id)})`);
 
 /** Each by the name alone, which a choice has room for; with the id where several have the name. @param {{ id: string, name?: string | null }[]} given */
-const choices = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));
+const options = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));
 
-/** The choices of the frame. What the key is bound to is all there is to choose from: one person alone is shown, locked.
+/** The choices of the frame, where the page shows what is chosen. What the key is bound to is all there is to choose from: one person alone is shown, locked.
  * @param {{ route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
 export function ScopeChoice({ route, caller }) {
   const known = useKnown();
   const scope = scopeOf(route);
-  const people = choices(known.users.map((user) => ({ id: user.user_id, name: user.name })));
-  const agents = choices(known.agents.map((agent) => ({ id: agent.agent_id, name: agent.name })));
+  const asked = choices(route);
+  if (!asked.person) return html`<div class="scope"></div>`;
+  const people = options(known.users.map((user) => ({ id: user.user_id, name: user.name })));
+  const agents = options(known.agents.map((agent) => ({ id: agent.agent_id, name: agent.name })));
   return html`<div class="scope" role="group" aria-label="Whose memory">
     <${Choice} label="Person" any="Everyone" bound=${caller.users} value=${scope.user_id} options=${people} onChange=${(/** @type {string} */ id) => choose(route, "user_id", id)} />
-    <${Choice} label="Agent" any="Any agent" bound=${caller.agents} value=${scope.agent_id} options=${agents} onChange=${(/** @type {string} */ id) => choose(route, "agent_id", id)} /></div>`;
+    ${asked.agent && html`<${Choice} label="Agent" any="Any agent" bound=${caller.agents} value=${scope.agent_id} options=${agents} onChange=${(/** @type {string} */ id) => choose(route, "agent_id", id)} />`}</div>`;
 }
 
 /** @param {{ label: string, any: string, bound: string[] | null, value: string | undefined, options: { id: string, name: string }[], onChange: (id: string) => void }} props `bound`: all that the key may see */

@@ -49,43 +49,31 @@ export function Code({ text, label = "Copy" }) {
     <button type="button" class="small" onClick=${copy}>${copied ? "Copied" : label}</button></div>`;
 }
 
-const UNITS = /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ ([
-  ["year", 31_557_600], ["month", 2_629_800], ["day", 86_400], ["hour", 3600], ["minute", 60], ["second", 1],
-]);
+const DAY_SECONDS = 86_400;
+/** Longer ago, a time is its day: "last month" and "2 months ago" tell nothing apart. */
+const NEAR_DAYS = 30;
+const UNITS = /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ ([["day", DAY_SECONDS], ["hour", 3600], ["minute", 60], ["second", 1]]);
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
-/** "3 days ago" of an RFC 3339 time; no line breaks within it. @param {string} when */
-export function ago(when) {
+/** "3 days ago" of an RFC 3339 time of the last or the next 30 days, with no line breaks within it; else undefined. @param {string} when */
+function ago(when) {
   const seconds = (Date.parse(when) - Date.now()) / 1000;
+  if (Math.abs(seconds) > NEAR_DAYS * DAY_SECONDS) return undefined;
   const [unit, size] = UNITS.find(([, most]) => Math.abs(seconds) >= most) ?? ["second", 1];
   return RELATIVE.format(Math.round(seconds / size), unit).replaceAll(" ", NO_BREAK);
 }
 
 const NO_BREAK = "\u00a0";
 
-/** The days of a list by their words, which each of its rows asks for. @type {WeakMap<string[], Map<string, Set<string>>>} */
-const DAYS = new WeakMap();
-
-/** Whether the words for a time are those of another day of the same list, too: "2 months ago" twelve times tells nothing apart.
- * @param {string} at @param {string[]} among */
-function isRepeated(at, among) {
-  const days = DAYS.get(among) ?? new Map();
-  if (!DAYS.has(among)) {
-    DAYS.set(among, days);
-    for (const other of among) days.set(ago(other), (days.get(ago(other)) ?? new Set()).add(other.slice(0, 10)));
-  }
-  return (days.get(ago(at))?.size ?? 0) > 1;
-}
-
-/** A time: relative, or the day or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
- * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean, among?: string[] }} props
- *   `among`: the times of the same list; the day is shown where another day of it has the same words */
-export function Time({ at, whole = false, day = false, among }) {
+/** A time: in words up to 30 days, then its day; or always the day, or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
+ * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean }} props */
+export function Time({ at, whole = false, day = false }) {
   if (!at) return html`<span class="quiet">never</span>`;
-  return html`<time datetime=${at} tabindex="0" data-exact=${`${at.slice(0, 19).replace("T", " ")} UTC`}>${day || (among && isRepeated(at, among)) ? at.slice(0, 10) : whole ? at.slice(0, 19).replace("T", " ") : ago(at)}</time>`;
+  const exact = at.slice(0, 19).replace("T", " ");
+  return html`<time datetime=${at} tabindex="0" data-exact=${`${exact} UTC`}>${whole ? exact : (!day && ago(at)) || at.slice(0, 10)}</time>`;
 }
 
-/** A time of details: the exact one, and beside it in words. @param {{ at: string }} props */
+/** A time of details: the exact one, and beside it in words up to 30 days. @param {{ at: string }} props */
 export const ExactTime = ({ at }) => html`<${Time} at=${at} whole=${true} /> UTC <span class="quiet">${ago(at)}</span>`;
 
 /** Names of the API for what the pages call by another word everywhere. */
