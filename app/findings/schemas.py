@@ -7,6 +7,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.schemas import Object, Schema, Share
 from app.memories.models import EvidenceName, MemoryType
+from app.memories.schemas import Source
 from app.storage.schema import Collection, OwnedRecord
 
 FindingKind = TypeAliasType(
@@ -97,6 +98,7 @@ class FindingEvidence(RecordName):
     text: str | None = Field(description="What it says; null if it is gone.")
     said_at: str | None = Field(description="When it was said, or else stored.")
     trust: float | None = Field(None, description="How far it is believed.")
+    source: Source | None = Field(None, description="Of a memory or fact: where it comes from; else null.")
     quote: str | None = Field(
         None, description="The sentences of it that the finding is about; null if it is about all of it."
     )

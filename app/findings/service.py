@@ -31,7 +31,7 @@ from app.findings.schemas import (
     StoredProposal,
     evidence_names,
 )
-from app.memories.models import MEMORIES, EvidenceName, MemoryRecord
+from app.memories.models import MEMORIES, EvidenceName, MemoryRecord, MemorySource
 from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.storage.changes import Change, Update
@@ -64,6 +64,11 @@ class BaseEvidence:
         """Kind and id."""
         return self.kind, self.id
 
+    @property
+    def source(self) -> MemorySource | None:
+        """Where it comes from; None for what is neither a memory nor a fact."""
+        return None
+
     def named(self) -> EvidenceName:
         """Returns the record as a finding stores it: without its text."""
         return {"kind": self.kind, "id": self.id, "mark": self.fingerprint}
@@ -76,6 +81,11 @@ class MemoryEvidence(BaseEvidence):
     kind: Literal["memory"]
     memory: MemoryRecord = field(compare=False, repr=False)
 
+    @property
+    def source(self) -> MemorySource:
+        """Where the memory comes from."""
+        return self.memory["source"]
+
 
 @dataclass(frozen=True, slots=True)
 class FactEvidence(BaseEvidence):
@@ -83,6 +93,11 @@ class FactEvidence(BaseEvidence):
 
     kind: Literal["fact"]
     fact: FactRecord = field(compare=False, repr=False)
+
+    @property
+    def source(self) -> MemorySource:
+        """Where the fact comes from."""
+        return self.fact["source"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +371,7 @@ def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> 
                 "text": record.text if record else None,
                 "said_at": record.said_at if record else None,
                 "trust": record.trust if record else None,
+                "source": record.source if record else None,
                 "quote": quoted(named, record.text) if record and says_more(named, record.text) else None,
             }
         )

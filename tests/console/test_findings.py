@@ -41,8 +41,16 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     evidence = finding.locator("ul > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
     expect(evidence.nth(0)).to_contain_text("trust 1.00")
-    expect(evidence.nth(1).get_by_text("proposed", exact=True)).to_be_visible()
-    expect(finding).to_contain_text("the other one leaves answers and stays in the history. If both hold, both are in")
+    expect(evidence.nth(1).get_by_text("suggested by reflection, 90 %", exact=True)).to_be_visible()
+    expect(evidence.nth(0)).to_contain_text("through the API")
+    expect(evidence.nth(0)).to_contain_text(
+        "The suggested one is retracted and stays in the history. This cannot be undone."
+    )
+    expect(evidence.nth(1)).to_contain_text(
+        "The other one leaves answers and stays in the history. This can be undone."
+    )
+    expect(finding).to_contain_text("Both stay in answers. This cannot be undone.")
+    expect(finding).to_contain_text("The profile follows: its home becomes the one that holds; if both hold, it stays")
     visit.check()
     finding.get_by_role("button", name="This one holds: nina lives in Oslo").click()
     page.get_by_text("Decided.").wait_for()
@@ -58,6 +66,21 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     visit.check()
 
 
+def test_each_claim_of_a_finding_says_who_said_it_in_which_words(visit: Visit) -> None:
+    page = visit.open("findings?user_id=jonas", "Jonas lives in: Hamburg or Bremen?")
+    claims = page.get_by_role("region", name="Jonas lives in").locator(".claims > li")
+    expect(claims.filter(has_text="Jonas lives in Hamburg")).to_contain_text("Jonas: “I live in Hamburg”")
+    expect(claims.filter(has_text="Jonas lives in Bremen")).to_contain_text(
+        "through the API, noted: The address on an order of spokes."
+    )
+    visit.check()
+    claims.get_by_role("link", name="“I live in Hamburg”").click()
+    page.get_by_role("heading", name="jonas-plans-a-tour").wait_for()
+    page = visit.open("owners/users/jonas", "What is uncertain")
+    claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
+    expect(claims.filter(has_text="Jonas lives in Hamburg")).to_contain_text("Jonas: “I live in Hamburg”")
+
+
 def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit, server: Server) -> None:
     told(server, "lena", "lives_in", "Porto", "Lyon")
     server.client.post("/v1/reflect", json={"user_id": "lena"})
@@ -65,16 +88,16 @@ def test_what_an_open_finding_contradicts_is_marked_where_it_stands(visit: Visit
     expect(page.get_by_role("list", name="Filters")).to_have_count(0)  # "any" leaves nothing out
     page = visit.open("owners", "lena")
     row = page.locator("main .list > li", has=page.get_by_role("link", name="lena", exact=True))
-    expect(row).to_contain_text("lives in Lyon uncertain")  # what would stay, not what would be replaced
+    expect(row).to_contain_text("lives in Lyon contradicted")  # what would stay, not what would be replaced
     expect(row).not_to_contain_text("Porto")
     visit.check()
     row.get_by_role("link", name="lena", exact=True).click()
     page.get_by_role("region", name="What holds now").wait_for()
-    expect(page.get_by_role("region", name="Who")).to_contain_text("Lyon uncertain")
+    expect(page.get_by_role("region", name="Who")).to_contain_text("Lyon contradicted")
     holds = page.get_by_role("region", name="What holds now")
     expect(holds.get_by_role("link", name="contradicted").first).to_be_visible()
     visit.check()
-    page.get_by_role("region", name="Who").get_by_role("link", name="uncertain").click()
+    page.get_by_role("region", name="Who").get_by_role("link", name="contradicted").click()
     page.get_by_text("lena lives in: Porto or Lyon?").wait_for()
 
 

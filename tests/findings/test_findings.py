@@ -28,6 +28,8 @@ async def test_a_finding_shows_its_evidence(service: Service) -> None:
     got = (await service.client.get(f"/v1/findings/{finding_id}")).json()
     assert got == listed
     assert [one["text"] for one in got["evidence"]] == ["I live in Rome.", "I live in Oslo."]
+    memories = [(await service.client.get(f"/v1/memories/{memory_id}")).json() for memory_id in (rome, oslo)]
+    assert [piece["source"] for piece in got["evidence"]] == [record["source"] for record in memories]
     assert (got["status"], got["kind"], got["proposal"]["keep"]["id"]) == ("open", "contradiction", oslo)
     assert await findings(service, kind="stale") == []
     assert await findings(service, status="dismissed") == []

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract d6fd27e5b86b0e0673721ad5c3c25b8d."""
+"""Made by scripts/generate_clients.py; do not edit. Contract ef0b3b7857fc8f1e0c89c6b3a6a5e039."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -717,6 +717,7 @@ class FindingEvidence(TypedDict):
     text: str | None
     said_at: str | None
     trust: NotRequired[float | None]
+    source: NotRequired["Source | None"]
     quote: NotRequired[str | None]
 
 

@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { Chips, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { Json, ended } from "../parts/records.js";
-import { DECIDES, Deciding, DisputeOf, Doubt, NEEDS_WRITE, claimsOf, disputes, statusOf, titleOf } from "../parts/doubts.js";
+import { BOTH_IN, Deciding, DisputeOf, Doubt, NEEDS_WRITE, claimsOf, disputes, fieldOfFinding, statusOf, titleOf } from "../parts/doubts.js";
 import { useNames } from "../parts/scope.js";
 import { Icon, Text, Time, curl, percent, words } from "../parts/text.js";
 import { go, to } from "../route.js";
@@ -68,8 +68,8 @@ function decided(finding, person, { accept, setAsks }, writes) {
   const { keep } = finding.proposal;
   return claimsOf(finding, person).map((claim) => {
     if (!writes || !keep || finding.status !== "open" || !chosen(finding)) return claim;
-    if (claim.id === keep.id) return { ...claim, hold: { act: () => accept.start(), busy: accept.busy } };
-    return keep.kind === "fact" ? { ...claim, hold: { act: () => setAsks("other"), busy: accept.busy } } : claim;
+    if (claim.id === keep.id) return { ...claim, hold: { act: () => accept.start(), busy: accept.busy, does: "The other one leaves answers and stays in the history. This can be undone." } };
+    return keep.kind === "fact" ? { ...claim, hold: { act: () => setAsks("other"), busy: accept.busy, does: "The suggested one is retracted and stays in the history. This cannot be undone." } } : claim;
   });
 }
 
@@ -79,7 +79,7 @@ function Settle({ finding, settle: { accept, dismiss, turn, back, asks, setAsks 
   const isChoice = chosen(finding);
   const accepts = action === "revise" && details?.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action;
   return html`${finding.status === "open" && (isChoice
-    ? html`<${Deciding} told=${DECIDES} both=${{ act: () => setAsks("both"), busy: false }} />`
+    ? html`<${Deciding} told=${BOTH_IN} field=${fieldOfFinding(finding)} both=${{ act: () => setAsks("both"), busy: false, does: "Both stay in answers. This cannot be undone." }} />`
     : html`<dl class="pairs">${action !== "none" && html`<dt>Accept</dt><dd>${accepts}</dd>`}<dt>Dismiss</dt><dd>${DISMISSES}</dd></dl>
       <div class="actions">${action !== "none" && html`<button type="button" class="main" disabled=${accept.busy} onClick=${accept.start}>Accept</button>`}
       <button type="button" onClick=${() => setAsks("both")}>Dismiss</button></div>`)}
@@ -87,7 +87,7 @@ function Settle({ finding, settle: { accept, dismiss, turn, back, asks, setAsks 
       <button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div>`}
     <${ProblemBox} problem=${accept.error ?? back.error} />
     ${asks === "other" && html`<${Confirm} title="Does this one hold?" button="This one holds" action=${turn} onClose=${() => setAsks("")}>
-      <p>The one that was proposed is retracted: it leaves answers and stays in the history. This cannot be undone here; state it again where it was right.</p></${Confirm}>`}
+      <p>The one that reflection suggested is retracted: it leaves answers and stays in the history. This cannot be undone here; state it again where it was right.</p></${Confirm}>`}
     ${asks === "both" && html`<${Confirm} title=${isChoice ? "Do both hold?" : "Dismiss this finding?"} button=${isChoice ? "Both hold" : "Dismiss"} action=${dismiss} onClose=${() => setAsks("")}>
       <p>${DISMISSES}</p></${Confirm}>`}`;
 }
@@ -106,8 +106,8 @@ function Card({ finding, caller, onDone }) {
       ${typeof content === "string" && content && html`<p>Together: <b><${Text} text=${content} /></b></p>`}
       ${finding.status === "open" && !writes && html`<p class="small quiet">${NEEDS_WRITE}</p>`}
       ${writes && html`<${Settle} finding=${finding} settle=${settle} />`}
-      <p class="quiet small">Confidence ${percent(finding.confidence)}, trust of the least trusted record ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
-      <${Json} title="The proposal in full" value=${finding.proposal} /></${Doubt}></section>`;
+      <p class="quiet small">It was found with a confidence of ${percent(finding.confidence)}; the least trusted record has trust ${finding.trust.toFixed(2)}.${finding.settled_at && html` Settled <${Time} at=${finding.settled_at} /> by ${finding.settled_by ?? "somebody"}.`}</p>
+      <${Json} title="The suggestion in full" value=${finding.proposal} /></${Doubt}></section>`;
 }
 
 /** Facts and memories that contradict what has more trust: no finding is made of them.

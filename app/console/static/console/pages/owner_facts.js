@@ -52,7 +52,7 @@ export default function Facts({ id, owner, route, caller }) {
     const moment = params.as_of ? Date.parse(momentOf(dayOf(params.as_of))) : Date.now();
     // the service sorts by when a fact was told; by when it was true can be sorted where all are here
     const shown = facts.next ? facts.items ?? [] : sorted(facts.items ?? [], orderOf(params), moment);
-    return shown.length > 0 && html`<${Timeline} facts=${shown} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} challenged=${challenged} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`;
+    return shown.length > 0 && html`<${Timeline} facts=${shown} challenged=${challenged} told=${told} open=${open} chosen=${chosen} moment=${moment} /><${List} facts=${shown} challenged=${challenged} told=${told} open=${open} chosen=${chosen} moment=${moment}>${facts.next && html`<p class="quiet small">These ${shown.length} stand in the order in which they were told. Once all are shown, in the order in which they were true.</p>`}<${More} of=${facts} /></${List}>`;
   }, [facts.items, facts.next, JSON.stringify(route), location.hash, name, JSON.stringify([...challenged])]);
   const body = { ...owner, subject: "Ada", predicate: "lives_in", object: "Boston" };
   return html`<form role="search" aria-label="Facts" onSubmit=${(/** @type {Event} */ event) => event.preventDefault()}>
@@ -155,8 +155,8 @@ function Axis({ begin, end, share, scale, pixels }) {
 /** A bar in percent of the width, where its label stands, and how far both reach.
  * @typedef {{ fact: Fact, left: number, width: number, label: "" | "after", from: number, until: number }} Span */
 
-/** @param {{ facts: Fact[], told: Told, open: Open, chosen: string | undefined, moment: number }} props */
-function Timeline({ facts, told, open, chosen, moment }) {
+/** @param {{ facts: Fact[], challenged: Map<string, import("../parts/doubts.js").Challenge>, told: Told, open: Open, chosen: string | undefined, moment: number }} props */
+function Timeline({ facts, challenged, told, open, chosen, moment }) {
   const node = useRef(/** @type {HTMLElement | null} */ (null));
   const [pixels, setPixels] = useState(800);
   useLayoutEffect(() => {
@@ -170,7 +170,11 @@ function Timeline({ facts, told, open, chosen, moment }) {
   const starts = facts.map((fact) => Date.parse(fact.valid_from ?? fact.known_from));
   const end = Math.max(Date.now(), ...facts.map((fact) => (fact.valid_until ? Date.parse(fact.valid_until) : 0)));
   const begin = Math.min(...starts, end - DAY);
-  const needed = (/** @type {Fact} */ fact) => Math.min((Math.min(fact.object.length, LONGEST) * LETTER + AROUND) / pixels, MOST_BESIDE);
+  /** @param {Fact} fact */
+  const isContradicted = (fact) => fact.status === "active" && challenged.has(fact.fact_id);
+  /** What stands on a bar: the value, and that something else contradicts it. @param {Fact} fact */
+  const labelOf = (fact) => `${fact.object}${isContradicted(fact) ? " · contradicted" : ""}`;
+  const needed = (/** @type {Fact} */ fact) => Math.min((Math.min(labelOf(fact).length, LONGEST) * LETTER + AROUND) / pixels, MOST_BESIDE);
   const part = (/** @type {number} */ at) => Math.max(0, Math.min(1, (at - begin) / (end - begin)));
   const scale = 1 - beside(facts.map((fact) => ({ from: fact.valid_from ? part(Date.parse(fact.valid_from)) : 0, until: fact.valid_until ? part(Date.parse(fact.valid_until)) : 1, needs: needed(fact) })));
   const share = (/** @type {number} */ at) => part(at) * scale * 100;
@@ -185,8 +189,8 @@ function Timeline({ facts, told, open, chosen, moment }) {
     const width = Math.max(1, (fact.valid_until ? share(Date.parse(fact.valid_until)) : scale * 100) - left);
     return spanOf(fact, left, width, needed(fact) * 100);
   };
-  const bar = (/** @type {Span} */ { fact, left, width, label }) => html`<a key=${fact.fact_id} class=${hasEnded(fact, moment) ? "ended" : fact.status} href=${open(fact)} style=${{ left: `${left}%`, width: `${width}%` }}
-    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label && needed(fact) * pixels < fact.object.length * LETTER ? `${label} lines` : label} style=${label && { maxWidth: `${needed(fact) * pixels}px` }}>${fact.object.slice(0, label ? LONGEST : 200)}</span></a>`;
+  const bar = (/** @type {Span} */ { fact, left, width, label }) => html`<a key=${fact.fact_id} class=${`${hasEnded(fact, moment) ? "ended" : fact.status}${isContradicted(fact) ? " contradicted" : ""}`} href=${open(fact)} style=${{ left: `${left}%`, width: `${width}%` }}
+    title=${describe(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><span class=${label && needed(fact) * pixels < labelOf(fact).length * LETTER ? `${label} lines` : label} style=${label && { maxWidth: `${needed(fact) * pixels}px` }}>${labelOf(fact).slice(0, label ? LONGEST : 200)}</span></a>`;
   return html`<section class="box" aria-label="Timeline" ref=${node}><${Axis} begin=${begin} end=${end} share=${share} scale=${scale} pixels=${pixels} />
     ${[...lanes].map(([lane, items]) => html`<div class="lane" key=${lane}><${Text} text=${lane} long=${120} /><div>${rows(items.map(placed)).map((row) => html`<div class="spans">${row.map(bar)}</div>`)}</div></div>`)}</section>`;
 }

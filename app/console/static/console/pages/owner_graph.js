@@ -221,7 +221,10 @@ function Picture({ drawn, walk, called, challenged }) {
     graph.elements().remove();
     const shown = elements(now.current, node.current, called, challenged);
     graph.add(shown);
-    setKinds(new Set(shown.flatMap(({ classes }) => classes.split(" "))));
+    const kinds = shown.map(({ classes }) => classes.split(" "));
+    const all = (/** @type {string} */ kind, /** @type {string} */ other) => kinds.filter((classes) => classes.includes(kind)).every((classes) => classes.includes(other));
+    // a sign has the shape that the picture has: a contradicted link may be dashed, and the chosen one the square of the person
+    setKinds(new Set([...kinds.flat(), ...(all("contradicted", "cross") ? ["dashed"] : []), ...(all("walked", "person") ? ["square"] : [])]));
     graph.resize();
     graph.fit(undefined, 24);
   };
@@ -258,7 +261,7 @@ function Picture({ drawn, walk, called, challenged }) {
   }, []);
   useEffect(draw, [drawn, called(USER), [...challenged.keys()].join(" ")]);
   return html`<div class="graph" ref=${node} role="img" aria-label=${`Picture of ${drawn.names.size} entities; the list has the same`}></div>
-    <ul class="legend" aria-label="Legend">${LEGEND.filter(([kind]) => kinds.has(kind)).map(([kind, sign, meaning]) => html`<li key=${kind}><i class=${sign}></i>${meaning}</li>`)}</ul>`;
+    <ul class="legend" aria-label="Legend">${LEGEND.filter(([kind]) => kinds.has(kind)).map(([kind, sign, meaning]) => html`<li key=${kind}><i class=${`${sign}${kind === "contradicted" && kinds.has("dashed") ? " dashed" : ""}${kind === "walked" && kinds.has("square") ? " person" : ""}`}></i>${meaning}</li>`)}</ul>`;
 }
 
 /** @param {HTMLElement} box */

@@ -1,13 +1,12 @@
 /** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
-import { ContradictedBy, Doubt, FieldValue, KEEPS, againstField, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
+import { ContradictedBy, Doubt, FieldValue, LEFT_OUT, againstField, claimOf, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { SourceLink, Sources } from "../parts/records.js";
 import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, curl, statement, visible } from "../parts/text.js";
 import { to } from "../route.js";
-import { held } from "./owner_fact.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Memory"]} Memory */
@@ -140,14 +139,13 @@ function Shown({ id, writes, known }) {
       <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
         ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
         <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Doubt} kind=${finding.kind} decide=${writes && to("findings", [finding.finding_id])} title=${titleOf(finding, person)}
-            claims=${claimsOf(finding, person)} /></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${matterOf(fact, rivals(fact, known.facts), person)} about=${html`${whyDisputed(fact, rivals(fact, known.facts))} ${writes && KEEPS}`}
-            claims=${[fact, ...rivals(fact, known.facts)].map((one) => ({ text: told(one), href: address(one), about: html`${held(one)} · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}
+            claims=${claimsOf(finding, person, message)} /></li>`)}
+          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${matterOf(fact, rivals(fact, known.facts), person)} about=${html`${whyDisputed(fact, rivals(fact, known.facts))} ${writes && LEFT_OUT}`}
+            claims=${[fact, ...rivals(fact, known.facts)].map((claim) => claimOf(claim, person, message(claim.source)))} /></li>`)}
           ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
             <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Doubt} kind="disputed" decide=${writes && to("memories", [memory.memory_id])} title=${matterOf(memory, [], () => "")} about=${html`It contradicts a memory of more trust. ${writes && KEEPS}`}
-            claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((one) => ({ text: one.content, href: to("memories", [one.memory_id]),
-              about: html`<${Time} at=${one.event_at ?? one.created_at} day=${true} /> · trust ${one.trust.toFixed(2)} · <${SourceLink} of=${one.source} />` }))} /></li>`)}</ul>
+          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Doubt} kind="disputed" decide=${writes && to("memories", [memory.memory_id])} title=${matterOf(memory, [], () => "")} about=${html`It contradicts a memory of more trust. ${writes && LEFT_OUT}`}
+            claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((claim) => claimOf(claim, person, message(claim.source)))} /></li>`)}</ul>
         ${uncertain > 0 && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
 }

@@ -7,7 +7,7 @@ import { called, choose, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
 import { Code, Tag } from "../parts/text.js";
 import { go, parse, scopeOf, to } from "../route.js";
-import { Dropped, Kept, droppedTold, useOrigins } from "./prompt_entries.js";
+import { Dropped, Kept, droppedTold, sectionTitle, useOrigins } from "./prompt_entries.js";
 import { AskedTurn, ReplacedSince, asOf, askedBefore } from "./prompt_turn.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -120,8 +120,8 @@ function Shares({ params, set }) {
   };
   return html`<details><summary>Sections: what may be in it, and how much of the budget each may take</summary>
     ${SECTIONS.map((name) => html`<div key=${name} class="row"><label><input type="checkbox" checked=${!excluded.has(name)}
-      onChange=${() => turn(name)} /> ${name}</label>
-      <${Slider} label=${`Share of ${name}`} min=${0} max=${1} step=${0.05} usual=${1} value=${params[`share_${name}`]}
+      onChange=${() => turn(name)} /> ${sectionTitle(name)}</label>
+      <${Slider} label=${`Share of ${sectionTitle(name)}`} min=${0} max=${1} step=${0.05} usual=${1} value=${params[`share_${name}`]}
         onChange=${(/** @type {string} */ value) => set(`share_${name}`, value)} /></div>`)}</details>`;
 }
 
@@ -131,7 +131,7 @@ function Made({ context, at, children }) {
   const { origins, facts } = useOrigins(context, owner);
   const inSections = context.sections.reduce((sum, section) => sum + section.tokens, 0);
   const frame = context.tokens - inSections;
-  const parts = [...context.sections.map((section) => ({ name: section.name, value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
+  const parts = [...context.sections.map((section) => ({ name: sectionTitle(section.name), value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
   const kept = context.sections.reduce((count, section) => count + section.items.length, 0);
   const milliseconds = Number(context.took_ms.total ?? 0).toFixed(0);
   return html`<section class="box"><h2>Budget</h2>
@@ -142,6 +142,6 @@ function Made({ context, at, children }) {
     <div class="two"><div><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-      <section class="box" aria-label="Dropped"><details open=${Boolean(children)}><summary><b>${context.dropped.length} dropped${context.dropped.length > 0 && ":"}</b> ${droppedTold(context)}</summary><${Dropped} context=${context} open=${Boolean(children)} origins=${origins} /></details></section>${children}</div>
+      <section class="box" aria-label="Dropped"><details open><summary><b>${context.dropped.length} dropped${context.dropped.length > 0 && ":"}</b> ${droppedTold(context)}</summary><${Dropped} context=${context} open=${Boolean(children)} origins=${origins} least=${parse(location.hash).params.min_score} /></details></section>${children}</div>
       <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} at=${at} facts=${facts} origins=${origins} /></section></div></div>`;
 }

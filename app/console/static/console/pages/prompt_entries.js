@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useState } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
 import { RecordLink, SourceLink } from "../parts/records.js";
-import { Strength } from "../parts/scores.js";
+import { LIKELY, Strength } from "../parts/scores.js";
 import { useNames } from "../parts/scope.js";
 import { Since, learnedFrom } from "../parts/since.js";
 import { Tag, Text, Time, counted, statement, visible, words } from "../parts/text.js";
@@ -19,9 +19,27 @@ import { parse, scopeOf, to } from "../route.js";
 
 /** Why entries were left out, as it stands beside a number and, with a capital, above the entries: "12 too weak". */
 const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
-  budget: "over budget", section_budget: "over the share of their section", limit: "over the limit of their section", duplicate: "said already", enough: "more than was asked for",
+  budget: "over budget", section_budget: "over the share of their section", limit: "over the limit of their section", duplicate: "said already", enough: "not needed for the query",
   score: "too weak", importance: "unimportant by now",
 });
+/** What decides it, below the reason. `least`: the least score that the request asks for, where it does.
+ * @type {Partial<Record<Schemas["DropReason"], (least?: string) => string>>} */
+const EXPLAINED = {
+  enough: () => "What the query asks for was in the prompt before them: the service stops there, though tokens are left.",
+  score: (least) => `${weakest(least)} A kept entry is called weak below ${LIKELY}, so the weak ones above that line are in.`,
+  limit: () => "The section takes so many entries at most, whatever the budget.",
+  section_budget: () => "The section takes so much of the budget at most.",
+};
+/** The least score of an entry that the service keeps where no request says another. */
+const LEAST = "0.001";
+/** @param {string} [least] */
+const weakest = (least) => `Left out is what has a score below ${least ? `${least}, the least score of this request` : `${LEAST}, the service's default`}.`;
+
+/** The sections as the prompt heads them; `app/context/sources` is where the headings are made. @type {Record<string, string>} */
+const TITLES = { instructions: "Rules set by the user or the operator", newer: "Newer than the beginning of this conversation", profile: "Profile", uncertain: "Uncertain", working: "Task in hand",
+  summary: "Summary", messages: "Recent messages", memories: "Memories", facts: "Facts", procedures: "Procedures", experience: "Experience", episodes: "Past actions" };
+/** What a section is called, wherever the console names it: by its heading in the prompt. @param {string} section */
+export const sectionTitle = (section) => TITLES[section] ?? words(section);
 const ENTRY = /^- \[([^\]]+)\] (.*)$/;
 const HEADING = /^(#|<)/;
 
@@ -94,8 +112,8 @@ export function useOrigins(context, { user_id, agent_id }) {
 const RECORD = /^(mem|fact)_/;
 /** What has an id of the service and no page of its own, by how the id begins. */
 const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "procedure" });
-/** What was left out is told by its id alone: the first few are looked up at once. */
-const LOOKED_UP = 5;
+/** Rows of each reason in the open; the others are a click away. */
+const ROWS = 3;
 /** Where what was left out stands open with the page, so many: a view asks for twelve things at most. */
 const OPEN_AT_ONCE = 1;
 /** Entries that are in no list: so many are asked for by themselves. */
@@ -161,11 +179,11 @@ export function Kept({ context, at, facts, origins }) {
     return agent ? `${names.agent(agent)}'s own` : origin ? "shared with everyone" : "";
   };
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
-  return html`${context.sections.map((section) => html`<section key=${section.name}><h3 class="capital">${words(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
+  return html`${context.sections.map((section) => html`<section key=${section.name}><h3>${sectionTitle(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
       <${Since} of=${outdated(item.id)} />
-      <div class="entry small"><${Tag} of=${words(item.type)} />${whose(item) && html`<${Tag} of=${whose(item)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span>
+      <div class="entry small"><${Tag} of=${item.type === "experience" ? "lesson" : words(item.type)} />${whose(item) && html`<${Tag} of=${whose(item)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span>
         ${!RECORD.test(item.id) && origins && !origins.has(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div>
       ${origins && html`<${WhereFrom} id=${item.id} known=${origins.get(item.id)} others=${item.links.filter((id) => id !== item.id).flatMap((id) => origins.get(id) ?? [])} />`}</li>`)}</ul></section>`)}`;
 }
@@ -175,24 +193,24 @@ export const droppedTold = ({ dropped }) => [...Map.groupBy(dropped, ({ reason }
   .map(([reason, items]) => `${items.length} ${REASONS[reason]}`).join(", ");
 
 /** What was left out, by the reason.
- * @param {{ context: Context, open: boolean, origins: Map<string, Origin> | undefined }} props `open`: with what the first reason left out; each record that is shown is one request */
-export function Dropped({ context, open, origins }) {
+ * @param {{ context: Context, open: boolean, origins: Map<string, Origin> | undefined, least?: string }} props `open`: the first record of the first reason is asked for where it is not known; `least`: the least score of the request */
+export function Dropped({ context, open, origins, least }) {
   const items = context.dropped;
   const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
   if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
   const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} atFirst=${open && index === 0} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} origins=${origins} />`);
+  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} atFirst=${open && index === 0} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} origins=${origins} least=${least} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number, atFirst: boolean, origins: Map<string, Origin> | undefined }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
-function Reason({ reason, dropped, citations, left, atFirst, origins }) {
-  const [open, setOpen] = useState(atFirst);
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number, atFirst: boolean, origins: Map<string, Origin> | undefined, least?: string }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
+function Reason({ reason, dropped, citations, left, atFirst, origins, least }) {
   const records = dropped.filter((item) => RECORD.test(item.id));
   const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} known=${origins?.get(id)} withText=${true} atOnce=${atOnce && Boolean(origins)} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
-  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => event.target === event.currentTarget && setOpen(event.target.open)}><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && `, ${counted(left, "token")} left`} <span class="quiet">(${dropped.length})</span></summary>
-      <ul class="list">${records.slice(0, LOOKED_UP).map((item, index) => row(item, open && (!atFirst || index < OPEN_AT_ONCE)))}</ul>
-      ${records.length > LOOKED_UP && html`<details class="rest"><summary class="small">${counted(records.length - LOOKED_UP, "more record")}</summary><ul class="list">${records.slice(LOOKED_UP).map((item) => row(item, false))}</ul></details>`}
+  return html`<details open><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && `, ${counted(left, "token")} left`} <span class="quiet">(${dropped.length})</span></summary>
+      ${EXPLAINED[reason] && html`<p class="small quiet">${EXPLAINED[reason]?.(least)}</p>`}
+      <ul class="list">${records.slice(0, ROWS).map((item, index) => row(item, atFirst && index < OPEN_AT_ONCE))}</ul>
+      ${records.length > ROWS && html`<details class="rest"><summary class="small">${records.length - ROWS} more</summary><ul class="list">${records.slice(ROWS).map((item) => row(item, false))}</ul></details>`}
       ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;
 }
 

@@ -74,9 +74,9 @@ async function load(session_id, from, signal) {
  * place of; `seq`: the turn that it came of, 0 for the whole session, and -1 for a turn of another page.
  * @typedef {{ key: string, kind: Kind, text: string, href?: string, status?: string, note?: string, before: { text: string, href?: string }[], seq: number }} Outcome */
 
-const KINDS = /** @type {const} */ (["memory", "fact", "profile", "lesson"]);
+const KINDS = /** @type {const} */ (["summary", "memory", "fact", "profile", "lesson"]);
 /** @typedef {typeof KINDS[number]} Kind */
-const MANY = /** @type {Record<Kind, [string, string]>} */ ({ memory: ["memory", "memories"], fact: ["fact", "facts"], profile: ["field of the profile", "fields of the profile"],
+const MANY = /** @type {Record<Kind, [string, string]>} */ ({ summary: ["summary", "summaries"], memory: ["memory", "memories"], fact: ["fact", "facts"], profile: ["field of the profile", "fields of the profile"],
   lesson: ["lesson", "lessons"] });
 
 /** A change of a profile, as the run that learned it reports it. @typedef {{ field: string, value: string, quote: string, before?: string | number | null }} ProfileChange */
@@ -98,7 +98,9 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
   const names = useNames();
   const person = names.person(user_id);
   const all = [...new Map([...placed.items, ...learned.items].map((memory) => [memory.memory_id, memory])).values()];
-  const memories = all.filter((memory) => !isTurn(memory) && !(memory.memory_type === "summary" && memory.content === summary));
+  /** @param {Memory} memory */
+  const isSummary = (memory) => memory.memory_type === "summary" && memory.content === summary;
+  const memories = all.filter((memory) => !isTurn(memory) && !isSummary(memory));
   const stated = known(facts.items);
   const ran = operations.items.filter((operation) => operation.kind === "post_conversation" && operation.status === "succeeded");
   const fields = /** @type {ProfileChange[]} */ (ran.flatMap((operation) => partOf(operation, "profile").quotes ?? []));
@@ -126,8 +128,12 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
   const saidIn = (quote) => messages.items.find((message) => quote && textOf(message).includes(quote))?.seq ?? 0;
   /** @type {Outcome[]} */
   const records = memories.map((memory) => ({ key: memory.memory_id, kind: "memory", text: memory.content, href: to("memories", [memory.memory_id]), status: memory.status,
-    note: memory.memory_type === "fact" ? "" : words(memory.memory_type), seq: turnOf(memory.source),
+    note: words(memory.memory_type), seq: turnOf(memory.source),
     before: memory.supersedes.map((id) => ({ text: old.find((other) => other.memory_id === id)?.content ?? "another memory", href: to("memories", [id]) })) }));
+  if (summary) {
+    const kept = all.find(isSummary);
+    records.unshift({ key: "summary", kind: "summary", text: summary, href: kept && to("memories", [kept.memory_id]), status: kept?.status, before: [], seq: 0 });
+  }
   for (const fact of stated) {
     const field = fields.find((change) => change.value === fact.object);
     const replaced = fact.supersedes.length ? ended.find((other) => other.fact_id !== fact.fact_id && replacementOf(other, [fact])) : undefined;
@@ -148,11 +154,11 @@ const isTurn = (memory) => memory.memory_type === "message";
 /** What came of a turn, each with what it took the place of. @param {{ of: Outcome[] }} props */
 const CameOf = ({ of }) => html`<ul class="came">${of.map(({ key, kind, text, href, status, note, before }) => {
   const gone = status && status !== "active";
-  return html`<li key=${key} class=${gone ? "gone" : ""}><${Tag} of=${kind} />${gone && html`<${Status} of=${status} />`}<div><a href=${href}><${Text} text=${text} long=${160} /></a>
+  return html`<li key=${key} class=${gone ? "gone" : ""}><${Tag} of=${kind} />${gone && html`<${Status} of=${status} />`}<div>${href ? html`<a href=${href}><${Text} text=${text} long=${160} /></a>` : html`<${Text} text=${text} long=${160} />`}
     ${(note || before.length > 0) && html`<div class="small quiet">${note}${before.map((was) => html`${note && " · "}in place of ${was.href ? html`<a key=${was.href} href=${was.href}><${Text} text=${was.text} long=${160} /></a>` : html`<${Text} text=${was.text} long=${160} />`}`)}</div>`}</div></li>`;
 })}</ul>`;
 
-/** How much came of it, by kind: "3 memories, 3 facts, 1 lesson". @param {Outcome[]} came */
+/** How much came of it, by kind: "1 summary, 3 memories, 3 facts, 1 lesson". @param {Outcome[]} came */
 const countedBy = (came) => KINDS.map((kind) => ({ kind, count: came.filter((record) => record.kind === kind).length })).filter(({ count }) => count)
   .map(({ kind, count }) => counted(count, ...MANY[kind])).join(", ");
 
@@ -186,7 +192,7 @@ function Details({ data, from, params, caller, again }) {
     <section class="box" aria-label="Summary">${session.summary ? html`<p><${Text} text=${session.summary} /></p>`
       : html`<p class="quiet">No summary yet. It is written when the session ends.</p>`}
       ${came.length > 0 && html`<p><span class="quiet">What came of it:</span> ${countedBy(came)}${replacing > 0 && `; ${replacing} of them in place of what was known before`}.</p>`}
-      <${Learned} data=${data} caller=${caller} again=${again} /></section>
+      <${Learned} data=${data} replaced=${replacing} caller=${caller} again=${again} /></section>
     <section aria-label="Turns">
       <div class="heads small quiet"><span>What was said</span><span>What came of it</span></div>
       ${data.cut && html`<p class="quiet small">Only the newest ${RECORDS} memories and facts are drawn beside these turns.</p>`}
@@ -219,8 +225,8 @@ function EndOrReopen({ session, again }) {
   return html`<button type="button" disabled=${act.busy} onClick=${act.start}>${session.status === "active" ? "End and learn" : "Reopen"}</button><${ProblemBox} problem=${act.error} />`;
 }
 
-/** @param {{ data: Awaited<ReturnType<typeof load>>, caller: import("../api.js").Caller, again: () => void }} props */
-function Learned({ data, caller, again }) {
+/** @param {{ data: Awaited<ReturnType<typeof load>>, replaced: number, caller: import("../api.js").Caller, again: () => void }} props `replaced`: how many values what came of the session took the place of */
+function Learned({ data, replaced, caller, again }) {
   const toast = useToast();
   const [undoing, setUndoing] = useState(/** @type {Schemas["Operation"] | undefined} */ (undefined));
   const undo = async (/** @type {Schemas["Operation"]} */ operation) => {
@@ -234,16 +240,16 @@ function Learned({ data, caller, again }) {
   const models = [...new Set(data.learned.items.flatMap(({ source }) => (source.origin === "extraction" && source.model ? [source.model] : [])))];
   return html`<ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id} class="row apart"><span class="small quiet">
       ${operation.kind === "post_conversation" && operation.status === "succeeded" ? "Learned" : html`<${Status} of=${operation.status} /> ${words(operation.kind)}`} <${Time} at=${operation.updated_at} />${told(operation, models)} · <${RecordLink} id=${operation.operation_id} /></span>
-      ${writes && operation.can_undo && html` <button type="button" class="small" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
+      ${writes && operation.can_undo && html` <button type="button" class="small" title="Replaced values come back" onClick=${() => setUndoing(operation)}>Undo what was learned</button>`}</li>`)}</ul>
     ${undoing && html`<${Confirm} title="Undo what was learned?" button="Undo it" action=${() => undo(undoing)} onClose=${() => setUndoing(undefined)}>
-      <p>Memories, facts, lessons and the summary of this run go; what they replaced comes back. Records that were changed since stay.</p></${Confirm}>`}`;
+      <p>Memories, facts, lessons and the summary of this run go, and the values that they took the place of come back${replaced > 0 && `: ${counted(replaced, "value")} of this session`}. Records that were changed since stay.</p></${Confirm}>`}`;
 }
 
 /** What an undo did, as a sentence. @param {Schemas["Operation"]} operation */
 function undone(operation) {
   const { restored, not_restored } = Object(operation.result);
   if (restored === undefined) return `The undo is ${operation.status}.`;
-  return `Undone: ${restored} records are as before${not_restored ? `, ${not_restored} changed since and stay` : ""}.`;
+  return `Undone: ${restored} records are as before, replaced values are back${not_restored ? `, ${not_restored} changed since and stay` : ""}.`;
 }
 
 /** By what a run learned and at which cost, and its parts that were not done: " by demo-script, 2 calls, 310 tokens; facts: failed".

@@ -4,15 +4,16 @@ import { html } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
 import { ProblemBox, useAction, useToast } from "./feedback.js";
-import { SourceLink, place } from "./records.js";
+import { Sources, place } from "./records.js";
 import { useNames } from "./scope.js";
-import { Tag, Text, Time, statement, words } from "./text.js";
+import { Tag, Text, Time, percent, statement, words } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["ReflectionFinding"]} Finding */
 /** @typedef {Schemas["FindingEvidence"]} Evidence */
 /** @typedef {Schemas["Fact"]} Fact */
 /** @typedef {Schemas["Memory"]} Memory */
+/** @typedef {Schemas["Source"]} Source */
 /** Whose records: both, one or nobody named. @typedef {{ user_id?: string, agent_id?: string }} Owner */
 /** A record that contradicts what has more trust, and what it contradicts. @typedef {{ record: Fact | Memory, others: (Fact | Memory)[] }} Disputed */
 
@@ -101,12 +102,13 @@ export function matterOf(record, others, person) {
 export const whyDisputed = (record, others) => (others.length
   ? `Trust ${record.trust.toFixed(2)} against ${Math.max(...others.map(({ trust }) => trust)).toFixed(2)}.` : "It contradicts what has more trust.");
 
-/** What becomes of each claim that contradicts another, wherever it is decided. */
-const WHAT_BECOMES = "If one holds, the other one leaves answers and stays in the history. If both hold, both are in answers.";
-/** What is decided about a dispute, and how it is until then. */
-export const KEEPS = `${WHAT_BECOMES} Until then the one of less trust is left out.`;
-/** The same of a finding that contradicts. */
-export const DECIDES = `${WHAT_BECOMES} Until then both are in answers.`;
+/** What becomes of the other claim when one holds. */
+const LEAVES = "The other one leaves answers and stays in the history.";
+/** How it is until a dispute is decided, and until a finding is. */
+export const LEFT_OUT = "Until it is decided, the one of less trust is left out of answers.";
+export const BOTH_IN = "Until it is decided, both are in answers.";
+/** What the decision on a dispute does. */
+export const KEEPS = `If one holds, the other one leaves answers and stays in the history. If both hold, both are in answers. It cannot be undone here. ${LEFT_OUT}`;
 
 /** The predicates of the fields of a profile that are facts. Each has one value at a time, so that two cannot both hold. */
 export const PREDICATES = /** @type {Record<string, string>} */ ({ name: "has_name", age: "has_age", home: "lives_in", occupation: "works_as" });
@@ -124,35 +126,53 @@ export function useResolve(record, onDone) {
   return { ...resolve, single: "fact_id" in record && record.subject === "@user" && Object.values(PREDICATES).includes(record.predicate) };
 }
 
+/** The field of the profile that a fact states, or undefined. @param {Fact | Memory} record */
+const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ? Object.keys(PREDICATES).find((field) => PREDICATES[field] === record.predicate) : undefined);
+
+/** Who said a claim and in which words, or how else it came; when, and how far it is believed.
+ * @param {{ source: Source | null | undefined, who?: string, said?: Memory, at: string | null | undefined, trust: number | null | undefined }} props
+ *   `who`: the person that it is about, whose words a quote is; `said`: the memory of the message that it was learned from, where it is there */
+export const SaidBy = ({ source, who, said, at, trust }) => html`${source && html`<div><${Sources} of=${source} said=${said} who=${who} since=${at} />${source.note && html`, noted: <${Text} text=${source.note} long=${160} />`}</div>`}
+  ${at && html`<${Time} at=${at} day=${true} />`}${at && typeof trust === "number" && " · "}${typeof trust === "number" && `trust ${trust.toFixed(2)}`}`;
+
+/** A disputed record, or one that it contradicts, as a claim. @param {Fact | Memory} claim @param {(id: string) => string} person @param {Memory} [said] @returns {Claim} */
+export function claimOf(claim, person, said) {
+  const who = claim.user_id ? person(claim.user_id) : undefined;
+  const at = "fact_id" in claim ? claim.valid_from ?? claim.known_from : claim.event_at ?? claim.created_at;
+  return { text: "fact_id" in claim ? statement(claim, who) : claim.content, href: addressOf(claim), about: html`<${SaidBy} source=${claim.source} who=${who} said=${said} at=${at} trust=${claim.trust} />` };
+}
+
 /** A dispute as both its claims, and its decision. @param {{ of: Disputed, person: (id: string) => string, writes: boolean, onDone: () => void }} props */
 export function DisputeOf({ of: { record, others }, person, writes, onDone }) {
   const resolve = useResolve(record, onDone);
   const idOf = (/** @type {Fact | Memory} */ claim) => ("fact_id" in claim ? claim.fact_id : claim.memory_id);
-  const claims = [record, ...others].map((claim) => ({ text: "fact_id" in claim ? statement(claim, claim.user_id && person(claim.user_id)) : claim.content, href: addressOf(claim),
-    about: html`<${Time} at=${"fact_id" in claim ? claim.valid_from ?? claim.known_from : claim.event_at ?? claim.created_at} day=${true} /> · trust ${claim.trust.toFixed(2)} · <${SourceLink} of=${claim.source} />`,
-    hold: writes && others.length ? { act: () => resolve.start(idOf(claim)), busy: resolve.busy } : undefined }));
+  const claims = [record, ...others].map((claim) => ({ ...claimOf(claim, person),
+    hold: writes && others.length ? { act: () => resolve.start(idOf(claim)), busy: resolve.busy, does: `${LEAVES} This cannot be undone.` } : undefined }));
   const here = others.length > 0;
   return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${matterOf(record, others, person)} about=${whyDisputed(record, others)} claims=${claims}>
-    ${writes && here && html`<${Deciding} told=${resolve.single ? `${ONE_VALUE} Until then the one of less trust is left out.` : KEEPS} both=${resolve.single ? undefined : { act: () => resolve.start("both"), busy: resolve.busy }} /><${ProblemBox} problem=${resolve.error} />`}
+    ${writes && here && html`<${Deciding} told=${`${resolve.single ? ONE_VALUE : ""} ${LEFT_OUT}`} field=${fieldOf(record)} both=${resolve.single ? undefined : { act: () => resolve.start("both"), busy: resolve.busy, does: "Both are in answers. This cannot be undone." }} /><${ProblemBox} problem=${resolve.error} />`}
     ${writes && !here && html`<div class="actions"><a class="button" href=${addressOf(record)}>Decide which holds</a></div>`}
     ${!writes && html`<p class="small quiet">${NEEDS_WRITE}</p>`}</${Doubt}>`;
 }
 
 /** What is told where both cannot hold. */
-export const ONE_VALUE = "The one that holds is in answers, the other one leaves them and stays in the history; a profile has one value at a time.";
+export const ONE_VALUE = "A profile has one value at a time: the other one leaves answers and stays in the history.";
 
-/** What the choices do, with the one that both hold. @param {{ told: string, both?: Hold }} props */
-export const Deciding = ({ told, both }) => html`<p class="small quiet">${told}</p>
-  ${both && html`<div class="actions"><button type="button" disabled=${both.busy} onClick=${both.act}>Both hold</button></div>`}`;
+/** A button of a decision, and what it does. @param {{ of: Hold, label?: string, children: unknown }} props */
+const Choose = ({ of, label, children }) => html`<div class="choose"><button type="button" aria-label=${label} disabled=${of.busy} onClick=${of.act}>${children}</button> <span class="small quiet">${of.does}</span></div>`;
+
+/** The decision that both hold, and how it is until then. @param {{ told: string, field?: string, both?: Hold }} props `field`: of the profile, which follows the decision */
+export const Deciding = ({ told, field, both }) => html`${both && html`<${Choose} of=${both}>Both hold</${Choose}>`}
+  <p class="small quiet">${field && `The profile follows: its ${words(field)} becomes the one that holds${both ? "; if both hold, it stays as it is" : ""}. `}${told}</p>`;
 
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
 const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
 
 /** What accepting does to a record, or "" where it does nothing or will not be done.
  * @param {Finding} finding @param {boolean} keeps @param {boolean} retires */
-function fateOf({ kind, status, proposal }, keeps, retires) {
+function fateOf({ kind, status, proposal, confidence }, keeps, retires) {
   const fate = proposal.details?.status === "archived" ? "archived" : FATES[proposal.action];
-  if (status === "open" && kind === "contradiction") return keeps ? "proposed" : "";
+  if (status === "open" && kind === "contradiction") return keeps ? `suggested by reflection, ${percent(confidence)}` : "";
   if (status === "open") return keeps ? "would stay" : retires && fate ? `would be ${fate}` : "";
   return status !== "accepted" ? "" : keeps ? "kept" : retires ? fate ?? "" : "";
 }
@@ -167,18 +187,21 @@ function addressOfPiece({ kind, id }, { user_id, agent_id }) {
   return place(id);
 }
 
-/** The evidence of a finding as claims, each with its date, its trust and what becomes of it. @param {Finding} finding @param {(id: string) => string} person @returns {Claim[]} */
-export function claimsOf(finding, person) {
+/** The evidence of a finding as claims, each with who said it and what becomes of it.
+ * @param {Finding} finding @param {(id: string) => string} person @param {(source: Source) => Memory | undefined} [message] that a record was learned from @returns {Claim[]} */
+export function claimsOf(finding, person, message) {
   const { keep, retire } = finding.proposal;
   return finding.evidence.map((piece) => {
     const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === piece.kind && named.id === piece.id;
     const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
-    const trust = piece.trust !== null && piece.trust !== undefined ? `trust ${piece.trust.toFixed(2)}` : "";
     return { text: saidBy(piece, finding, person), href: addressOfPiece(piece, finding), id: piece.id,
-      about: html`${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}${piece.said_at && html`<${Time} at=${piece.said_at} day=${true} />`}${piece.said_at && trust && " · "}${trust}
+      about: html`${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}<${SaidBy} source=${piece.source} who=${finding.user_id ? person(finding.user_id) : undefined} said=${piece.source ? message?.(piece.source) : undefined} at=${piece.said_at} trust=${piece.trust} />
         ${piece.quote && html`<div>Only this sentence is meant: <${Text} text=${piece.quote} long=${200} /></div>`}` };
   });
 }
+
+/** The field of the profile that a finding is about, or undefined. @param {Finding} finding */
+export const fieldOfFinding = ({ user_id, proposal: { details } }) => (user_id ? Object.keys(PREDICATES).find((field) => field === details?.aspect) : undefined);
 
 /** The open finding that contradicts a field of a person's profile: "They give different values (home)."
  * @param {Finding[]} findings @param {string} user_id @param {string} field */
@@ -228,10 +251,10 @@ function holdsNow(value, by, names, facts) {
 export function FieldValue({ value, by, names, facts = [], lead = "" }) {
   const shown = holdsNow(value, by, names, facts);
   return html`<${Text} text=${shown === value ? `${lead}${value}` : shown} long=${160} />${by
-    && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="uncertain" tone="bad" /></a>`}`;
+    && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>`}`;
 }
 
-/** The decision that a claim, or both, hold. @typedef {{ act: () => void, busy: boolean }} Hold */
+/** The decision that a claim, or both, hold: what it does as a sentence, and whether it can be undone. @typedef {{ act: () => void, busy: boolean, does: string }} Hold */
 /** What is said (null: it is gone), where it is shown, since when and by whom, and the decision that it holds.
  * @typedef {{ text: string | null | undefined, href?: string, id?: string, about: unknown, hold?: Hold }} Claim */
 
@@ -247,9 +270,9 @@ export function Doubt({ title, kind, status = "", tone = "bad", about, claims, d
     <ul class="claims">${claims.map(({ text, href, id = "", about: more, hold }) => {
       const told = text ? html`<${Text} text=${text} long=${400} />` : html`<span class="quiet">It was changed or is gone. ${!href && html`<code>${id}</code>`}</span>`;
       return html`<li key=${`${href} ${id} ${text}`}>${href ? html`<a href=${href}>${told}</a>` : told}<div class="small quiet">${more}</div>
-        ${hold && html`<button type="button" aria-label=${`This one holds: ${text ?? id}`} disabled=${hold.busy} onClick=${hold.act}>This one holds</button>`}</li>`;
+        ${hold && html`<${Choose} of=${hold} label=${`This one holds: ${text ?? id}`}>This one holds</${Choose}>`}</li>`;
     })}</ul>
-    ${!children && decide && kind === "contradiction" && html`<p class="small quiet">${DECIDES}</p>`}
+    ${!children && decide && kind === "contradiction" && html`<p class="small quiet">${BOTH_IN}</p>`}
     ${children ?? (decide ? html`<div class="actions"><a class="button" href=${decide}>${BOTH_SIDES.has(kind) ? "Decide which holds" : "Decide"}</a></div>` : html`<p class="small quiet">${NEEDS_WRITE}</p>`)}`;
 }
 

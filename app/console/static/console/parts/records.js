@@ -52,13 +52,13 @@ export function SourceLink({ of }) {
 }
 
 /** The first source of a record in a line: who said it, when, and the words, which lead to the session. What else it was made from is one click away.
- * @param {{ of: Schemas["Source"], said?: Schemas["Memory"], since?: string | null }} props
- *   `said`: the memory of the message that it was learned from, where it is there; `since`: the day that stands before, which is not said twice */
-export function Sources({ of, said, since }) {
-  const who = said?.source.speaker ?? said?.source.role ?? of.speaker ?? of.role;
+ * @param {{ of: Schemas["Source"], said?: Schemas["Memory"], who?: string, since?: string | null }} props
+ *   `said`: the memory of the message that it was learned from, where it is there; `who`: whose words a quote is, where that message is not there; `since`: the day that stands before, which is not said twice */
+export function Sources({ of, said, who, since }) {
+  const speaker = said?.source.speaker ?? said?.source.role ?? of.speaker ?? of.role ?? (of.quote ? who : undefined);
   const at = said && (said.event_at ?? said.created_at);
   const more = [...(of.memory_ids ?? []).slice(of.session_id ? 1 : 0), ...of.action_ids ?? []];
-  return html`${who && html`${visible(who)}${at && at.slice(0, 10) !== since?.slice(0, 10) && html` on <${Time} at=${at} day=${true} />`}: `}<${SourceLink} of=${of} />
+  return html`${speaker && html`${visible(speaker)}${at && at.slice(0, 10) !== since?.slice(0, 10) && html` on <${Time} at=${at} day=${true} />`}: `}<${SourceLink} of=${of} />
     ${more.length > 0 && html` <details class="sources"><summary>${counted(more.length, "more source")}</summary>${more.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}</details>`}`;
 }
 

@@ -13,7 +13,7 @@ const RAW = new Set(["vector", "text"]);
 
 /** From which probability on a hit is called what. */
 const STRONG = 0.5;
-const LIKELY = 0.2;
+export const LIKELY = 0.2;
 /** Hits below it are not listed unless they are asked for: one in a hundred of them helps, at most. */
 export const LEAST_SHOWN = 0.01;
 

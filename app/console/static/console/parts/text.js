@@ -77,7 +77,7 @@ export function Time({ at, whole = false, day = false }) {
 export const ExactTime = ({ at }) => html`<${Time} at=${at} whole=${true} /> UTC <span class="quiet">${ago(at)}</span>`;
 
 /** Names of the API for what the pages call by another word everywhere. */
-const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", has_age: "is aged", success: "succeeded", failure: "failed",
+const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", contradiction: "contradicted", has_age: "is aged", success: "succeeded", failure: "failed",
   post_conversation: "learning from a session", conversation_preferences: "how to talk" });
 
 /** A name of the API as words: `in_progress` is "in progress", `superseded` "replaced". @param {string} name */
