@@ -135,7 +135,7 @@ def test_a_dispute_is_decided_where_it_is_listed(visit: Visit, server: Server, c
     expect(page.get_by_role("region", name="Disputes")).to_contain_text("Trust 0.40 against 1.00.")
     visit.check()
     page.get_by_role("button", name=choice).click()
-    page.get_by_text("Decided").wait_for()
+    page.get_by_text(re.compile("^Decided[.:]")).wait_for()
     expect(page.get_by_role("region", name="Disputes")).to_have_count(0)
     facts = server.client.get("/v1/facts", params={"user_id": user}).json()["items"]
     assert sorted(fact["object"] for fact in facts) == holding

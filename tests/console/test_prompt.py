@@ -84,10 +84,10 @@ def test_the_keyboard_moves_a_slider_and_the_address_keeps_it(visit: Visit) -> N
     page.reload()
     expect(page.locator("label", has_text="Least score").locator("output")).to_have_text("0.03")
     page.get_by_text("Sections: what may be in it").click()
-    page.get_by_label("memories", exact=True).uncheck()
+    page.get_by_label("Memories", exact=True).uncheck()
     page.wait_for_url(re.compile("exclude=memories"))
     page.get_by_text("of 4000 tokens").or_(page.get_by_text("of 1500 tokens")).first.wait_for()
-    expect(page.locator(".legend")).not_to_contain_text("memories")
+    expect(page.locator(".legend")).not_to_contain_text("Memories")
 
 
 def test_the_request_works_as_written(visit: Visit, server: Server) -> None:
