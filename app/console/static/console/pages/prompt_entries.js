@@ -33,7 +33,7 @@ const EXPLAINED = {
 /** The least score of an entry that the service keeps where no request says another. */
 const LEAST = "0.001";
 /** @param {string} [least] */
-const weakest = (least) => `Left out is what has a score below ${least ? `${least}, the least score of this request` : `${LEAST}, the service's default`}.`;
+const weakest = (least) => `Left out is what has a score below ${least ? `${least}, the least score of this request` : `${LEAST}, the service's default, or less where the query asks for little`}.`;
 
 /** The sections as the prompt heads them; `app/context/sources` is where the headings are made. @type {Record<string, string>} */
 const TITLES = { instructions: "Rules set by the user or the operator", newer: "Newer than the beginning of this conversation", profile: "Profile", uncertain: "Uncertain", working: "Task in hand",
