@@ -2,7 +2,7 @@
 import { api, ask, asProblem, key, may, useLoad } from "../api.js";
 import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
-import { KEEPS, useResolve } from "../parts/doubts.js";
+import { Resolve } from "../parts/doubts.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
@@ -123,15 +123,6 @@ function History({ memory, versions }) {
   })}</ol></section>`;
 }
 
-/** Settles a dispute. @param {{ memory: Memory, onDone: () => void }} props */
-function Dispute({ memory, onDone }) {
-  const resolve = useResolve(memory, onDone);
-  return html`<div class="problem"><p>It contradicts a memory of more trust. Which holds?</p><div class="actions">
-    <button type="button" disabled=${resolve.busy} onClick=${() => resolve.start(memory.memory_id)}>This one holds</button>
-    ${memory.contradicts.map((id) => html`<button type="button" disabled=${resolve.busy} onClick=${() => resolve.start(id)}>The one it contradicts holds</button>`)}
-    <button type="button" disabled=${resolve.busy} onClick=${() => resolve.start("both")}>Both hold</button></div><p class="small">${KEEPS}</p><${ProblemBox} problem=${resolve.error} /></div>`;
-}
-
 /** @param {{ memory: Memory, onDone: () => void, onGone: () => void }} props */
 function Actions({ memory, onDone, onGone }) {
   const toast = useToast();
@@ -202,7 +193,7 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
       ${headingOf(memory.content) !== memory.content && html`<p><${Text} text=${memory.content} /></p>`}${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
       <p><${Tag} of=${memory.memory_type} /> <${Status} of=${memory.status} />
         ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
-      ${may(caller, "write") && memory.status === "disputed" && html`<${Dispute} memory=${memory} onDone=${done} />`}
+      ${may(caller, "write") && memory.status === "disputed" && html`<${Resolve} record=${memory} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
       <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} />
       ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners} />`}

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { api, ask, may, useLoad } from "../api.js";
 import { DetailHead } from "../parts/collection.js";
-import { KEEPS, ONE_VALUE, useResolve } from "../parts/doubts.js";
+import { Resolve } from "../parts/doubts.js";
 import { Confirm, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, SourceLink, Sources, Status, place } from "../parts/records.js";
 import { Icon, Text, Time, words } from "../parts/text.js";
@@ -74,12 +74,8 @@ function Actions({ fact, open, again }) {
     toast({ text: "Retracted. That it was known stays on record.", about: fact.fact_id, undo: async () => open(await stated(fact, fact)) });
     again();
   };
-  const resolve = useResolve(fact, (kept) => { open(kept); again(); });
   if (doing === "edit") return html`<${EditFact} fact=${fact} open=${open} onClose=${stop} />`;
-  return html`${fact.status === "disputed" && html`<div class="problem"><p>It contradicts a fact of more trust. Which holds?</p><div class="actions">
-      <button type="button" disabled=${resolve.busy} onClick=${() => resolve.start(fact.fact_id)}>This one holds</button>
-      ${fact.disputes.slice(0, 1).map((id) => html`<button type="button" disabled=${resolve.busy} onClick=${() => resolve.start(id)}>The one it contradicts holds</button>`)}
-      ${!resolve.single && html`<button type="button" disabled=${resolve.busy} onClick=${() => resolve.start("both")}>Both hold</button>`}</div><p class="small">${resolve.single ? ONE_VALUE : KEEPS}</p><${ProblemBox} problem=${resolve.error} /></div>`}
+  return html`${fact.status === "disputed" && html`<${Resolve} record=${fact} onDone=${(/** @type {string} */ kept) => { open(kept); again(); }} />`}
     <div class="actions">${fact.status === "active" && html`<button type="button" onClick=${() => start("edit")}><${Icon} of="pencil" /> Edit</button>`}
       <button type="button" class="danger" onClick=${() => start("retract")}>Retract…</button></div>
     ${doing === "retract" && html`<${Confirm} title="Retract this fact?" button="Retract" action=${retract} onClose=${stop}>

@@ -2,7 +2,7 @@
 import { html, useEffect, useMemo, useState } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
-import { RecordLink, SourceLink } from "../parts/records.js";
+import { RecordLink, SourceLink, addressOf } from "../parts/records.js";
 import { LIKELY, Strength } from "../parts/scores.js";
 import { useNames } from "../parts/scope.js";
 import { Since, learnedFrom } from "../parts/since.js";
@@ -60,8 +60,8 @@ export function entryTexts(context) {
 }
 
 /** @param {Memory | Fact} record @returns {Origin} */
-const originFrom = (record) => ("memory_id" in record ? { text: record.content, source: record.source, href: to("memories", [record.memory_id]), user_id: record.user_id, agent_id: record.agent_id, at: record.event_at ?? record.created_at, kind: record.memory_type }
-  : { text: statement(record), source: record.source, href: to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }), user_id: record.user_id, agent_id: record.agent_id, at: record.valid_from ?? record.known_from, kind: "fact" });
+const originFrom = (record) => ("memory_id" in record ? { text: record.content, source: record.source, href: addressOf(record), user_id: record.user_id, agent_id: record.agent_id, at: record.event_at ?? record.created_at, kind: record.memory_type }
+  : { text: statement(record), source: record.source, href: addressOf(record), user_id: record.user_id, agent_id: record.agent_id, at: record.valid_from ?? record.known_from, kind: "fact" });
 
 /** What an entry was made of, or undefined where it is no record. @param {string} id @returns {Promise<Origin> | undefined} */
 function originOf(id) {

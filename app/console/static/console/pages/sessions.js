@@ -3,7 +3,7 @@ import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
-import { RecordLink, Status, ended } from "../parts/records.js";
+import { RecordLink, Status, addressOf, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
@@ -86,9 +86,6 @@ const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
 
 /** The facts, each once: of one that was stated again, as when it ended, what is known of it now. @param {Fact[]} facts */
 const known = (facts) => [...Map.groupBy(facts, (fact) => fact.lineage_id).values()].map((stated) => stated.find((fact) => fact.status !== "superseded") ?? stated[0]);
-
-/** @param {Fact} fact */
-const addressOf = ({ fact_id, user_id, agent_id }) => to("owners", [...(user_id ? ["users", user_id] : ["agents", agent_id ?? ""]), "facts"], { fact: fact_id });
 
 /**
  * All that came of a session, each once: memories, facts, fields of the profile that no fact states, and lessons of the agent. What it took the place of is asked for when the rest is there.

@@ -4,7 +4,7 @@ import { html } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
 import { ProblemBox, useAction, useToast } from "./feedback.js";
-import { Sources, place } from "./records.js";
+import { Sources, addressOf, place } from "./records.js";
 import { useNames } from "./scope.js";
 import { Tag, Text, Time, percent, statement, words } from "./text.js";
 
@@ -86,10 +86,6 @@ export async function disputes(owner, signal) {
   }));
 }
 
-/** The address of a fact or memory. @param {Fact | Memory} record */
-const addressOf = (record) => ("memory_id" in record ? to("memories", [record.memory_id])
-  : to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }));
-
 /** What a dispute is about, without the values: "Elbe Riders meets in: Wandsbek or Bergedorf?", and of memories what the disputed one says.
  * @param {Fact | Memory} record @param {(Fact | Memory)[]} others @param {(id: string) => string} person */
 export function matterOf(record, others, person) {
@@ -108,14 +104,17 @@ const LEAVES = "The other one leaves answers and stays in the history.";
 export const LEFT_OUT = "Until it is decided, the one of less trust is left out of answers.";
 export const BOTH_IN = "Until it is decided, both are in answers.";
 /** What the decision on a dispute does. */
-export const KEEPS = `If one holds, the other one leaves answers and stays in the history. If both hold, both are in answers. It cannot be undone here. ${LEFT_OUT}`;
+const KEEPS = `If one holds, the other one leaves answers and stays in the history. If both hold, both are in answers. It cannot be undone here. ${LEFT_OUT}`;
 
 /** The predicates of the fields of a profile that are facts. Each has one value at a time, so that two cannot both hold. */
 export const PREDICATES = /** @type {Record<string, string>} */ ({ name: "has_name", age: "has_age", home: "lives_in", occupation: "works_as" });
 
+/** The field of the profile that a fact states, or undefined. @param {Fact | Memory} record */
+const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ? Object.keys(PREDICATES).find((field) => PREDICATES[field] === record.predicate) : undefined);
+
 /** Settles a dispute: the function for each claim, and for both where both can hold.
  * @param {Fact | Memory} record @param {(kept: string) => void} onDone */
-export function useResolve(record, onDone) {
+function useResolve(record, onDone) {
   const toast = useToast();
   const resolve = useAction(async (/** @type {string} */ keep) => {
     const kept = await ("fact_id" in record ? ask(api.POST("/v1/facts/{fact_id}/resolve", { params: { path: { fact_id: record.fact_id } }, body: { keep } }))
@@ -123,11 +122,8 @@ export function useResolve(record, onDone) {
     toast({ text: keep === "both" ? "Decided: both hold." : "Decided. The other one stays in the history." });
     onDone("fact_id" in kept ? kept.fact_id : kept.memory_id);
   });
-  return { ...resolve, single: "fact_id" in record && record.subject === "@user" && Object.values(PREDICATES).includes(record.predicate) };
+  return { ...resolve, single: fieldOf(record) !== undefined };
 }
-
-/** The field of the profile that a fact states, or undefined. @param {Fact | Memory} record */
-const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ? Object.keys(PREDICATES).find((field) => PREDICATES[field] === record.predicate) : undefined);
 
 /** Who said a claim and in which words, or how else it came; when, and how far it is believed.
  * @param {{ source: Source | null | undefined, who?: string, said?: Memory, at: string | null | undefined, trust: number | null | undefined }} props
@@ -156,7 +152,20 @@ export function DisputeOf({ of: { record, others }, person, writes, onDone }) {
 }
 
 /** What is told where both cannot hold. */
-export const ONE_VALUE = "A profile has one value at a time: the other one leaves answers and stays in the history.";
+const ONE_VALUE = "A profile has one value at a time: the other one leaves answers and stays in the history.";
+
+/** The decision on a dispute, on the page of the disputed record. @param {{ record: Fact | Memory, onDone: (kept: string) => void }} props `kept`: the id of what holds */
+export function Resolve({ record, onDone }) {
+  const { single, busy, error, start } = useResolve(record, onDone);
+  const isFact = "fact_id" in record;
+  // a fact contradicts one group, of which this one holds; a memory may contradict several
+  const [id, others] = isFact ? [record.fact_id, record.disputes.slice(0, 1)] : [record.memory_id, record.contradicts];
+  return html`<div class="problem"><p>It contradicts a ${isFact ? "fact" : "memory"} of more trust. Which holds?</p><div class="actions">
+      <button type="button" disabled=${busy} onClick=${() => start(id)}>This one holds</button>
+      ${others.map((other) => html`<button type="button" disabled=${busy} onClick=${() => start(other)}>The one it contradicts holds</button>`)}
+      ${!single && html`<button type="button" disabled=${busy} onClick=${() => start("both")}>Both hold</button>`}</div>
+    <p class="small">${single ? ONE_VALUE : KEEPS}</p><${ProblemBox} problem=${error} /></div>`;
+}
 
 /** A button of a decision, and what it does. @param {{ of: Hold, label?: string, children: unknown }} props */
 const Choose = ({ of, label, children }) => html`<div class="choose"><button type="button" aria-label=${label} disabled=${of.busy} onClick=${of.act}>${children}</button> <span class="small quiet">${of.does}</span></div>`;

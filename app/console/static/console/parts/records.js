@@ -36,6 +36,10 @@ export function place(id, kinds = []) {
   return made ? made(id) : GIVEN.find(([kind]) => kinds.includes(kind))?.[1](id);
 }
 
+/** The address of a fact or memory: a fact stands on the page of whose it is. @param {Schemas["Fact"] | Schemas["Memory"]} record */
+export const addressOf = (record) => ("memory_id" in record ? to("memories", [record.memory_id])
+  : to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }));
+
 /** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole, and a button copies it.
  * @param {{ id: string, kinds?: string[], own?: boolean }} props `kinds`: as for `place`; `own`: of the record that the page shows, which is no link */
 export function RecordLink({ id, kinds, own = false }) {
