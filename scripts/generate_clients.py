@@ -166,9 +166,13 @@ def _method(method: str, where: str, operation: Json, *, sync: bool) -> str:
     parameters = operation.get("parameters", [])
     inside = [p for p in parameters if p["in"] == "path"]
     named = [(p, _argument(p["name"])) for p in parameters if p["in"] != "path"]
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    request = operation.get("requestBody", {})
+    body = request.get("content", {}).get("application/json", {}).get("schema")
     arguments = ["self", *(f"{_argument(p['name'])}: {_type(p['schema'])}" for p in inside)]
-    arguments += [f"body: {_type(body)}"] if body is not None else []
+    if body is not None:
+        arguments.append(
+            f"body: {_type(body)}" if request.get("required") else f"body: {_optional(_type(body))} = None"
+        )
     arguments += ["*"] if named else []
     arguments += [f"{name}: {_optional(_ARGUMENTS.get(p['name'], _type(p['schema'])))} = None" for p, name in named]
     query = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "query")

@@ -11,7 +11,7 @@ from app.findings.endpoints import FindingId
 from app.findings.schemas import ReflectionFinding
 from app.jobs.models import Operation
 from app.learning.dependencies import Tools
-from app.reflection.service import ReflectionService, ReflectRequest
+from app.reflection.service import Acceptance, ReflectionService, ReflectRequest
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import WriteResult
 
@@ -24,6 +24,8 @@ async def reflection_service(request: Request) -> ReflectionService:
 
 
 Reflection = Annotated[ReflectionService, Depends(reflection_service)]
+
+_AS_PROPOSED = Acceptance()
 
 router = APIRouter(prefix="/v1/reflect", tags=["findings"], route_class=StrictRoute)
 findings_router = APIRouter(prefix="/v1/findings", tags=["findings"], route_class=StrictRoute)
@@ -40,10 +42,16 @@ async def reflect(body: ReflectRequest, reflection: Reflection, write: Writer) -
     return await write(plan, keyed=not body.dry_run)
 
 
-@findings_router.post("/{finding_id}/accept", response_model=ReflectionFinding, responses=problems(404, 409, 412))
+@findings_router.post(
+    "/{finding_id}/accept", response_model=ReflectionFinding, responses=problems(404, 409, 412, *BODY)
+)
 async def accept_finding(
-    finding_id: FindingId, reflection: Reflection, write: Writer, if_match: InPrecondition
+    finding_id: FindingId,
+    reflection: Reflection,
+    write: Writer,
+    if_match: InPrecondition,
+    body: Acceptance = _AS_PROPOSED,
 ) -> Response:
-    """Do what a finding proposes. `operation_id` names the operation, which can be undone; the finding is then open
-    again. 409 where it is settled already."""
-    return await write(lambda: reflection.accept(finding_id, if_match))
+    """Do what a finding proposes, or keep the other one of its two records. `operation_id` names the operation, which
+    can be undone; the finding is then open again. 409 where it is settled already."""
+    return await write(lambda: reflection.accept(finding_id, body, if_match))

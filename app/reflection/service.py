@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from app.core.clock import rfc3339
-from app.core.schemas import Flag, Identifier, Schema, example
-from app.errors import Conflict
+from app.core.schemas import Flag, Identifier, Schema, Text, example
+from app.errors import Conflict, invalid
 from app.facts.keys import field_of
-from app.findings.schemas import FindingRecord, ProposalDetails, StoredName, evidence_names
+from app.findings.schemas import FindingRecord, ProposalDetails, StoredName, StoredProposal, evidence_names
 from app.findings.service import (
     EvidenceReader,
     EvidenceRecord,
@@ -185,6 +185,28 @@ class ReflectRequest(Schema):
     dry_run: Flag = Field(False, description="Only say how much would be found.")
 
 
+class Acceptance(Schema):
+    model_config = example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
+
+    keep: Text | None = Field(
+        None,
+        description="Of a finding that replaces one record by another (`supersede`): the id of the one that holds, "
+        "which is then kept, whichever of the two the finding proposed. Default: as proposed.",
+    )
+
+
+def keeping(proposal: StoredProposal, record_id: str) -> StoredProposal:
+    """Returns a proposal to replace one record by another so that the record with this id is the one that is kept.
+    Raises Invalid if it is none of the two."""
+    keep, retire = proposal["keep"], proposal["retire"]
+    if proposal["action"] != "supersede" or keep is None or len(retire) != 1:
+        raise invalid("/keep", "must be left out: this finding does not choose between two records")
+    for kept, retired in ((keep, retire[0]), (retire[0], keep)):
+        if kept["id"] == record_id:
+            return {**proposal, "keep": kept, "retire": [retired]}
+    raise invalid("/keep", f"must be one of its two records: {keep['id']} or {retire[0]['id']}")
+
+
 class ReflectionService:
     """What callers ask of reflection, within their scope."""
 
@@ -200,11 +222,14 @@ class ReflectionService:
         answer, changes = queue.start(self._scope, REFLECTION, payload, self._tools.clock.now(), **owner)
         return WriteResult(answer, changes, 202)
 
-    async def accept(self, finding_id: str, precondition: IfMatch) -> WriteResult:
+    async def accept(self, finding_id: str, body: Acceptance, precondition: IfMatch) -> WriteResult:
         """Applies what a finding proposes and settles it, as an operation that can be undone. Raises NotFound,
-        Forbidden, and Conflict if it is settled already or its evidence has changed."""
+        Forbidden, Invalid if the record that is to be kept is none of its two, and Conflict if it is settled already
+        or its evidence has changed."""
         clock, retention = self._tools.clock, self._tools.settings.retention
         finding = await FindingService(self._findings, clock).open_one(finding_id, precondition)
+        if body.keep is not None:
+            finding = {**finding, "proposal": keeping(finding["proposal"], body.keep)}
         agent, user = finding["agent_id"], finding["user_id"]
         changes, now = await Applier(self._tools, self._scope).changes(finding), clock.now()
         begun, _ = queue.begin(self._scope, REFLECTION, now, agent_id=agent, user_id=user)

@@ -51,6 +51,38 @@ async def test_accepting_supersedes_and_an_undo_opens_it_again(service: Service)
     assert (open_again["finding_id"], open_again["operation_id"]) == (finding_id, done["operation_id"])
 
 
+async def test_the_other_record_can_be_kept_and_an_undo_brings_the_proposal_back(service: Service) -> None:
+    rome, oslo = await two(service)
+    finding_id = await found(service, rome, oslo)
+    done = (await service.client.post(f"/v1/findings/{finding_id}/accept", json={"keep": rome})).json()
+    assert (done["status"], done["proposal"]["keep"]["id"], done["proposal"]["retire"]) == (
+        "accepted",
+        rome,
+        [{"kind": "memory", "id": oslo}],
+    )
+    states = {
+        memory_id: (await service.client.get(f"/v1/memories/{memory_id}")).json()["status"]
+        for memory_id in (rome, oslo)
+    }
+    assert states == {rome: "active", oslo: "superseded"}
+    assert (await undo(service, done["operation_id"]))["status"] == "succeeded"
+    (open_again,) = await findings(service)
+    assert open_again["proposal"]["keep"]["id"] == oslo
+    assert (await service.client.get(f"/v1/memories/{oslo}")).json()["status"] == "active"
+
+
+async def test_what_is_kept_must_be_one_of_the_two(service: Service) -> None:
+    rome, oslo = await two(service)
+    finding_id = await found(service, rome, oslo)
+    refused = await service.client.post(f"/v1/findings/{finding_id}/accept", json={"keep": "mem_other"})
+    assert [error["pointer"] for error in problem(refused, 422, "invalid")["errors"]] == ["/keep"]
+    plan = await memory(service, "I fly to Lisbon on 3 May.")
+    ends = await found(service, plan, kind="stale", action="end")
+    refused = await service.client.post(f"/v1/findings/{ends}/accept", json={"keep": plan})
+    assert [error["pointer"] for error in problem(refused, 422, "invalid")["errors"]] == ["/keep"]
+    assert {finding["finding_id"] for finding in await findings(service)} == {finding_id, ends}
+
+
 async def test_an_accepted_end_leaves_the_memory_for_the_time_before(service: Service) -> None:
     plan = await memory(service, "I fly to Lisbon on 3 May.")
     finding_id = await found(service, plan, kind="stale", action="end")

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract ef0b3b7857fc8f1e0c89c6b3a6a5e039."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 64c216d24dddcedf15d5637d5c09395a."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -7,6 +7,10 @@ from recalld_client._requests import path
 from recalld_client._sync.transport import Transport
 
 Json: TypeAlias = dict[str, Any]
+
+
+class Acceptance(TypedDict):
+    keep: NotRequired[str | None]
 
 
 class Action(TypedDict):
@@ -2661,7 +2665,7 @@ class Operations(Transport):
         found: "WorkingMemory" = self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
-    def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Checkpoint":
+    def create_checkpoint(self, task_id: str, body: "CheckpointIn | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Checkpoint":
         """Keep the task's state as it is now."""
         found: "Checkpoint" = self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2676,7 +2680,7 @@ class Operations(Transport):
         found: "Checkpoint" = self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
         return found
 
-    def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
+    def restore_task(self, task_id: str, body: "Restore | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
         found: "Task" = self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -2884,9 +2888,9 @@ class Operations(Transport):
         found: "Operation" = self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
-        """Do what a finding proposes."""
-        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+    def accept_finding(self, finding_id: str, body: "Acceptance | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
+        """Do what a finding proposes, or keep the other one of its two records."""
+        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_changes(self, *, after: str | None = None, limit: int | None = None, format: "ChangeFormat | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: str | None = None, type: str | None = None, include: "ChangeInclude | None" = None, last_event_id: str | None = None) -> "ChangePage":
@@ -2899,7 +2903,7 @@ class Operations(Transport):
         found: "Jobs" = self._call("GET", "/v1/jobs")
         return found
 
-    def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
+    def run_job(self, name: str, body: "JobRun | None" = None, *, idempotency_key: str | None = None) -> "Operation":
         """Run a job now, on this tenant's data, or one user's."""
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
@@ -2939,12 +2943,12 @@ class Operations(Transport):
         found: "ApiKey" = self._call("GET", path("/v1/keys/{}", key_id))
         return found
 
-    def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "CreatedKey":
+    def rotate_key(self, key_id: str, body: "KeyRotate | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "CreatedKey":
         """Make a key of the same rights in place of this one, which goes on for the overlap."""
         found: "CreatedKey" = self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
+    def revoke_key(self, key_id: str, body: "KeyRevoke | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -3256,7 +3260,7 @@ class AsyncOperations(AsyncTransport):
         found: "WorkingMemory" = await self._call("GET", path("/v1/tasks/{}/working-memory", task_id), query={"max_tokens": max_tokens})
         return found
 
-    async def create_checkpoint(self, task_id: str, body: "CheckpointIn", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Checkpoint":
+    async def create_checkpoint(self, task_id: str, body: "CheckpointIn | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Checkpoint":
         """Keep the task's state as it is now."""
         found: "Checkpoint" = await self._call("POST", path("/v1/tasks/{}/checkpoints", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -3271,7 +3275,7 @@ class AsyncOperations(AsyncTransport):
         found: "Checkpoint" = await self._call("GET", path("/v1/tasks/{}/checkpoints/{}", task_id, seq))
         return found
 
-    async def restore_task(self, task_id: str, body: "Restore", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
+    async def restore_task(self, task_id: str, body: "Restore | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Task":
         """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints."""
         found: "Task" = await self._call("POST", path("/v1/tasks/{}/restore", task_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
@@ -3479,9 +3483,9 @@ class AsyncOperations(AsyncTransport):
         found: "Operation" = await self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def accept_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
-        """Do what a finding proposes."""
-        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+    async def accept_finding(self, finding_id: str, body: "Acceptance | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
+        """Do what a finding proposes, or keep the other one of its two records."""
+        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_changes(self, *, after: str | None = None, limit: int | None = None, format: "ChangeFormat | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: str | None = None, type: str | None = None, include: "ChangeInclude | None" = None, last_event_id: str | None = None) -> "ChangePage":
@@ -3494,7 +3498,7 @@ class AsyncOperations(AsyncTransport):
         found: "Jobs" = await self._call("GET", "/v1/jobs")
         return found
 
-    async def run_job(self, name: str, body: "JobRun", *, idempotency_key: str | None = None) -> "Operation":
+    async def run_job(self, name: str, body: "JobRun | None" = None, *, idempotency_key: str | None = None) -> "Operation":
         """Run a job now, on this tenant's data, or one user's."""
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
@@ -3534,12 +3538,12 @@ class AsyncOperations(AsyncTransport):
         found: "ApiKey" = await self._call("GET", path("/v1/keys/{}", key_id))
         return found
 
-    async def rotate_key(self, key_id: str, body: "KeyRotate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "CreatedKey":
+    async def rotate_key(self, key_id: str, body: "KeyRotate | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "CreatedKey":
         """Make a key of the same rights in place of this one, which goes on for the overlap."""
         found: "CreatedKey" = await self._call("POST", path("/v1/keys/{}/rotate", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def revoke_key(self, key_id: str, body: "KeyRevoke", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
+    async def revoke_key(self, key_id: str, body: "KeyRevoke | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ApiKey":
         """Take a key back:"""
         found: "ApiKey" = await self._call("POST", path("/v1/keys/{}/revoke", key_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found

@@ -1,7 +1,7 @@
 /** The frame of the console: menu, whose memory, finding, key, theme, and the page that the address names. */
 import { Component, html, render, useEffect, useLayoutEffect, useRef, useState } from "./ui.js";
 import { Problem, asProblem, key, may, unauthorized, useModule, whoami } from "./api.js";
-import { PAGES, filesOf, load } from "./pages/index.js";
+import { PAGES, choices, filesOf, load } from "./pages/index.js";
 import { Dialog, ProblemBox, ToastArea, useAction } from "./parts/feedback.js";
 import { KnownOwners, ScopeChoice } from "./parts/scope.js";
 import { OpenTour, TOUR, Tour, useTour } from "./parts/tour.js";
@@ -175,7 +175,7 @@ function Console() {
             <button type="button" class="small" aria-label="Keyboard shortcuts" onClick=${() => showHelp(true)}><${Icon} of="circle-question-mark" /></button></span></div></div>
       </aside>
       <div class="content">
-        <header class="top"><${ScopeChoice} route=${route} caller=${caller} /><div class="row">${!tour && html`<${OpenTour} onOpen=${() => showTour(true)} />`}
+        <header class="top"><${ScopeChoice} route=${route} caller=${caller} asked=${choices(route)} /><div class="row">${!tour && html`<${OpenTour} onOpen=${() => showTour(true)} />`}
           <button type="button" class="find" onClick=${() => showFind(true)}><span><${Icon} of="search" /> Find…</span> <kbd>⌘K</kbd></button></div></header>
         ${tour && html`<${Tour} onClose=${() => showTour(false)} />`}
         <main id="main" ref=${main} tabindex="-1"><${View} route=${route} caller=${caller} /></main>

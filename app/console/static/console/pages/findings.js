@@ -33,13 +33,13 @@ const at = (finding_id) => ({ params: { path: { finding_id } } });
 /** What can be done with a finding. @param {Finding} finding @param {() => void} onDone */
 function useSettle(finding, onDone) {
   const toast = useToast();
-  const [asks, setAsks] = useState(/** @type {"" | "both" | "other"} */ (""));
+  const [asks, setAsks] = useState(false);
   const undo = async (/** @type {string} */ operation_id) => {
     await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
     onDone();
   };
-  const accept = useAction(async () => {
-    const done = await ask(api.POST("/v1/findings/{finding_id}/accept", at(finding.finding_id)));
+  const accept = useAction(async (/** @type {string | undefined} */ keep) => {
+    const done = await ask(api.POST("/v1/findings/{finding_id}/accept", { ...at(finding.finding_id), body: { keep } }));
     const id = done.operation_id;
     onDone();
     toast({ text: chosen(finding) ? "Decided. The other one stays in the history." : "Accepted.", undo: id ? () => undo(id) : undefined });
@@ -49,46 +49,35 @@ function useSettle(finding, onDone) {
     onDone();
     toast({ text: chosen(finding) ? "Decided: both hold." : "Dismissed." });
   };
-  /** The proposal the other way round: the fact that would stay is retracted, which settles the finding. */
-  const turn = async () => {
-    await ask(api.POST("/v1/facts/{fact_id}/retract", { params: { path: { fact_id: finding.proposal.keep?.id ?? "" } } }));
-    onDone();
-    toast({ text: "Decided. The other one stays in the history." });
-  };
   const back = useAction(async () => { await undo(finding.operation_id ?? ""); toast({ text: "Undone." }); });
-  return { accept, dismiss, turn, back, asks, setAsks };
+  return { accept, dismiss, back, asks, setAsks };
 }
 
 /** Whether it is decided which of two claims holds: one of them would take the place of the other. @param {Finding} finding */
 const chosen = ({ kind, proposal, evidence }) => kind === "contradiction" && proposal.action === "supersede" && Boolean(proposal.keep) && evidence.length === 2;
 
-/** The claims of a finding, with the decision that one holds. The one that the finding would replace can hold where the other is a fact, which can be retracted.
+/** The claims of a finding, with the decision that one holds.
  * @param {Finding} finding @param {(id: string) => string} person @param {ReturnType<typeof useSettle>} settle @param {boolean} writes */
-function decided(finding, person, { accept, setAsks }, writes) {
-  const { keep } = finding.proposal;
-  return claimsOf(finding, person).map((claim) => {
-    if (!writes || !keep || finding.status !== "open" || !chosen(finding)) return claim;
-    if (claim.id === keep.id) return { ...claim, hold: { act: () => accept.start(), busy: accept.busy, does: "The other one leaves answers and stays in the history. This can be undone." } };
-    return keep.kind === "fact" ? { ...claim, hold: { act: () => setAsks("other"), busy: accept.busy, does: "The suggested one is retracted and stays in the history. This cannot be undone." } } : claim;
-  });
+function decided(finding, person, { accept }, writes) {
+  const decides = writes && finding.status === "open" && chosen(finding);
+  const does = "The other one leaves answers and stays in the history. This can be undone.";
+  return claimsOf(finding, person).map((claim) => (decides ? { ...claim, hold: { act: () => accept.start(claim.id), busy: accept.busy, does } } : claim));
 }
 
 /** @param {{ finding: Finding, settle: ReturnType<typeof useSettle> }} props */
-function Settle({ finding, settle: { accept, dismiss, turn, back, asks, setAsks } }) {
+function Settle({ finding, settle: { accept, dismiss, back, asks, setAsks } }) {
   const { action, details } = finding.proposal;
   const isChoice = chosen(finding);
   const accepts = action === "revise" && details?.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action;
   return html`${finding.status === "open" && (isChoice
-    ? html`<${Deciding} told=${BOTH_IN} field=${fieldOfFinding(finding)} both=${{ act: () => setAsks("both"), busy: false, does: "Both stay in answers. This cannot be undone." }} />`
+    ? html`<${Deciding} told=${BOTH_IN} field=${fieldOfFinding(finding)} both=${{ act: () => setAsks(true), busy: false, does: "Both stay in answers. This cannot be undone." }} />`
     : html`<dl class="pairs">${action !== "none" && html`<dt>Accept</dt><dd>${accepts}</dd>`}<dt>Dismiss</dt><dd>${DISMISSES}</dd></dl>
-      <div class="actions">${action !== "none" && html`<button type="button" class="main" disabled=${accept.busy} onClick=${accept.start}>Accept</button>`}
-      <button type="button" onClick=${() => setAsks("both")}>Dismiss</button></div>`)}
+      <div class="actions">${action !== "none" && html`<button type="button" class="main" disabled=${accept.busy} onClick=${() => accept.start()}>Accept</button>`}
+      <button type="button" onClick=${() => setAsks(true)}>Dismiss</button></div>`)}
     ${finding.status === "accepted" && finding.operation_id && html`<div class="actions">
       <button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div>`}
     <${ProblemBox} problem=${accept.error ?? back.error} />
-    ${asks === "other" && html`<${Confirm} title="Does this one hold?" button="This one holds" action=${turn} onClose=${() => setAsks("")}>
-      <p>The one that reflection suggested is retracted: it leaves answers and stays in the history. This cannot be undone here; state it again where it was right.</p></${Confirm}>`}
-    ${asks === "both" && html`<${Confirm} title=${isChoice ? "Do both hold?" : "Dismiss this finding?"} button=${isChoice ? "Both hold" : "Dismiss"} action=${dismiss} onClose=${() => setAsks("")}>
+    ${asks && html`<${Confirm} title=${isChoice ? "Do both hold?" : "Dismiss this finding?"} button=${isChoice ? "Both hold" : "Dismiss"} action=${dismiss} onClose=${() => setAsks(false)}>
       <p>${DISMISSES}</p></${Confirm}>`}`;
 }
 

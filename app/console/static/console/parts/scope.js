@@ -1,7 +1,6 @@
 /** Whose memory one looks at: a person, an agent, both or everyone. It is part of the address, and links carry it on. */
 import { api, ask, useLoad } from "../api.js";
 import { createContext, html, useContext, useMemo } from "../ui.js";
-import { choices } from "../pages/index.js";
 import { go, scopeOf, to } from "../route.js";
 import { visible } from "./text.js";
 
@@ -56,11 +55,10 @@ export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerC
 const options = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));
 
 /** The choices of the frame, where the page shows what is chosen. What the key is bound to is all there is to choose from: one person alone is shown, locked.
- * @param {{ route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
-export function ScopeChoice({ route, caller }) {
+ * @param {{ route: import("../route.js").Route, caller: import("../api.js").Caller, asked: { person: boolean, agent: boolean } }} props `asked`: what the page lets one choose */
+export function ScopeChoice({ route, caller, asked }) {
   const known = useKnown();
   const scope = scopeOf(route);
-  const asked = choices(route);
   if (!asked.person) return html`<div class="scope"></div>`;
   const people = options(known.users.map((user) => ({ id: user.user_id, name: user.name })));
   const agents = options(known.agents.map((agent) => ({ id: agent.agent_id, name: agent.name })));
