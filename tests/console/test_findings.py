@@ -38,7 +38,7 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     finding = page.get_by_role("region", name="contradiction: nina lives in: Rome or Oslo?")
     expect(finding.get_by_text("nina lives in Rome")).to_be_visible()
     expect(finding.get_by_text("nina lives in Oslo")).to_be_visible()
-    evidence = finding.locator("ul > li")
+    evidence = finding.locator(".claims > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
     expect(evidence.nth(0)).to_contain_text("trust 1.00")
     expect(evidence.nth(1).get_by_text("suggested by reflection, 90 %", exact=True)).to_be_visible()
