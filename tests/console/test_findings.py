@@ -41,18 +41,24 @@ def test_a_finding_is_made_accepted_and_undone(visit: Visit, server: Server) -> 
     evidence = finding.locator(".claims > li")
     expect(evidence.nth(0)).to_contain_text("2026-01-01")
     expect(evidence.nth(0)).to_contain_text("trust 1.00")
-    expect(evidence.nth(1).get_by_text("suggested by reflection, 90 %", exact=True)).to_be_visible()
+    expect(evidence.nth(1)).to_contain_text("suggested because it was said later")
+    expect(evidence.nth(0)).not_to_contain_text("suggested")
+    expect(finding.get_by_text("90 %")).to_be_hidden()  # in the suggestion in full, which is closed
     expect(evidence.nth(0)).to_contain_text("through the API")
     for claim in evidence.all():
-        expect(claim).to_contain_text("The other one leaves answers and stays in the history. This can be undone.")
-    expect(finding).to_contain_text("Both stay in answers. This cannot be undone.")
+        expect(claim).to_contain_text("The other one leaves answers and stays in the history. It can be undone.")
+    expect(finding).to_contain_text("Both stay in answers.")
+    expect(finding.get_by_text("It cannot be undone.")).to_have_count(1)
     expect(finding).to_contain_text("The profile follows: its home becomes the one that holds; if both hold, it stays")
     visit.check()
     finding.get_by_role("button", name="This one holds: nina lives in Oslo").click()
     page.get_by_text("Decided.").wait_for()
     expect(page.get_by_text("No finding waits to be settled here")).to_be_visible()
     assert server.client.get("/v1/users/nina/profile").json()["home"] == "Oslo"
-    page.get_by_role("combobox", name="Status").select_option("accepted")
+    visit.open("findings?user_id=jonas", "When one is chosen, Undo is on this card")
+    page.get_by_role("link", name="accepted findings").click()
+    expect(page.get_by_role("combobox", name="Status")).to_have_value("accepted")
+    page = visit.open("findings?user_id=nina&status=accepted", "Decided: nina lives in Oslo")
     expect(page.get_by_role("region", name="contradiction").get_by_text("replaced", exact=True)).to_be_visible()
     page.get_by_role("region", name="contradiction").get_by_role("button", name="Undo").click()
     page.get_by_text("Undone.").wait_for()
@@ -72,8 +78,8 @@ def test_each_claim_of_a_finding_says_who_said_it_in_which_words(visit: Visit) -
     visit.check()
     claims.get_by_role("link", name="“I live in Hamburg”").click()
     page.get_by_role("heading", name="jonas-plans-a-tour").wait_for()
-    page = visit.open("owners/users/jonas", "What is uncertain")
-    claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
+    page = visit.open("owners/users/jonas", "What holds now")
+    claims = page.get_by_role("region", name="To decide").locator(".claims > li")
     expect(claims.filter(has_text="Jonas lives in Hamburg")).to_contain_text("Jonas: “I live in Hamburg”")
 
 
@@ -116,24 +122,32 @@ def test_the_value_that_a_finding_would_replace_can_hold(visit: Visit, server: S
 
 
 @pytest.mark.parametrize(
-    ("choice", "holding"),
+    ("address", "choice", "holding"),
     [
-        ("This one holds: Ida drinks tea", ["tea"]),
-        ("This one holds: Ida drinks coffee", ["coffee"]),
-        ("Both hold", ["coffee", "tea"]),
+        ("findings?user_id={}", "This one holds: Ida drinks tea", ["tea"]),
+        ("findings?user_id={}", "This one holds: Ida drinks coffee", ["coffee"]),
+        ("owners/users/{}", "This one holds: Ida drinks coffee", ["coffee"]),
+        ("owners/users/{}", "Both hold", ["coffee", "tea"]),
     ],
 )
-def test_a_dispute_is_decided_where_it_is_listed(visit: Visit, server: Server, choice: str, holding: list[str]) -> None:
-    user = f"ida-{len(choice)}"
+def test_a_dispute_is_decided_where_it_is_listed(
+    visit: Visit, server: Server, address: str, choice: str, holding: list[str]
+) -> None:
+    user = f"ida-{len(address)}-{len(choice)}"
     for value, trust in (("coffee", 1.0), ("tea", 0.4)):
         fact = {"user_id": user, "subject": "Ida", "predicate": "drinks", "object": value, "trust": trust}
         server.client.post("/v1/facts", json=fact).raise_for_status()
-    page = visit.open(f"findings?user_id={user}", "Ida drinks: tea or coffee?")
-    expect(page.get_by_role("region", name="Disputes")).to_contain_text("Trust 0.40 against 1.00.")
-    visit.check()
+    server.client.patch(f"/v1/users/{user}/profile", json={"interests": ["tea"]}).raise_for_status()
+    page = visit.open(address.format(user), "Ida drinks: tea or coffee?")
+    dispute = page.get_by_role("main").get_by_role("listitem").filter(has=page.locator(".claims"))
+    expect(dispute).to_contain_text("Trust 0.40 against 1.00. Until it is decided, the one of less trust is left out")
     page.get_by_role("button", name=choice).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It cannot be undone.")
+    visit.check()
+    dialog.get_by_role("button", name=choice.partition(":")[0]).click()
     page.get_by_text(re.compile("^Decided[.:]")).wait_for()
-    expect(page.get_by_role("region", name="Disputes")).to_have_count(0)
+    expect(dispute).to_have_count(0)
     facts = server.client.get("/v1/facts", params={"user_id": user}).json()["items"]
     assert sorted(fact["object"] for fact in facts) == holding
 

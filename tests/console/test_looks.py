@@ -26,7 +26,7 @@ VIEWS = {
     "procedures": ("owners/agents/workshop/procedures", "True a wheel"),
     "actions": ("owners/agents/workshop/actions", "By type"),
     "tasks": ("tasks/lisbon-wheels", "Working memory, as the model sees it"),
-    "findings": ("findings?status=any", "Disputes"),
+    "findings": ("findings?status=any", "Contradicted when it was stored"),
     "operations": ("operations", "Run"),
     "forget": ("operations/forget", "Show what would go"),
     "keys": ("operations/keys", "There are no keys."),

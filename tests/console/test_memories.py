@@ -282,10 +282,11 @@ def test_a_dispute_is_settled(visit: Visit, server: Server) -> None:
     true = remember(server, "Tess lives in Kiel", key="home", trust=1.0)
     claimed = remember(server, "Tess lives in Rome", key="home", trust=0.2)
     assert claimed["status"] == "disputed"
-    page = visit.open(f"memories/{claimed['memory_id']}", "Which holds?")
+    page = visit.open(f"memories/{claimed['memory_id']}", "Which holds: “Tess lives in Rome” or “Tess lives in Kiel”?")
     visit.check()
-    page.get_by_role("button", name="This one").click()
-    expect(page.get_by_text("Which holds?")).to_have_count(0)
+    page.get_by_role("button", name="This one holds: Tess lives in Rome").click()
+    page.get_by_role("dialog").get_by_role("button", name="This one holds").click()
+    expect(page.get_by_text("Which holds")).to_have_count(0)
     assert (stored(server, claimed)["status"], stored(server, true)["status"]) == ("active", "superseded")
 
 

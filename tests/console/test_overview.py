@@ -371,7 +371,7 @@ def test_a_key_is_asked_for_and_a_read_key_sees_no_button_that_writes(
     page.get_by_role("heading", name="Importance").wait_for()
     for name in ("Edit", "Delete", "Archive", "Pin", "It helped"):
         expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
-    page = visit.open("findings", "Disputes")
+    page = visit.open("findings", "Contradicted when it was stored")
     expect(page.get_by_text("a key that writes is needed").first).to_be_visible()
     expect(page.get_by_text("Decide which holds")).to_have_count(0)
     for name in ("This one holds", "Both hold", "Accept", "Dismiss"):

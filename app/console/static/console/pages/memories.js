@@ -3,6 +3,7 @@ import { BASE, api, ask, key, may, useLoad, useModule, usePages } from "../api.j
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { Add, Chips, ChosenFilter, Order, TypedFilter, orderOf, useBulk, useChosen } from "../parts/collection.js";
 import { Empty, More, ProblemBox, WaitingRows, useToast } from "../parts/feedback.js";
+import { contentOf } from "../parts/records.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
 import { Since, useFactsOf } from "../parts/since.js";
@@ -122,7 +123,7 @@ function Row({ hit, learned, chosen, params, picked, turn }) {
   const about = [speaker && `said by ${speaker}`, memory.agent_id && names.agent(memory.agent_id), person ? person !== speaker && person : "shared with everyone"];
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
-    <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${memory.content} long=${240} /></a>
+    <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${contentOf(memory)} long=${240} /></a>
     <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} /></div>
     <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;

@@ -2,11 +2,12 @@
 import { api, ask, asProblem, key, may, useLoad } from "../api.js";
 import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
-import { Resolve } from "../parts/doubts.js";
+import { DisputeOf, sidesOf } from "../parts/doubts.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
 import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Json, RecordLink, Status } from "../parts/records.js";
+import { Json, RecordLink, Status, contentOf } from "../parts/records.js";
+import { useNames } from "../parts/scope.js";
 import { ExactTime, Icon, Tag, Text, Time, counted, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { CorrectMemory, EditMemory } from "./memory_edit.js";
@@ -35,7 +36,7 @@ async function load(id, signal) {
     ask(api.GET("/v1/memories/{memory_id}", { ...at(id), signal })),
     ask(api.GET("/v1/memories/{memory_id}/history", { params: { path: { memory_id: id }, query: { limit: 20 } }, signal })),
   ]);
-  return { memory, versions: history.items };
+  return { memory, versions: history.items, sides: memory.status === "disputed" ? await sidesOf(memory, signal) : [] };
 }
 
 /** The memories that a memory replaced, was replaced by or contradicts: the first few are loaded. @param {Memory} memory */
@@ -183,17 +184,18 @@ function Actions({ memory, onDone, onGone }) {
  *   back: string, onChange: () => void }} props */
 export default function MemoryView({ id, caller, owners, back, onChange }) {
   const found = useLoad((signal) => load(id, signal), [id], ["memory"]);
+  const names = useNames();
   const done = () => { found.again(); onChange(); };
   const gone = () => { location.hash = back; onChange(); };
   if (found.error?.status === 404) {
     return html`<section class="box"><${DetailHead} title="No such memory" back=${back} all="All memories" /><${Empty} title=${key.get() ? "It is gone, or the key may not see it." : "It is gone, or there was none of this id."} /></section>`;
   }
-  return html`<section class="box" aria-label="Memory"><${DetailHead} title=${headingOf(found.data?.memory.content)} back=${back} all="All memories" />
-    <${Loaded} of=${found}>${(/** @type {{ memory: Memory, versions: Version[] }} */ { memory, versions }) => html`
-      ${headingOf(memory.content) !== memory.content && html`<p><${Text} text=${memory.content} /></p>`}${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
-      <p><${Tag} of=${memory.memory_type} /> <${Status} of=${memory.status} />
+  return html`<section class="box" aria-label="Memory"><${DetailHead} title=${headingOf(found.data && contentOf(found.data.memory))} back=${back} all="All memories" />
+    <${Loaded} of=${found}>${(/** @type {Awaited<ReturnType<typeof load>>} */ { memory, versions, sides }) => html`
+      ${headingOf(contentOf(memory)) !== contentOf(memory) && html`<p><${Text} text=${contentOf(memory)} /></p>`}${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
+      <p><${Tag} of=${memory.memory_type} />${memory.status !== "disputed" && html` <${Status} of=${memory.status} />`}
         ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
-      ${may(caller, "write") && memory.status === "disputed" && html`<${Resolve} record=${memory} onDone=${done} />`}
+      ${memory.status === "disputed" && html`<${DisputeOf} record=${memory} others=${sides} person=${names.person} writes=${may(caller, "write")} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}
       <${SourceOf} source=${memory.source} /><${Chain} memory=${memory} />
       ${!owners.loading && html`<${ImportanceCurve} memory=${memory} versions=${versions} owners=${owners} />`}

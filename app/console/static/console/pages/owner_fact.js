@@ -2,22 +2,20 @@
 import { html, useEffect, useRef, useState } from "../ui.js";
 import { api, ask, may, useLoad } from "../api.js";
 import { DetailHead } from "../parts/collection.js";
-import { Resolve } from "../parts/doubts.js";
+import { DisputeOf, sidesOf } from "../parts/doubts.js";
 import { Confirm, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, SourceLink, Sources, Status, place } from "../parts/records.js";
-import { Icon, Text, Time, words } from "../parts/text.js";
+import { Icon, Text, Time, span, words } from "../parts/text.js";
+import { useNames } from "../parts/scope.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Fact"]} Fact */
-/** @typedef {{ fact: Fact, history: Fact[], replaced: Fact[], said: Schemas["Memory"] | undefined }} Known `said`: the message that it was learned from */
+/** @typedef {{ fact: Fact, history: Fact[], replaced: Fact[], sides: (Fact | Schemas["Memory"])[], said: Schemas["Memory"] | undefined }} Known `sides`: what a disputed one contradicts; `said`: the message that it was learned from */
 
 /** Facts that it replaced: so many are loaded. */
 const REPLACED = 2;
 const KNOWN = ["active", "disputed"];
-
-/** "2026-05-01 – now". @param {string | null} from @param {string | null} until */
-export const span = (from, until) => `${from?.slice(0, 10) ?? "always"} – ${until?.slice(0, 10) ?? "now"}`;
 
 /** When a fact holds: "since 2026-05-01", and until when it was known where it is known no longer. @param {Fact} fact */
 export function held({ valid_from, valid_until, known_until }) {
@@ -38,29 +36,32 @@ async function load(id, signal) {
     ask(api.GET("/v1/facts/{fact_id}/history", { params: { path: { fact_id: id }, query: { limit: 20 } }, signal })),
   ]);
   const own = new Set(history.items.map((one) => one.fact_id));
-  const others = [...fact.supersedes, ...fact.disputes].filter((other) => !own.has(other)).slice(0, REPLACED);
+  const others = fact.supersedes.filter((other) => !own.has(other)).slice(0, REPLACED);
   const [memory_id] = fact.source.memory_ids ?? [];
-  const [said, ...replaced] = await Promise.all([
+  const [sides, said, ...replaced] = await Promise.all([
+    fact.status === "disputed" ? sidesOf(fact, signal) : [],
     memory_id ? ask(api.GET("/v1/memories/{memory_id}", { params: { path: { memory_id } }, signal })).catch(() => undefined) : undefined,
     ...others.map((other) => ask(api.GET("/v1/facts/{fact_id}", { ...at(other), signal })).catch(() => undefined)),
   ]);
-  return { fact, said, history: history.items, replaced: replaced.filter((one) => one !== undefined) };
+  return { fact, sides, said, history: history.items, replaced: replaced.filter((one) => one !== undefined) };
 }
 
 /** @param {{ id: string, told: (fact: Fact) => string, route: import("../route.js").Route, caller: import("../api.js").Caller }} props */
 export function FactView({ id, told, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["fact"]);
+  const names = useNames();
   const address = (/** @type {string} */ fact) => to(route.page, route.rest, { ...route.params, fact });
   return html`<section class="box" aria-label="Fact"><${DetailHead} title=${loaded.data ? told(loaded.data.fact) : "Fact"} back=${address("")} all="All facts" />
-    <${Loaded} of=${loaded}>${(/** @type {Known} */ { fact, said, history, replaced }) => html`
-      <p><${Status} of=${fact.status} /></p>
+    <${Loaded} of=${loaded}>${(/** @type {Known} */ { fact, sides, said, history, replaced }) => html`
+      ${fact.status === "disputed" ? html`<${DisputeOf} record=${fact} others=${sides} person=${names.person} writes=${may(caller, "write")} message=${(/** @type {Fact["source"]} */ { memory_ids }) => (said && said.memory_id === memory_ids?.[0] ? said : undefined)}
+        onDone=${(/** @type {string} */ kept) => { go(address(kept)); loaded.again(); }} />` : html`<p><${Status} of=${fact.status} /></p>`}
       ${may(caller, "write") && KNOWN.includes(fact.status) && html`<${Actions} fact=${fact} open=${(/** @type {string} */ other) => go(address(other))} again=${loaded.again} />`}
       <dl class="pairs"><dt>True</dt><dd>${span(fact.valid_from, fact.valid_until)}</dd><dt>Known</dt><dd>${span(fact.known_from, fact.known_until)}</dd>
         <dt>Where from</dt><dd><${Sources} of=${fact.source} said=${said} />${fact.source.note && html` <span class="quiet"><${Text} text=${fact.source.note} long=${200} /></span>`}</dd>
         ${said && html`<dt>Made from</dt><dd><a href=${place(said.memory_id)}>${said.memory_type === "message" ? "the message" : `a ${words(said.memory_type)}`}</a></dd>`}
         <dt>Trust</dt><dd>${fact.trust.toFixed(2)}</dd><dt>Id</dt><dd><${RecordLink} id=${fact.fact_id} own=${true} /></dd></dl>
-      ${replaced.length > 0 && html`<h3>${fact.status === "disputed" ? "What it contradicts" : "In place of"}</h3><ul class="list">${replaced.map((one) => html`<li key=${one.fact_id}>
-        <a class="title" href=${address(one.fact_id)}><${Text} text=${told(one)} long=${160} /></a><div class="small quiet">${fact.status === "disputed" ? held(one) : replacedBy(one, fact)} · <${SourceLink} of=${one.source} /></div></li>`)}</ul>`}
+      ${replaced.length > 0 && html`<h3>In place of</h3><ul class="list">${replaced.map((one) => html`<li key=${one.fact_id}>
+        <a class="title" href=${address(one.fact_id)}><${Text} text=${told(one)} long=${160} /></a><div class="small quiet">${replacedBy(one, fact)} · <${SourceLink} of=${one.source} /></div></li>`)}</ul>`}
       <h3>All that was stated of it</h3><ul class="list">${history.map((one) => html`<li key=${one.fact_id}><${Status} of=${one.status} /> true ${span(one.valid_from, one.valid_until)}, known <${Time} at=${one.known_from} day=${true} /></li>`)}</ul>`}</${Loaded}></section>`;
 }
 
@@ -75,8 +76,7 @@ function Actions({ fact, open, again }) {
     again();
   };
   if (doing === "edit") return html`<${EditFact} fact=${fact} open=${open} onClose=${stop} />`;
-  return html`${fact.status === "disputed" && html`<${Resolve} record=${fact} onDone=${(/** @type {string} */ kept) => { open(kept); again(); }} />`}
-    <div class="actions">${fact.status === "active" && html`<button type="button" onClick=${() => start("edit")}><${Icon} of="pencil" /> Edit</button>`}
+  return html`<div class="actions">${fact.status === "active" && html`<button type="button" onClick=${() => start("edit")}><${Icon} of="pencil" /> Edit</button>`}
       <button type="button" class="danger" onClick=${() => start("retract")}>Retract…</button></div>
     ${doing === "retract" && html`<${Confirm} title="Retract this fact?" button="Retract" action=${retract} onClose=${stop}>
       <p>From now on it is not known. That it was known until now stays on record.</p></${Confirm}>`}`;

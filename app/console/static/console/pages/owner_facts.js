@@ -6,9 +6,9 @@ import { Empty, More, ProblemBox, useToast } from "../parts/feedback.js";
 import { ContradictedBy, useChallenged } from "../parts/doubts.js";
 import { Sources, Status } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { Tag, Text, curl, statement } from "../parts/text.js";
+import { Tag, Text, curl, span, statement, words } from "../parts/text.js";
 import { go, to } from "../route.js";
-import { FactView, held, span } from "./owner_fact.js";
+import { FactView, held } from "./owner_fact.js";
 
 /** @typedef {import("schema").components["schemas"]["Fact"]} Fact */
 /** A fact as a sentence. @typedef {(fact: Fact) => string} Told */
@@ -105,7 +105,7 @@ function List({ facts, challenged, told, open, chosen, moment, children }) {
   const rowOf = (/** @type {Fact} */ fact) => [fact.fact_id === chosen ? "chosen" : "", hasEnded(fact, moment) ? "ended" : ""].join(" ").trim();
   return html`<section class="box" aria-label="List of facts"><ul class="list">${facts.map((fact) => html`<li key=${fact.fact_id} class=${rowOf(fact)}>
       <a class="title" href=${open(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><${Text} text=${told(fact)} long=${200} /></a>
-      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${fact.status === "active" && challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${held(fact)} · <${Sources} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
+      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${fact.status === "disputed" && "left out of answers until it is decided · "}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${fact.status === "active" && challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${held(fact)} · <${Sources} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
 }
 
 /** A slider over days; its right end means the time of now, or any time.
@@ -171,7 +171,7 @@ function Timeline({ facts, challenged, told, open, chosen, moment }) {
   const end = Math.max(Date.now(), ...facts.map((fact) => (fact.valid_until ? Date.parse(fact.valid_until) : 0)));
   const begin = Math.min(...starts, end - DAY);
   /** @param {Fact} fact */
-  const isContradicted = (fact) => fact.status === "active" && challenged.has(fact.fact_id);
+  const isContradicted = (fact) => fact.status === "disputed" || (fact.status === "active" && challenged.has(fact.fact_id));
   /** What stands on a bar: the value, and that something else contradicts it. @param {Fact} fact */
   const labelOf = (fact) => `${fact.object}${isContradicted(fact) ? " · contradicted" : ""}`;
   const needed = (/** @type {Fact} */ fact) => Math.min((Math.min(labelOf(fact).length, LONGEST) * LETTER + AROUND) / pixels, MOST_BESIDE);
@@ -227,4 +227,4 @@ function rows(spans) {
 }
 
 /** @param {Fact} fact */
-const describe = (fact) => `${fact.object.slice(0, 200)}: ${fact.status}, true ${span(fact.valid_from, fact.valid_until)}, known ${span(fact.known_from, fact.known_until)}`;
+const describe = (fact) => `${fact.object.slice(0, 200)}: ${words(fact.status)}, true ${span(fact.valid_from, fact.valid_until)}, known ${span(fact.known_from, fact.known_until)}`;

@@ -1,11 +1,11 @@
-/** What is known of a person: who it is, what holds now, what changed lately and what is uncertain, each with its source. */
+/** What is known of a person: who it is, what holds now, what changed lately and what is to decide, each with its source. */
 import { html } from "../ui.js";
 import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
-import { ContradictedBy, Doubt, FieldValue, LEFT_OUT, againstField, claimOf, claimsOf, matterOf, titleOf, whyDisputed } from "../parts/doubts.js";
+import { ContradictedBy, DisputeOf, FieldValue, FindingOf, againstField, claimsOf, idOf } from "../parts/doubts.js";
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
-import { SourceLink, Sources } from "../parts/records.js";
+import { Sources, contentOf } from "../parts/records.js";
 import { replacementOf } from "../parts/since.js";
-import { Tag, Text, Time, curl, statement, visible } from "../parts/text.js";
+import { Tag, Text, Time, curl, span, statement, visible } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -13,11 +13,12 @@ import { to } from "../route.js";
 /** @typedef {Schemas["Fact"]} Fact */
 /** @typedef {Schemas["ReflectionFinding"]} Finding */
 /** @typedef {{ profile: Schemas["StoredProfile"] | null, facts: Fact[], memories: Memory[], findings: Finding[], cut: boolean }} Known */
-/** What was, what is in its place, since when, and where it comes from. @typedef {{ id: string, was: string, is: string, at: string, href: string, source: Memory["source"] }} Change */
+/** What was and from when to when, what is in its place and since when, and where it comes from.
+ * @typedef {{ id: string, was: string, held: string, is: string, at: string, href: string, source: Memory["source"] }} Change */
 
 const MOST = 100;
 const ROWS = 10;
-/** Below it a fact is uncertain, though nothing contradicts it. */
+/** Below it a fact is unsure, though nothing contradicts it. */
 const SURE = 0.5;
 /** Turns and summaries are what was said; the rest is what was made of it. */
 const SAID = new Set(["message", "summary"]);
@@ -50,8 +51,11 @@ function divided(present, name) {
   })));
 }
 
-/** Facts of the person before those about others, the latest first. @param {Fact} one @param {Fact} other */
-const byPerson = (one, other) => Number(other.subject === "@user") - Number(one.subject === "@user") || (other.valid_from ?? "").localeCompare(one.valid_from ?? "");
+/** The latest first. @param {Fact} one @param {Fact} other */
+const byTime = (one, other) => (other.valid_from ?? "").localeCompare(one.valid_from ?? "");
+
+/** When what a memory says was so. @param {Memory} memory */
+const when = (memory) => memory.event_at ?? memory.created_at;
 
 /** Values that ended, each beside the one that followed, and memories that were replaced; the latest first.
  * @param {Known} known @param {(fact: Fact) => string} address @param {(fact: Fact) => string} told @returns {Change[]} */
@@ -59,11 +63,11 @@ function changes({ facts, memories }, address, told) {
   const ended = facts.filter((fact) => fact.status === "active" && fact.valid_until && Date.parse(fact.valid_until) <= Date.now());
   const ofFacts = ended.map((fact) => {
     const next = replacementOf(fact, facts);
-    return { id: fact.fact_id, was: told(fact), is: next ? told(next) : "", at: fact.valid_until ?? "", href: address(next ?? fact), source: (next ?? fact).source };
+    return { id: fact.fact_id, was: told(fact), held: span(fact.valid_from, fact.valid_until), is: next ? told(next) : "", at: fact.valid_until ?? "", href: address(next ?? fact), source: (next ?? fact).source };
   });
   const ofMemories = memories.flatMap((memory) => {
     const next = memory.superseded_by && memories.find((one) => one.memory_id === memory.superseded_by);
-    return next ? [{ id: memory.memory_id, was: memory.content, is: next.content, at: next.event_at ?? next.created_at, href: to("memories", [next.memory_id]), source: next.source }] : [];
+    return next ? [{ id: memory.memory_id, was: memory.content, held: span(when(memory), when(next)), is: next.content, at: when(next), href: to("memories", [next.memory_id]), source: next.source }] : [];
   });
   return [...ofFacts, ...ofMemories].sort((one, other) => other.at.localeCompare(one.at));
 }
@@ -91,30 +95,35 @@ function challenges({ facts, memories, findings, profile }, present, address, to
 /** The boxes of the page before they are filled. */
 const WAITING = html`<section class="box"><h2>Who</h2><${Waiting} lines=${2} /></section><div class="two">
   <section class="box"><h2>What holds now</h2><${WaitingRows} of=${{ loading: true }} /></section>
-  <div><section class="box"><h2>What changed lately</h2><${Waiting} /></section><section class="box"><h2>What is uncertain</h2><${Waiting} lines=${5} /></section></div></div>`;
+  <div><section class="box"><h2>What changed lately</h2><${Waiting} /></section><section class="box"><h2>To decide</h2><${Waiting} lines=${5} /></section></div></div>`;
 
 /** @param {import("./owners.js").PartProps} props */
 export default function Person({ id, route, caller }) {
   const loaded = useLoad((signal) => load(id, signal), [id], ["memory", "fact", "profile", "finding"]);
-  return html`<${Loaded} of=${loaded} waiting=${WAITING}>${(/** @type {Known} */ known) => html`<${Shown} id=${id} writes=${may(caller, "write")} known=${known} />`}</${Loaded}>`;
+  return html`<${Loaded} of=${loaded} waiting=${WAITING}>${(/** @type {Known} */ known) => html`<${Shown} id=${id} writes=${may(caller, "write")} known=${known} again=${loaded.again} />`}</${Loaded}>`;
 }
 
-/** @param {{ id: string, writes: boolean, known: Known }} props */
-function Shown({ id, writes, known }) {
+/** @param {{ id: string, writes: boolean, known: Known, again: () => void }} props */
+function Shown({ id, writes, known, again }) {
   const address = (/** @type {Fact} */ fact) => to("owners", ["users", id, "facts"], { fact: fact.fact_id });
   const told = (/** @type {Fact} */ fact) => statement(fact, known.profile?.name);
   const now = Date.now();
   // The name stands in the heading.
-  const present = known.facts.filter((fact) => holds(fact, now) && !(fact.subject === "@user" && fact.object === known.profile?.name)).sort(byPerson);
-  const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => other.importance - one.importance);
+  const present = known.facts.filter((fact) => holds(fact, now) && !(fact.subject === "@user" && fact.object === known.profile?.name)).sort(byTime);
+  const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => when(other).localeCompare(when(one)));
   const changed = changes(known, address, told);
-  const disputed = known.facts.filter((fact) => fact.status === "disputed");
+  const loadedOf = (/** @type {(Fact | Memory)[]} */ sides) => (sides.length || !known.cut ? sides : undefined);
+  const disputed = [
+    ...known.facts.filter(({ status }) => status === "disputed").map((record) => ({ record, others: loadedOf(rivals(record, known.facts)) })),
+    ...known.memories.filter(({ status }) => status === "disputed").map((record) => ({ record, others: loadedOf(known.memories.filter(({ memory_id }) => record.contradicts.includes(memory_id))) })),
+  ];
   const person = () => known.profile?.name ?? id;
   const challenged = challenges(known, present, address, told, person);
   const message = (/** @type {Memory["source"]} */ source) => known.memories.find(({ memory_id }) => memory_id === source.memory_ids?.[0]);
-  const unsure = present.filter((fact) => fact.confidence < SURE);
-  const contradicted = known.memories.filter((memory) => memory.status === "disputed");
-  const uncertain = known.findings.length + disputed.length + unsure.length + contradicted.length;
+  const deciding = { person, writes, message, onDone: again };
+  const rows = { address, told, challenged, message };
+  const { own = [], others = [] } = Object.groupBy(present, (fact) => (about(fact, known.profile?.name).startsWith("@user ") ? "own" : "others"));
+  const ofOthers = others.slice(0, Math.max(0, ROWS - own.length));
   if (!known.profile && !known.facts.length && !known.memories.length) {
     return html`<${Empty} title="Nothing is known yet. This remembers one thing:"
       curl=${curl("POST", `${BASE}/v1/memories`, { user_id: id, content: "Prefers tea to coffee" }, Boolean(key.get()))} />`;
@@ -123,32 +132,30 @@ function Shown({ id, writes, known }) {
     <div class="two">
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
         ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
-        <ul class="list">${present.slice(0, ROWS).map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-          <div class="small quiet">${challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${Sources} of=${fact.source} said=${message(fact.source)} since=${fact.valid_from} /></div></li>`)}</ul>
+        <${Facts} of=${own.slice(0, ROWS)} ...${rows} />
+        ${ofOthers.length > 0 && html`<h3>About other people and things</h3><${Facts} of=${ofOthers} ...${rows} />`}
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
-        ${noted.length > 0 && html`<h3>Notes</h3>`}
-        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} long=${200} /></a>
-          <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${challenged.has(memory.memory_id) && html`<${ContradictedBy} of=${challenged.get(memory.memory_id)} /> · `}<${Time} at=${memory.event_at ?? memory.created_at} day=${true} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${memory.event_at ?? memory.created_at} /></div></li>`)}</ul>
+        ${noted.length > 0 && html`<h3>Notes, newest first</h3>`}
+        <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${contentOf(memory)} long=${200} /></a>
+          <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${challenged.has(memory.memory_id) && html`<${ContradictedBy} of=${challenged.get(memory.memory_id)} /> · `}<${Time} at=${when(memory)} day=${true} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${when(memory)} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}
         <ul class="list">${changed.slice(0, ROWS).map((change) => html`<li key=${change.id}><a class="title" href=${change.href}>${change.is
           ? html`<${Text} text=${change.is} long=${200} />` : html`<span class="quiet">No longer: </span><${Text} text=${change.was} long=${200} />`}</a>
-          ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s></div>`}
-          <div class="small quiet">since <${Time} at=${change.at} day=${true} /> · <${Sources} of=${change.source} said=${message(change.source)} since=${change.at} /></div></li>`)}</ul></section>
-      <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
-        ${!uncertain && html`<p class="quiet">Nothing waits to be decided.</p>`}
-        <ul class="list">${known.findings.map((finding) => html`<li key=${finding.finding_id}><${Doubt} kind=${finding.kind} decide=${writes && to("findings", [finding.finding_id])} title=${titleOf(finding, person)}
-            claims=${claimsOf(finding, person, message)} /></li>`)}
-          ${disputed.map((fact) => html`<li key=${fact.fact_id}><${Doubt} kind="disputed" decide=${writes && address(fact)} title=${matterOf(fact, rivals(fact, known.facts), person)} about=${html`${whyDisputed(fact, rivals(fact, known.facts))} ${writes && LEFT_OUT}`}
-            claims=${[fact, ...rivals(fact, known.facts)].map((claim) => claimOf(claim, person, message(claim.source)))} /></li>`)}
-          ${unsure.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
-            <div class="small quiet"><${Tag} of="unsure" tone="bad" /> <${SourceLink} of=${fact.source} /></div></li>`)}
-          ${contradicted.map((memory) => html`<li key=${memory.memory_id}><${Doubt} kind="disputed" decide=${writes && to("memories", [memory.memory_id])} title=${matterOf(memory, [], () => "")} about=${html`It contradicts a memory of more trust. ${writes && LEFT_OUT}`}
-            claims=${known.memories.filter((one) => one === memory || memory.contradicts.includes(one.memory_id)).map((claim) => claimOf(claim, person, message(claim.source)))} /></li>`)}</ul>
-        ${uncertain > 0 && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>
+          ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s> ${change.held}</div>`}
+          <div class="small quiet">${change.is ? html`since <${Time} at=${change.at} day=${true} />` : change.held} · <${Sources} of=${change.source} said=${message(change.source)} since=${change.at} /></div></li>`)}</ul></section>
+      <section class="box" aria-label="To decide"><h2>To decide</h2>
+        ${known.findings.length + disputed.length === 0 && html`<p class="quiet">Nothing waits to be decided.</p>`}
+        <ul class="list">${known.findings.map((finding) => html`<li key=${`${finding.finding_id}/${finding.version}`}><${FindingOf} finding=${finding} ...${deciding} /></li>`)}
+          ${disputed.map((dispute) => html`<li key=${idOf(dispute.record)}><${DisputeOf} ...${dispute} ...${deciding} /></li>`)}</ul>
+        ${known.findings.length === ROWS && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
 }
+
+/** @param {{ of: Fact[], address: (fact: Fact) => string, told: (fact: Fact) => string, challenged: ReturnType<typeof challenges>, message: (source: Memory["source"]) => Memory | undefined }} props */
+const Facts = ({ of, address, told, challenged, message }) => html`<ul class="list">${of.map((fact) => html`<li key=${fact.fact_id}><a class="title" href=${address(fact)}><${Text} text=${told(fact)} long=${200} /></a>
+  <div class="small quiet">${challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${fact.confidence < SURE && html`<${Tag} of="unsure" /> `}${fact.valid_from && html`since <${Time} at=${fact.valid_from} day=${true} /> · `}<${Sources} of=${fact.source} said=${message(fact.source)} since=${fact.valid_from} /></div></li>`)}</ul>`;
 
 /** @param {{ id: string, profile: Schemas["StoredProfile"] | null, findings: Finding[], facts: Fact[] }} props */
 function Who({ id, profile, findings, facts }) {

@@ -36,7 +36,7 @@ export default function Profile({ id, caller }) {
         ${!interactions?.items.length && html`<p class="quiet">None.</p>`}</section>
     <section class="box"><h2>Issues and solutions</h2><ul class="list">
         ${issues.items.map((/** @type {Schemas["Issue"]} */ one) => html`<li><${Tag} of=${words(one.status)} /> <${Text} text=${one.description} long=${300} /></li>`)}
-        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solution" tone="good" /> ${one.problem && html`<${Text} text=${one.problem} long=${200} />: `}<${Text} text=${one.fix} long=${200} /></li>`)}</ul>
+        ${solutions.items.map((/** @type {Schemas["Solution"]} */ one) => html`<li><${Tag} of="solved" tone="good" /> ${one.problem && html`<${Text} text=${one.problem} long=${200} /> → `}<${Text} text=${one.fix} long=${200} /></li>`)}</ul>
         ${!issues.items.length && !solutions.items.length && html`<p class="quiet">None.</p>`}</section></div></div>`}</${Loaded}>`;
 }
 

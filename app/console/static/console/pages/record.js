@@ -29,8 +29,8 @@ function Gone({ id, route, caller }) {
   const { user_id, agent_id } = scopeOf(route);
   const owner = user_id && part !== "actions" ? ["users", user_id] : agent_id ? ["agents", agent_id] : undefined;
   return html`<${Empty} title=${`${noun} ${visible(id)} is gone or was never here${key.get() ? ", or the key may not see it" : ""}.`}>
-    <p>${owner && part ? html`<a href=${to("owners", [...owner, part])}>${part[0].toUpperCase()}${part.slice(1)}</a>` : html`<a href=${to("owners")}>People and agents</a>${part && `: each has a list of its ${part}`}`}${may(caller, "admin") && html`
-      · <a href=${to("operations", ["audit"], { record_id: id, user_id: "", agent_id: "" })}>What the audit trail says of it</a>`}</p></${Empty}>`;
+    <p>${owner && part ? html`<a href=${to("owners", [...owner, part])}>${part[0].toUpperCase()}${part.slice(1)}</a>` : html`<a href=${to("owners")}>People and agents</a>${part && `: each has a list of its ${part}`}`}${may(caller, "admin")
+      && html` · <a href=${to("operations", ["audit"], { record_id: id, user_id: "", agent_id: "" })}>What the audit trail says of it</a>`}</p></${Empty}>`;
 }
 
 /** @type {import("../console.js").Page} */

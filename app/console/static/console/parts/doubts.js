@@ -1,10 +1,10 @@
-/** What is uncertain: what an open finding contradicts, marked where it stands, and disputes, with both claims side by side. Each is decided
- * in the same words: this one holds, the other one holds, or both hold. */
-import { html } from "../ui.js";
+/** What is contradicted: the mark of it where it stands, and its decision, which is the same on every page and of a finding as of a dispute: both claims
+ * side by side, this one holds, or both hold. */
+import { html, useState } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
-import { ProblemBox, useAction, useToast } from "./feedback.js";
-import { Sources, addressOf, place } from "./records.js";
+import { Confirm, ProblemBox, useAction, useToast } from "./feedback.js";
+import { Json, Sources, addressOf, ended, place } from "./records.js";
 import { useNames } from "./scope.js";
 import { Tag, Text, Time, percent, statement, words } from "./text.js";
 
@@ -15,10 +15,10 @@ import { Tag, Text, Time, percent, statement, words } from "./text.js";
 /** @typedef {Schemas["Memory"]} Memory */
 /** @typedef {Schemas["Source"]} Source */
 /** Whose records: both, one or nobody named. @typedef {{ user_id?: string, agent_id?: string }} Owner */
-/** A record that contradicts what has more trust, and what it contradicts. @typedef {{ record: Fact | Memory, others: (Fact | Memory)[] }} Disputed */
+/** A record that contradicts what has more trust, and what it contradicts. @typedef {{ record: Fact | Memory, others?: (Fact | Memory)[] }} Disputed `others`: those that are still there, where they were loaded */
 
 const MOST = 100;
-/** Disputes whose other side is loaded at once. */
+/** Disputes of a list whose other side is loaded at once, and other sides of one record. */
 const SIDES = 4;
 
 /** What waits to be decided, as the pages call it. @param {Finding["status"]} status */
@@ -34,15 +34,20 @@ function matter(claims) {
   const split = claims.map((claim) => claim.split(" "));
   const differs = split[0].findIndex((word, place) => split.some((claim) => claim[place] !== word || claim.length === place + 1));
   if (differs > 0) return `${split[0].slice(0, differs).join(" ")}: ${split.map((claim) => shortened(claim.slice(differs).join(" "))).join(" or ")}?`;
-  return `Which holds: ${claims.map((claim) => `“${shortened(claim)}”`).join(" or ")}?`;
+  return which(claims);
 }
+
+/** @param {string[]} claims */
+const which = (claims) => `${claims.length > 1 ? "Which holds" : "Does it hold"}: ${claims.map((claim) => `“${shortened(claim)}”`).join(" or ")}?`;
 
 /** What a finding is about: "nina lives in: Rome or Oslo?", where the service says "They give different values (home).".
  * @param {Finding} finding @param {(id: string) => string} person */
 export function titleOf(finding, person) {
-  const { kind, reason, evidence } = finding;
+  const { kind, status, reason, evidence } = finding;
   const claims = evidence.map((piece) => saidBy(piece, finding, person));
   if (kind === "contradiction" && claims.length > 1 && claims.every((claim) => typeof claim === "string")) return matter(/** @type {string[]} */ (claims));
+  const kept = claims[evidence.findIndex(({ id }) => id === finding.proposal.keep?.id)]; // once it is decided, the other claim is shown no more
+  if (kind === "contradiction" && status === "accepted" && kept) return `Decided: ${kept}`;
   const subject = kind === "failing_procedure" ? evidence[0] : undefined;
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
@@ -76,54 +81,42 @@ async function contradicted(record, id, signal) {
   }
 }
 
+/** @param {Fact | Memory} record */
+export const idOf = (record) => ("fact_id" in record ? record.fact_id : record.memory_id);
+
+/** What a record contradicts. @param {Fact | Memory} record */
+const contradictedBy = (record) => ("fact_id" in record ? record.disputes : record.contradicts);
+
+/** The other sides of a disputed record that are still there, the first few. @param {Fact | Memory} record @param {AbortSignal} signal @param {number} [most] @returns {Promise<(Fact | Memory)[]>} */
+export const sidesOf = async (record, signal, most = SIDES) => (await Promise.all(contradictedBy(record).slice(0, most).map((id) => contradicted(record, id, signal)))).filter((side) => side !== undefined);
+
 /** The same with the other side of each, for the first few. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<Disputed[]>} */
 export async function disputes(owner, signal) {
   const records = await disputedOf(owner, signal);
-  return Promise.all(records.map(async (record, index) => {
-    const [id] = "fact_id" in record ? record.disputes : record.contradicts;
-    const other = index < SIDES && id ? await contradicted(record, id, signal) : undefined;
-    return { record, others: other ? [other] : [] };
-  }));
+  return Promise.all(records.map(async (record, index) => ({ record, others: index < SIDES ? await sidesOf(record, signal, 1) : undefined })));
 }
 
-/** What a dispute is about, without the values: "Elbe Riders meets in: Wandsbek or Bergedorf?", and of memories what the disputed one says.
+/** What a dispute is about: of facts the values, "Elbe Riders meets in: Wandsbek or Bergedorf?"; of memories what each says.
  * @param {Fact | Memory} record @param {(Fact | Memory)[]} others @param {(id: string) => string} person */
-export function matterOf(record, others, person) {
-  if (!("fact_id" in record)) return `Does it hold? “${record.content}”`;
+function matterOf(record, others, person) {
+  if (!("fact_id" in record)) return which([record, ...others].flatMap((claim) => ("content" in claim ? [claim.content] : [])));
   const values = [record, ...others].flatMap((claim) => ("fact_id" in claim ? [claim.object] : []));
   return `${statement({ ...record, object: "" }, record.user_id && person(record.user_id)).trim()}: ${values.join(" or ")}?`;
 }
 
 /** Why it is disputed. @param {Fact | Memory} record @param {(Fact | Memory)[]} others */
-export const whyDisputed = (record, others) => (others.length
+const whyDisputed = (record, others) => (others.length
   ? `Trust ${record.trust.toFixed(2)} against ${Math.max(...others.map(({ trust }) => trust)).toFixed(2)}.` : "It contradicts what has more trust.");
 
-/** What becomes of the other claim when one holds. */
-const LEAVES = "The other one leaves answers and stays in the history.";
 /** How it is until a dispute is decided, and until a finding is. */
-export const LEFT_OUT = "Until it is decided, the one of less trust is left out of answers.";
-export const BOTH_IN = "Until it is decided, both are in answers.";
-/** What the decision on a dispute does. */
-const KEEPS = `If one holds, the other one leaves answers and stays in the history. If both hold, both are in answers. It cannot be undone here. ${LEFT_OUT}`;
+const LEFT_OUT = "Until it is decided, the one of less trust is left out of answers.";
+const BOTH_IN = "Until it is decided, both are in answers.";
 
 /** The predicates of the fields of a profile that are facts. Each has one value at a time, so that two cannot both hold. */
 export const PREDICATES = /** @type {Record<string, string>} */ ({ name: "has_name", age: "has_age", home: "lives_in", occupation: "works_as" });
 
 /** The field of the profile that a fact states, or undefined. @param {Fact | Memory} record */
 const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ? Object.keys(PREDICATES).find((field) => PREDICATES[field] === record.predicate) : undefined);
-
-/** Settles a dispute: the function for each claim, and for both where both can hold.
- * @param {Fact | Memory} record @param {(kept: string) => void} onDone */
-function useResolve(record, onDone) {
-  const toast = useToast();
-  const resolve = useAction(async (/** @type {string} */ keep) => {
-    const kept = await ("fact_id" in record ? ask(api.POST("/v1/facts/{fact_id}/resolve", { params: { path: { fact_id: record.fact_id } }, body: { keep } }))
-      : ask(api.POST("/v1/memories/{memory_id}/resolve", { params: { path: { memory_id: record.memory_id } }, body: { keep } })));
-    toast({ text: keep === "both" ? "Decided: both hold." : "Decided. The other one stays in the history." });
-    onDone("fact_id" in kept ? kept.fact_id : kept.memory_id);
-  });
-  return { ...resolve, single: fieldOf(record) !== undefined };
-}
 
 /** Who said a claim and in which words, or how else it came; when, and how far it is believed.
  * @param {{ source: Source | null | undefined, who?: string, said?: Memory, at: string | null | undefined, trust: number | null | undefined }} props
@@ -138,52 +131,70 @@ export function claimOf(claim, person, said) {
   return { text: "fact_id" in claim ? statement(claim, who) : claim.content, href: addressOf(claim), about: html`<${SaidBy} source=${claim.source} who=${who} said=${said} at=${at} trust=${claim.trust} />` };
 }
 
-/** A dispute as both its claims, and its decision. @param {{ of: Disputed, person: (id: string) => string, writes: boolean, onDone: () => void }} props */
-export function DisputeOf({ of: { record, others }, person, writes, onDone }) {
-  const resolve = useResolve(record, onDone);
-  const idOf = (/** @type {Fact | Memory} */ claim) => ("fact_id" in claim ? claim.fact_id : claim.memory_id);
-  const claims = [record, ...others].map((claim) => ({ ...claimOf(claim, person),
-    hold: writes && others.length ? { act: () => resolve.start(idOf(claim)), busy: resolve.busy, does: `${LEAVES} This cannot be undone.` } : undefined }));
-  const here = others.length > 0;
-  return html`<${Doubt} kind="disputed" decide=${writes && addressOf(record)} title=${matterOf(record, others, person)} about=${whyDisputed(record, others)} claims=${claims}>
-    ${writes && here && html`<${Deciding} told=${`${resolve.single ? ONE_VALUE : ""} ${LEFT_OUT}`} field=${fieldOf(record)} both=${resolve.single ? undefined : { act: () => resolve.start("both"), busy: resolve.busy, does: "Both are in answers. This cannot be undone." }} /><${ProblemBox} problem=${resolve.error} />`}
-    ${writes && !here && html`<div class="actions"><a class="button" href=${addressOf(record)}>Decide which holds</a></div>`}
-    ${!writes && html`<p class="small quiet">${NEEDS_WRITE}</p>`}</${Doubt}>`;
+/** A dispute: both its claims and its decision, on every page where it stands. Where its other side was not loaded, a button leads to where it is.
+ * @param {Disputed & { person: (id: string) => string, writes: boolean, whose?: string, message?: (source: Source) => Memory | undefined, onDone: (kept: string) => void }} props
+ *   `message`: that a record was learned from; `onDone`: gets the id of what holds */
+export function DisputeOf({ record, others, person, writes, whose, message, onDone }) {
+  const toast = useToast();
+  const field = fieldOf(record);
+  const resolve = async (/** @type {string} */ keep) => {
+    const kept = await ("fact_id" in record ? ask(api.POST("/v1/facts/{fact_id}/resolve", { params: { path: { fact_id: record.fact_id } }, body: { keep } }))
+      : ask(api.POST("/v1/memories/{memory_id}/resolve", { params: { path: { memory_id: record.memory_id } }, body: { keep } })));
+    toast({ text: keep === "both" ? BOTH_DECIDED : ONE_DECIDED });
+    onDone(idOf(kept));
+  };
+  const decides = writes && others !== undefined, against = others ?? [];
+  const claims = [record, ...against].map((side) => {
+    const claim = claimOf(side, person, message?.(side.source));
+    const act = () => resolve(idOf(side));
+    const does = side !== record ? "The other one stays left out of answers, and in the history." : contradictedBy(record).length > 1 ? "The other ones leave answers and stay in the history." : LEAVES;
+    return { ...claim, decision: decides && (side === record || side.status === "active") ? { word: HOLDS, of: claim.text, act, does, final: true } : undefined };
+  });
+  const title = matterOf(record, against, person);
+  return html`<section aria-label=${`contradiction: ${title}`}><${Doubt} kind="contradiction" title=${title} claims=${claims} about=${html`${whose && `${whose} · `}${whyDisputed(record, against)} ${LEFT_OUT}`}>
+    ${!writes ? NEEDS_WRITE : decides ? html`
+      ${field ? html`<p class="small quiet">A profile has one value at a time: both cannot hold. Its ${words(field)} becomes the one that holds.</p>`
+        : against.length > 0 && html`<${Decide} word=${BOTH} act=${() => resolve("both")} does="Both are in answers." final=${true} />`}`
+      : html`<div class="actions"><a class="button" href=${addressOf(record)}>Decide which holds</a></div>`}</${Doubt}></section>`;
 }
 
-/** What is told where both cannot hold. */
-const ONE_VALUE = "A profile has one value at a time: the other one leaves answers and stays in the history.";
+/** The words of a decision, and what becomes of the other claim. */
+const HOLDS = "This one holds";
+const BOTH = "Both hold";
+const LEAVES = "The other one leaves answers and stays in the history.";
+const ONE_DECIDED = "Decided. The other one stays in the history.";
+const BOTH_DECIDED = "Decided: both hold.";
 
-/** The decision on a dispute, on the page of the disputed record. @param {{ record: Fact | Memory, onDone: (kept: string) => void }} props `kept`: the id of what holds */
-export function Resolve({ record, onDone }) {
-  const { single, busy, error, start } = useResolve(record, onDone);
-  const isFact = "fact_id" in record;
-  // a fact contradicts one group, of which this one holds; a memory may contradict several
-  const [id, others] = isFact ? [record.fact_id, record.disputes.slice(0, 1)] : [record.memory_id, record.contradicts];
-  return html`<div class="problem"><p>It contradicts a ${isFact ? "fact" : "memory"} of more trust. Which holds?</p><div class="actions">
-      <button type="button" disabled=${busy} onClick=${() => start(id)}>This one holds</button>
-      ${others.map((other) => html`<button type="button" disabled=${busy} onClick=${() => start(other)}>The one it contradicts holds</button>`)}
-      ${!single && html`<button type="button" disabled=${busy} onClick=${() => start("both")}>Both hold</button>`}</div>
-    <p class="small">${single ? ONE_VALUE : KEEPS}</p><${ProblemBox} problem=${error} /></div>`;
+/** A decision: the word on its button and what it is of, what it does as a sentence, and whether it cannot be undone.
+ * @typedef {{ word: string, of?: string | null, act: () => Promise<unknown>, does: string, final?: boolean }} Decision */
+
+/** A button that decides, and what it does. What cannot be undone is asked once more. @param {Decision} props */
+export function Decide({ word, of, act, does, final = false }) {
+  const [asks, setAsks] = useState(false);
+  const run = useAction(act);
+  const told = html`${does} ${final ? html`<strong>It cannot be undone.</strong>` : "It can be undone."}`;
+  return html`<div class="choose"><button type="button" aria-label=${of ? `${word}: ${of}` : undefined} disabled=${run.busy} onClick=${() => (final ? setAsks(true) : run.start())}>${word}</button>
+      <span class="small quiet">${told}</span></div><${ProblemBox} problem=${run.error} />
+    ${asks && html`<${Confirm} title=${`${word}?`} button=${word} action=${act} onClose=${() => setAsks(false)}>${of && html`<p><${Text} text=${of} long=${300} /></p>`}<p>${told}</p></${Confirm}>`}`;
 }
-
-/** A button of a decision, and what it does. @param {{ of: Hold, label?: string, children: unknown }} props */
-const Choose = ({ of, label, children }) => html`<div class="choose"><button type="button" aria-label=${label} disabled=${of.busy} onClick=${of.act}>${children}</button> <span class="small quiet">${of.does}</span></div>`;
-
-/** The decision that both hold, and how it is until then. @param {{ told: string, field?: string, both?: Hold }} props `field`: of the profile, which follows the decision */
-export const Deciding = ({ told, field, both }) => html`${both && html`<${Choose} of=${both}>Both hold</${Choose}>`}
-  <p class="small quiet">${field && `The profile follows: its ${words(field)} becomes the one that holds${both ? "; if both hold, it stays as it is" : ""}. `}${told}</p>`;
 
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
 const FATES = /** @type {Record<string, string>} */ ({ supersede: "replaced", end: "ended", revise: "changed" });
 
 /** What accepting does to a record, or "" where it does nothing or will not be done.
  * @param {Finding} finding @param {boolean} keeps @param {boolean} retires */
-function fateOf({ kind, status, proposal, confidence }, keeps, retires) {
+function fateOf({ kind, status, proposal }, keeps, retires) {
   const fate = proposal.details?.status === "archived" ? "archived" : FATES[proposal.action];
-  if (status === "open" && kind === "contradiction") return keeps ? `suggested by reflection, ${percent(confidence)}` : "";
+  if (status === "open" && kind === "contradiction") return keeps ? "suggested" : "";
   if (status === "open") return keeps ? "would stay" : retires && fate ? `would be ${fate}` : "";
   return status !== "accepted" ? "" : keeps ? "kept" : retires ? fate ?? "" : "";
+}
+
+/** Why the one of two claims is suggested, or "" where neither its time nor its trust tells. @param {Finding} finding @param {Evidence} kept */
+function whySuggested({ evidence }, kept) {
+  const others = evidence.filter(({ id }) => id !== kept.id);
+  const reasons = [others.every(({ said_at }) => said_at && kept.said_at && said_at < kept.said_at) && "was said later", others.every(({ trust }) => (trust ?? 0) < (kept.trust ?? 0)) && "has more trust"].filter(Boolean);
+  return reasons.length ? `because it ${reasons.join(" and ")}` : "";
 }
 
 /** The address of a piece of evidence, or undefined where no page shows it. @param {Evidence} piece @param {Finding} finding */
@@ -204,13 +215,13 @@ export function claimsOf(finding, person, message) {
     const is = (/** @type {{ kind: string, id: string } | null | undefined} */ named) => named?.kind === piece.kind && named.id === piece.id;
     const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
     return { text: saidBy(piece, finding, person), href: addressOfPiece(piece, finding), id: piece.id,
-      about: html`${fate && html`<${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> `}<${SaidBy} source=${piece.source} who=${finding.user_id ? person(finding.user_id) : undefined} said=${piece.source ? message?.(piece.source) : undefined} at=${piece.said_at} trust=${piece.trust} />
+      about: html`${fate && html`<div><${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> ${fate === "suggested" && whySuggested(finding, piece)}</div>`}<${SaidBy} source=${piece.source} who=${finding.user_id ? person(finding.user_id) : undefined} said=${piece.source ? message?.(piece.source) : undefined} at=${piece.said_at} trust=${piece.trust} />
         ${piece.quote && html`<div>Only this sentence is meant: <${Text} text=${piece.quote} long=${200} /></div>`}` };
   });
 }
 
 /** The field of the profile that a finding is about, or undefined. @param {Finding} finding */
-export const fieldOfFinding = ({ user_id, proposal: { details } }) => (user_id ? Object.keys(PREDICATES).find((field) => field === details?.aspect) : undefined);
+const fieldOfFinding = ({ user_id, proposal: { details } }) => (user_id ? Object.keys(PREDICATES).find((field) => field === details?.aspect) : undefined);
 
 /** The open finding that contradicts a field of a person's profile: "They give different values (home)."
  * @param {Finding[]} findings @param {string} user_id @param {string} field */
@@ -263,27 +274,78 @@ export function FieldValue({ value, by, names, facts = [], lead = "" }) {
     && html` <a href=${to("findings", [by.finding_id])}><${Tag} of="contradicted" tone="bad" /></a>`}`;
 }
 
-/** The decision that a claim, or both, hold: what it does as a sentence, and whether it can be undone. @typedef {{ act: () => void, busy: boolean, does: string }} Hold */
 /** What is said (null: it is gone), where it is shown, since when and by whom, and the decision that it holds.
- * @typedef {{ text: string | null | undefined, href?: string, id?: string, about: unknown, hold?: Hold }} Claim */
+ * @typedef {{ text: string | null | undefined, href?: string, id?: string, about: unknown, decision?: Decision }} Claim */
 
-/** What has two sides, of which one holds. */
-const BOTH_SIDES = new Set(["disputed", "contradiction"]);
-
-/** What is in doubt, a dispute or a finding: what it is about, its kind and what else stands beside it, each claim, and where it is decided or how.
- * @param {{ title: string, kind: string, status?: string, tone?: string, about?: unknown, claims: Claim[], decide?: string | false, children?: unknown }} props
- *   `decide`: the page where one decides, or false for a key that may not; `children`: how one decides here, in its place */
-export function Doubt({ title, kind, status = "", tone = "bad", about, claims, decide, children }) {
-  return html`<div class="row apart"><b><${Text} text=${title} /></b><span><${Tag} of=${words(kind)} tone=${status ? "" : tone} />${status && html` <${Tag} of=${status} tone=${tone} />`}</span></div>
+/** What is contradicted or was found: what it is about, its kind and what else stands beside it, each claim with its decision, and what can be decided besides.
+ * @param {{ title: string, kind: string, status?: string, tone?: string, about?: unknown, claims: Claim[], children?: unknown }} props `status`: of what is decided, with its tone */
+export function Doubt({ title, kind, status, tone = "", about, claims, children }) {
+  return html`<div class="row apart"><b><${Text} text=${title} /></b><span><${Tag} of=${words(kind)} tone=${status ? "" : "bad"} />${status && html` <${Tag} of=${status} tone=${tone} />`}</span></div>
     ${about && html`<p class="small quiet">${about}</p>`}
-    <ul class="claims">${claims.map(({ text, href, id = "", about: more, hold }) => {
+    <ul class="claims">${claims.map(({ text, href, id = "", about: more, decision }) => {
       const told = text ? html`<${Text} text=${text} long=${400} />` : html`<span class="quiet">It was changed or is gone. ${!href && html`<code>${id}</code>`}</span>`;
-      return html`<li key=${`${href} ${id} ${text}`}>${href ? html`<a href=${href}>${told}</a>` : told}<div class="small quiet">${more}</div>
-        ${hold && html`<${Choose} of=${hold} label=${`This one holds: ${text ?? id}`}>This one holds</${Choose}>`}</li>`;
-    })}</ul>
-    ${!children && decide && kind === "contradiction" && html`<p class="small quiet">${BOTH_IN}</p>`}
-    ${children ?? (decide ? html`<div class="actions"><a class="button" href=${decide}>${BOTH_SIDES.has(kind) ? "Decide which holds" : "Decide"}</a></div>` : html`<p class="small quiet">${NEEDS_WRITE}</p>`)}`;
+      return html`<li key=${`${href} ${id} ${text}`}>${href ? html`<a href=${href}>${told}</a>` : told}<div class="small quiet">${more}</div>${decision && html`<${Decide} ...${decision} />`}</li>`;
+    })}</ul>${children}`;
 }
 
 /** What a key that only reads is told where another one decides. */
-export const NEEDS_WRITE = "To decide it, a key that writes is needed.";
+const NEEDS_WRITE = html`<p class="small quiet">To decide it, a key that writes is needed.</p>`;
+
+/** What accepting a finding does. */
+const EFFECTS = /** @type {Record<string, string>} */ ({
+  supersede: "The record that would stay takes the place of the other one, which stays in the history.",
+  end: "The record stops being valid. It stays, and leaves answers and prompts.",
+  store: "This sentence is stored as a memory, as far trusted as the least of its sources.",
+  revise: "The procedure is changed; its former version stays in its history.",
+});
+const ARCHIVES = "The procedure is archived: it leaves answers and prompts.";
+const UNFOUND = "It is not found again as long as its evidence stays as it is.";
+const TONES = /** @type {Record<string, string>} */ ({ accepted: "good" });
+
+/** Whether a finding is a choice: one of two claims would take the place of the other. @param {Finding} finding */
+const isChoice = ({ kind, proposal, evidence }) => kind === "contradiction" && proposal.action === "supersede" && Boolean(proposal.keep) && evidence.length === 2;
+
+/** What can be done with a finding. @param {Finding} finding @param {() => void} onDone */
+function useSettle(finding, onDone) {
+  const toast = useToast();
+  const at = { params: { path: { finding_id: finding.finding_id } } };
+  const undo = async (/** @type {string} */ operation_id) => {
+    await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
+    onDone();
+  };
+  const accept = async (/** @type {string | undefined} */ keep = undefined) => {
+    const { operation_id } = await ask(api.POST("/v1/findings/{finding_id}/accept", { ...at, body: { keep } }));
+    onDone();
+    toast({ text: isChoice(finding) ? ONE_DECIDED : "Accepted.", undo: operation_id ? () => undo(operation_id) : undefined });
+  };
+  const dismiss = async () => {
+    await ask(api.POST("/v1/findings/{finding_id}/dismiss", at));
+    onDone();
+    toast({ text: isChoice(finding) ? BOTH_DECIDED : "Dismissed." });
+  };
+  const back = useAction(async () => { await undo(finding.operation_id ?? ""); toast({ text: "Undone." }); });
+  return { accept, dismiss, back };
+}
+
+/** A finding: its claims and its decision, on every page where it stands.
+ * @param {{ finding: Finding, person: (id: string) => string, writes: boolean, whose?: string, message?: (source: Source) => Memory | undefined, onDone: () => void }} props as of `DisputeOf` */
+export function FindingOf({ finding, person, writes, whose, message, onDone }) {
+  const { accept, dismiss, back } = useSettle(finding, onDone);
+  const { proposal: { action, details }, status, reason } = finding;
+  const open = status === "open", choice = isChoice(finding), field = fieldOfFinding(finding);
+  const title = titleOf(finding, person);
+  const claims = claimsOf(finding, person, message).map((claim) => (open && writes && choice
+    ? { ...claim, decision: { word: HOLDS, of: claim.text ?? claim.id, act: () => accept(claim.id), does: LEAVES } } : claim));
+  const undone = html`When ${choice ? "one is chosen" : "it is accepted"}, Undo is on this card under <a href=${to("findings", [], { status: "accepted" })}>accepted findings</a>, and under <a href=${to("operations")}>Operations</a>.`;
+  return html`<section aria-label=${`${finding.kind}: ${title}`}>
+    <${Doubt} title=${title} kind=${finding.kind} status=${open ? "" : statusOf(status)} tone=${TONES[status]} claims=${claims}
+      about=${html`${whose && `${whose} · `}<a href=${to("findings", [finding.finding_id])}>found <${Time} at=${finding.created_at} /></a>${details?.model && ` · ${reason}`}${open && finding.kind === "contradiction" && ` · ${BOTH_IN}`}`}>
+      ${typeof details?.content === "string" && details.content && html`<p>Together: <b><${Text} text=${details.content} /></b></p>`}
+      ${open && !writes && NEEDS_WRITE}
+      ${open && writes && !choice && action !== "none" && html`<${Decide} word="Accept" act=${() => accept()} does=${details?.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action} />`}
+      ${open && writes && html`<${Decide} word=${choice ? BOTH : "Dismiss"} act=${dismiss} does=${`${choice ? "Both stay in answers." : "Nothing is changed."} ${UNFOUND}`} final=${true} />
+        ${(choice || action !== "none") && html`<p class="small quiet">${field && choice && `The profile follows: its ${words(field)} becomes the one that holds; if both hold, it stays as it is. `}${undone}</p>`}`}
+      ${status === "accepted" && writes && finding.operation_id && html`<div class="actions"><button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div><${ProblemBox} problem=${back.error} />`}
+      ${finding.settled_at && html`<p class="quiet small">Settled <${Time} at=${finding.settled_at} />${finding.settled_by && ` by ${finding.settled_by}`}.</p>`}
+      <${Json} title="The suggestion in full" value=${{ ...finding.proposal, confidence: percent(finding.confidence), "least trust": finding.trust.toFixed(2) }} /></${Doubt}></section>`;
+}

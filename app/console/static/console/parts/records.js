@@ -40,6 +40,13 @@ export function place(id, kinds = []) {
 export const addressOf = (record) => ("memory_id" in record ? to("memories", [record.memory_id])
   : to("owners", [...(record.user_id ? ["users", record.user_id] : ["agents", record.agent_id ?? ""]), "facts"], { fact: record.fact_id }));
 
+/** What a memory says; a solution says what it solved, too: "Solved: Cannot log in → Cleared the cache". @param {Schemas["Memory"]} memory */
+export function contentOf({ memory_type, content, context, metadata }) {
+  if (memory_type !== "solution") return content;
+  const { problem = context, fix = content } = metadata;
+  return `Solved: ${[problem, fix].filter(Boolean).join(" → ")}`;
+}
+
 /** An id, as a link where a page shows the record. One that the service made is shortened; its title is the whole, and a button copies it.
  * @param {{ id: string, kinds?: string[], own?: boolean }} props `kinds`: as for `place`; `own`: of the record that the page shows, which is no link */
 export function RecordLink({ id, kinds, own = false }) {

@@ -76,8 +76,11 @@ export function Time({ at, whole = false, day = false }) {
 /** A time of details: the exact one, and beside it in words up to 30 days. @param {{ at: string }} props */
 export const ExactTime = ({ at }) => html`<${Time} at=${at} whole=${true} /> UTC <span class="quiet">${ago(at)}</span>`;
 
+/** "2026-05-01 – now". @param {string | null | undefined} from @param {string | null | undefined} until */
+export const span = (from, until) => `${from?.slice(0, 10) ?? "always"} – ${until?.slice(0, 10) ?? "now"}`;
+
 /** Names of the API for what the pages call by another word everywhere. */
-const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", contradiction: "contradicted", has_age: "is aged", success: "succeeded", failure: "failed",
+const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", contradiction: "contradicted", disputed: "contradicted", has_age: "is aged", success: "succeeded", failure: "failed",
   post_conversation: "learning from a session", conversation_preferences: "how to talk" });
 
 /** A name of the API as words: `in_progress` is "in progress", `superseded` "replaced". @param {string} name */
