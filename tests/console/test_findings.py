@@ -79,7 +79,7 @@ def test_each_claim_of_a_finding_says_who_said_it_in_which_words(visit: Visit) -
     claims.get_by_role("link", name="“I live in Hamburg”").click()
     page.get_by_role("heading", name="jonas-plans-a-tour").wait_for()
     page = visit.open("owners/users/jonas", "What holds now")
-    claims = page.get_by_role("region", name="To decide").locator(".claims > li")
+    claims = page.get_by_role("region", name="What is uncertain").locator(".claims > li")
     expect(claims.filter(has_text="Jonas lives in Hamburg")).to_contain_text("Jonas: “I live in Hamburg”")
 
 

@@ -52,7 +52,7 @@ function KeyForm({ onDone, wrong }) {
       onInput=${(/** @type {any} */ event) => set(event.target.value)} /></label>
     <${ProblemBox} problem=${enter.error ?? (given ? undefined : wrong)} />
     <p><button type="submit" class="main" disabled=${enter.busy}>Open</button></p>
-    <p class="quiet small">Make one on the machine of the service: <code>recalld keys create --tenant default --name console --verbs read</code></p>
+    <p class="quiet small">Make one on the machine of the service: <code>recalld keys create --tenant default --name console</code>. It reads and decides; with <code>--verbs read</code> it only reads.</p>
   </form>`;
 }
 

@@ -138,7 +138,7 @@ const MEBI = 1024 * 1024;
 
 /** A value as one reads it: 268435456 bytes are 256 MiB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
 function readable({ name, description, secret, changed }, value) {
-  if (secret && changed) return "changed, and not shown here";
+  if (secret && changed) return "set, and kept secret";
   if (!value) return "empty";
   if (value === "True" || value === "False") return value === "True" ? "on" : "off";
   const bytes = /\bbytes\b/i.test(`${name.replaceAll("_", " ")} ${description}`) && /^\d+$/.test(value) ? Number(value) : 0;
@@ -151,7 +151,7 @@ const Described = ({ text }) => html`${text.split("`").map((part, index) => (ind
 /** @param {{ items: Schemas["SettingInForce"][], keyless: boolean }} props `keyless`: there is no API key yet */
 function SettingTable({ items, keyless }) {
   return html`<dl class="settings">${items.map((one) => html`<div key=${one.name}>
-    <dt><code>${one.name}</code> ${one.changed && !one.secret && html`<${Tag} of="changed" />`}</dt>
+    <dt><code>${one.name}</code> ${one.changed && html`<${Tag} of="changed" />`}</dt>
     <dd><b class="text">${readable(one, one.value)}</b>${one.changed && !one.secret && html` <span class="quiet">default: ${readable(one, one.default)}</span>`}<div class="small quiet"><${Described} text=${one.description} />${one.name === "RECALLD_AUTH" && one.value === "on" && keyless
       && " Keys are asked for as soon as there is one. There is none yet: this machine alone is answered."}</div></dd></div>`)}</dl>`;
 }
@@ -172,7 +172,7 @@ function SettingList({ caller }) {
       const narrowed = changed || sought.length > 0;
       return html`${!groups.length && html`<p class="quiet">No setting is like this.</p>`}
         ${groups.map(({ name, all, shown }) => html`<details class="settings" key=${`${name} ${narrowed}`} open=${narrowed || !name}>
-          <summary>${name ? groupName(name) : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && ", some changed"}</span></summary>
+          <summary>${name ? groupName(name) : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && `, ${all.filter((one) => one.changed).length} changed`}</span></summary>
           <${SettingTable} items=${shown} keyless=${caller.key_id === "anonymous"} /></details>`)}`;
     }}</${Loaded}></section>`;
 }

@@ -170,7 +170,7 @@ function Nothing({ params, set, owners }) {
   if (params.query?.trim() && !params.agent_id && !params.user_id) return html`<${Whose} set=${set} owners=${owners} />`;
   const filtered = Object.values(params).some(Boolean);
   const body = { agent_id: params.agent_id ?? "support", user_id: params.user_id ?? "ada", content: "Ada prefers tea" };
-  return html`<${Empty} title=${filtered ? "No memory is like this. This remembers one:" : "Nothing is remembered yet. This remembers one thing:"}
+  return html`<${Empty} title=${filtered ? "No memory is like this. This remembers one:" : "Nothing is remembered yet. Add a memory above, or by a request:"}
     curl=${curl("POST", `${BASE}/v1/memories`, body, Boolean(key.get()))} />`;
 }
 

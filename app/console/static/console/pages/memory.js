@@ -1,12 +1,12 @@
 /** One memory: text, importance as a curve, source, chain, history, and what can be done with it. */
-import { api, ask, asProblem, key, may, useLoad } from "../api.js";
+import { api, ask, asProblem, may, useLoad } from "../api.js";
 import { html, useState } from "../ui.js";
 import { ImportanceCurve } from "../parts/importance.js";
 import { DisputeOf, sidesOf } from "../parts/doubts.js";
 import { Diff, changes } from "../parts/diff.js";
 import { DetailHead } from "../parts/collection.js";
-import { Confirm, Empty, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { Json, RecordLink, Status, contentOf } from "../parts/records.js";
+import { Confirm, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
+import { Gone, Json, RecordLink, Status, contentOf } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { ExactTime, Icon, Tag, Text, Time, counted, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
@@ -188,7 +188,7 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
   const done = () => { found.again(); onChange(); };
   const gone = () => { location.hash = back; onChange(); };
   if (found.error?.status === 404) {
-    return html`<section class="box"><${DetailHead} title="No such memory" back=${back} all="All memories" /><${Empty} title=${key.get() ? "It is gone, or the key may not see it." : "It is gone, or there was none of this id."} /></section>`;
+    return html`<section class="box"><${DetailHead} title="No such memory" back=${back} all="All memories" /><${Gone} noun="Memory" id=${id} caller=${caller} /></section>`;
   }
   return html`<section class="box" aria-label="Memory"><${DetailHead} title=${headingOf(found.data && contentOf(found.data.memory))} back=${back} all="All memories" />
     <${Loaded} of=${found}>${(/** @type {Awaited<ReturnType<typeof load>>} */ { memory, versions, sides }) => html`

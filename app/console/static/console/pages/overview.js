@@ -38,7 +38,7 @@ function ToDecide() {
     const findings = waiting.filter((doubt) => "finding_id" in doubt).length, disputes = waiting.length - findings;
     if (!waiting.length) return html`<p>Nothing waits to be decided.</p>`;
     return html`<p><a href=${to("findings")}><b>${waiting.length.toLocaleString("en")}</b> to decide</a></p>
-      <p class="quiet">${[findings && counted(findings, "open finding"), disputes && counted(disputes, "disputed record")].filter(Boolean).join(", ")}.</p>`;
+      <p class="quiet">${[findings && counted(findings, "open finding"), disputes && counted(disputes, "contradicted record")].filter(Boolean).join(", ")}.</p>`;
   }}</${Loaded}></section>`;
 }
 
@@ -73,11 +73,12 @@ function recalledLately({ recalled }) {
       <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul>`;
 }
 
-/** "12 of 12 succeeded, 1 running". @param {Record<string, number>} statuses how many have each @param {string} [idle] what those without an outcome are */
-function succeeded({ succeeded: good = 0, ...others }, idle = "") {
+/** "12 of 13 succeeded, 1 running". @param {Record<string, number>} statuses how many have each @param {number} [idle] how many had nothing to do */
+function succeeded({ succeeded: good = 0, ...others }, idle = 0) {
   const rest = Object.entries(others).filter(([, count]) => count);
   const all = rest.reduce((sum, [, count]) => sum + count, good);
-  return all ? `${good.toLocaleString("en")} of ${all.toLocaleString("en")} succeeded${rest.map(([status, count]) => `, ${count.toLocaleString("en")} ${words(status) || idle}`).join("")}` : "none yet";
+  const unused = idle ? `${idle} had nothing to do yet` : "";
+  return all ? `${good.toLocaleString("en")} of ${all.toLocaleString("en")} succeeded${rest.map(([status, count]) => `, ${count.toLocaleString("en")} ${words(status)}`).join("")}${unused && `; ${unused}`}` : unused || "none yet";
 }
 
 /** Requests that the service itself failed (5xx) by their route, and how many there were: of all tenants, since it started. @param {string} metrics */
@@ -111,13 +112,14 @@ function Health({ stats, caller, costs }) {
   if (!stats) return html`<section class="box" aria-label="Health"><h2>Health</h2><${Waiting} lines=${5} /></section>`;
   const broken = (jobs.data ?? []).filter(hasFailed);
   const ill = Boolean(stats.operations_by_status.failed || broken.length || (costs.data && requestsOf(costs.data.metrics).failed));
-  const outcomes = Object.fromEntries([...Map.groupBy(jobs.data ?? [], (job) => job.outcome ?? "")].map(([outcome, all]) => [outcome, all.length]));
+  const { "": idle = [], ...ended } = Object.fromEntries(Map.groupBy(jobs.data ?? [], (job) => job.outcome ?? ""));
+  const outcomes = Object.fromEntries(Object.entries(ended).map(([outcome, all]) => [outcome, all.length]));
   const [slowest] = routesOf(stats.latency).filter((row) => row.requests >= FEW);
   return html`<section class="box" aria-label="Health"><div class="row apart"><h2>Health</h2><${Tag} of=${ill ? "something failed" : "healthy"} tone=${ill ? "bad" : "good"} /></div><${ProblemBox} problem=${jobs.error} />
     <dl class="pairs"><dt><a href=${to("operations")}>Operations</a></dt><dd>${succeeded(stats.operations_by_status)}</dd>
-      ${admin && html`<dt>Jobs</dt><dd>${jobs.data ? succeeded(outcomes, "had no work yet") : "…"}${broken.map((job) => html`<div key=${job.name}>${words(job.name)} <${Tag} of=${words(job.outcome ?? "")} tone="bad" /> <${Time} at=${job.last_run} /></div>`)}</dd>`}
+      ${admin && html`<dt>Jobs</dt><dd>${jobs.data ? succeeded(outcomes, idle.length) : "…"}${broken.map((job) => html`<div key=${job.name}>${words(job.name)} <${Tag} of=${words(job.outcome ?? "")} tone="bad" /> <${Time} at=${job.last_run} /></div>`)}</dd>`}
       <dt>Requests</dt><dd>${!admin ? html`<span class="quiet">those that failed are counted for a key that administers</span>` : costs.data ? html`<${Requests} metrics=${costs.data.metrics} />` : "…"}</dd>
-      <dt>Speed</dt><dd>${slowest ? html`95 % of requests were answered within ${Math.ceil(slowest.p95_ms)} ms, of the slowest kind, too: ${slowest.method} <${Path} of=${slowest.route} />` : "too few requests to say how fast it answers"}</dd></dl>
+      <dt>Speed</dt><dd>${slowest ? html`95 % of requests within ${Math.ceil(slowest.p95_ms)} ms. That is the slowest of what was asked ${FEW} times or more: ${slowest.method} <${Path} of=${slowest.route} />` : "too few requests to say how fast it answers"}</dd></dl>
     <p class="quiet small">Requests and speed are those since the service started.</p></section>`;
 }
 
@@ -165,8 +167,8 @@ function Spent({ server, model, budget, embeddings, metrics }) {
   const prompts = summed(metrics, "recalld_http_requests_total", ['method="POST"', 'route="/v1/context"', 'status="200"']);
   return html`${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(tokens, "token")}</b>${calls !== undefined && ` in ${counted(calls, "call")}`} since the service started`}.</p>
         <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
-      : html`<p>${embeddings ? "No language model is set here. Embeddings are asked of a server with a key." : `No language model is set here: nothing is paid for.${summed(metrics, "recalld_stored_records") ? " What a model made earlier, or a script for the demo, stays." : ""}`}</p>`}
-    <p class="quiet">${prompts ? `${counted(prompts, "prompt")} built since the service started. Each says how many tokens it has; their sum is not counted.` : "No prompt was built since the service started."}</p>`;
+      : html`<p>${embeddings ? "No language model is set. Embeddings are asked of a server with a key." : "No language model is set, so nothing is paid for."}</p>`}
+    <p class="quiet">${prompts ? `${counted(prompts, "prompt")} built since the service started.` : "No prompt was built since the service started."}</p>`;
 }
 
 /** What the costs say, in a box that stands there before. @param {{ title: string, costs: { data?: Costs, error?: import("../api.js").Problem }, lines?: number, children: (costs: Costs) => unknown }} props */

@@ -71,7 +71,7 @@ function Walked({ id, owner, route }) {
 
 /** Whether there is room for a picture; in a narrower window its labels would be too small to read, and the list of links stands alone. */
 function useWide() {
-  const [query] = useState(() => matchMedia("(min-width: 48rem)"));
+  const [query] = useState(() => matchMedia("(min-width: 56rem)"));
   const [wide, set] = useState(query.matches);
   useEffect(() => {
     const changed = () => set(query.matches);
@@ -282,6 +282,7 @@ function style(box) {
     { selector: "edge.lane", style: { "curve-style": "round-segments", "segment-radii": 6, "edge-distances": "node-position", "segment-weights": "data(weights)", "segment-distances": "data(distances)", label: "data(label)" } },
     { selector: "edge.bracket", style: { "curve-style": "round-segments", "segment-radii": 6, "edge-distances": "node-position", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "source-endpoint": "data(from)", "target-endpoint": "data(until)", label: "data(label)", "text-rotation": "autorotate" } },
     { selector: "edge.contradicted", style: { color: danger, width: 2, "line-color": danger, "target-arrow-color": danger, "source-arrow-color": danger, "z-index": 7 } },
+    { selector: "edge.cross.contradicted", style: { "line-dash-pattern": [6, 4] } },
     { selector: "edge.forward", style: { "target-arrow-shape": "triangle" } },
     { selector: "edge.reversed", style: { "source-arrow-shape": "triangle" } },
     { selector: "node.quiet", style: { label: "" } },

@@ -95,7 +95,7 @@ function challenges({ facts, memories, findings, profile }, present, address, to
 /** The boxes of the page before they are filled. */
 const WAITING = html`<section class="box"><h2>Who</h2><${Waiting} lines=${2} /></section><div class="two">
   <section class="box"><h2>What holds now</h2><${WaitingRows} of=${{ loading: true }} /></section>
-  <div><section class="box"><h2>What changed lately</h2><${Waiting} /></section><section class="box"><h2>To decide</h2><${Waiting} lines=${5} /></section></div></div>`;
+  <div><section class="box"><h2>What changed lately</h2><${Waiting} /></section><section class="box"><h2>What is uncertain</h2><${Waiting} lines=${5} /></section></div></div>`;
 
 /** @param {import("./owners.js").PartProps} props */
 export default function Person({ id, route, caller }) {
@@ -145,7 +145,7 @@ function Shown({ id, writes, known, again }) {
           ? html`<${Text} text=${change.is} long=${200} />` : html`<span class="quiet">No longer: </span><${Text} text=${change.was} long=${200} />`}</a>
           ${change.is && html`<div class="small quiet">before: <s><${Text} text=${change.was} long=${200} /></s> ${change.held}</div>`}
           <div class="small quiet">${change.is ? html`since <${Time} at=${change.at} day=${true} />` : change.held} · <${Sources} of=${change.source} said=${message(change.source)} since=${change.at} /></div></li>`)}</ul></section>
-      <section class="box" aria-label="To decide"><h2>To decide</h2>
+      <section class="box" aria-label="What is uncertain"><h2>What is uncertain</h2>
         ${known.findings.length + disputed.length === 0 && html`<p class="quiet">Nothing waits to be decided.</p>`}
         <ul class="list">${known.findings.map((finding) => html`<li key=${`${finding.finding_id}/${finding.version}`}><${FindingOf} finding=${finding} ...${deciding} /></li>`)}
           ${disputed.map((dispute) => html`<li key=${idOf(dispute.record)}><${DisputeOf} ...${dispute} ...${deciding} /></li>`)}</ul>

@@ -1,8 +1,8 @@
 /** Goes on to where a record stands whose id does not say whose it is: `#/record/fact_…` to the facts of its person or agent. */
 import { html, useEffect } from "../ui.js";
-import { api, ask, key, may, useLoad } from "../api.js";
-import { Empty, Loaded } from "../parts/feedback.js";
-import { visible } from "../parts/text.js";
+import { api, ask, useLoad } from "../api.js";
+import { Loaded } from "../parts/feedback.js";
+import { Gone } from "../parts/records.js";
 import { go, scopeOf, to } from "../route.js";
 
 /** Whose it is. @typedef {{ user_id?: string | null, agent_id?: string | null }} Owned */
@@ -23,14 +23,13 @@ const KINDS = /** @type {Record<string, { noun: string, part: string }>} */ ({
   fact: { noun: "Fact", part: "facts" }, proc: { noun: "Procedure", part: "procedures" }, act: { noun: "Action", part: "actions" },
 });
 
-/** Where the record is not: the list of its kind, of the person or agent that is chosen, and what the audit trail says of it. @param {import("../console.js").PageProps & { id: string }} props */
-function Gone({ id, route, caller }) {
+/** The list of the kind of a record that is not there, of the person or agent that is chosen. @param {import("../console.js").PageProps & { id: string }} props */
+function Missing({ id, route, caller }) {
   const { noun, part } = KINDS[id.split("_")[0]] ?? { noun: "Record", part: "" };
   const { user_id, agent_id } = scopeOf(route);
   const owner = user_id && part !== "actions" ? ["users", user_id] : agent_id ? ["agents", agent_id] : undefined;
-  return html`<${Empty} title=${`${noun} ${visible(id)} is gone or was never here${key.get() ? ", or the key may not see it" : ""}.`}>
-    <p>${owner && part ? html`<a href=${to("owners", [...owner, part])}>${part[0].toUpperCase()}${part.slice(1)}</a>` : html`<a href=${to("owners")}>People and agents</a>${part && `: each has a list of its ${part}`}`}${may(caller, "admin")
-      && html` · <a href=${to("operations", ["audit"], { record_id: id, user_id: "", agent_id: "" })}>What the audit trail says of it</a>`}</p></${Empty}>`;
+  return html`<${Gone} noun=${noun} id=${id} caller=${caller}>${owner && part ? html`<a href=${to("owners", [...owner, part])}>${part[0].toUpperCase()}${part.slice(1)}</a>`
+    : html`<a href=${to("owners")}>People and agents</a>${part && `: each has a list of its ${part}`}`}</${Gone}>`;
 }
 
 /** @type {import("../console.js").Page} */
@@ -38,6 +37,6 @@ export default function Record({ route, caller }) {
   const [id = ""] = route.rest;
   const address = useLoad((signal) => addressOf(id, signal), [id]);
   useEffect(() => { if (address.data) go(address.data, { replace: true }); }, [address.data]);
-  return html`<h1>Record</h1>${address.error?.status === 404 ? html`<${Gone} id=${id} route=${route} caller=${caller} />`
+  return html`<h1>Record</h1>${address.error?.status === 404 ? html`<${Missing} id=${id} route=${route} caller=${caller} />`
     : html`<${Loaded} of=${address}>${() => null}</${Loaded}>`}`;
 }

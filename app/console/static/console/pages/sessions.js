@@ -125,7 +125,7 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
   const saidIn = (quote) => messages.items.find((message) => quote && textOf(message).includes(quote))?.seq ?? 0;
   /** @type {Outcome[]} */
   const records = memories.map((memory) => ({ key: memory.memory_id, kind: "memory", text: memory.content, href: to("memories", [memory.memory_id]), status: memory.status,
-    note: words(memory.memory_type), seq: turnOf(memory.source),
+    note: `of the type ${words(memory.memory_type)}`, seq: turnOf(memory.source),
     before: memory.supersedes.map((id) => ({ text: old.find((other) => other.memory_id === id)?.content ?? "another memory", href: to("memories", [id]) })) }));
   if (summary) {
     const kept = all.find(isSummary);
@@ -185,7 +185,7 @@ function Details({ data, from, params, caller, again }) {
   const replacing = came.filter(({ before }) => before.length).length;
   const last = messages.items.length ? messages.items[messages.items.length - 1].seq : from;
   const turns = (/** @type {number | ""} */ after) => to("sessions", [session.session_id], { ...params, from: after });
-  return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${names.person(session.user_id)}</a>, begun <${Time} at=${session.created_at} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
+  return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${names.person(session.user_id)}</a>, begun <${Time} at=${session.created_at} day=${true} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box" aria-label="Summary">${session.summary ? html`<p><${Text} text=${session.summary} /></p>`
       : html`<p class="quiet">No summary yet. It is written when the session ends.</p>`}
       ${came.length > 0 && html`<p><span class="quiet">What came of it:</span> ${countedBy(came)}${replacing > 0 && `; ${replacing} of them in place of what was known before`}.</p>`}

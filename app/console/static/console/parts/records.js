@@ -1,6 +1,7 @@
 /** What pages of owned records share: links to records, operations that go on in the background. */
 import { html, useLayoutEffect, useRef } from "../ui.js";
-import { api, ask } from "../api.js";
+import { api, ask, key, may } from "../api.js";
+import { Empty } from "./feedback.js";
 import { to } from "../route.js";
 import { Copy, Tag, Text, Time, counted, visible, words } from "./text.js";
 
@@ -72,6 +73,10 @@ export function Sources({ of, said, who, since }) {
   return html`${speaker && html`${visible(speaker)}${at && at.slice(0, 10) !== since?.slice(0, 10) && html` on <${Time} at=${at} day=${true} />`}: `}<${SourceLink} of=${of} />
     ${more.length > 0 && html` <details class="sources"><summary>${counted(more.length, "more source")}</summary>${more.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}</details>`}`;
 }
+
+/** A record that is not there, and what the audit trail says of it. @param {{ noun: string, id: string, caller: import("../api.js").Caller, children?: unknown }} props `children`: where one may look instead */
+export const Gone = ({ noun, id, caller, children }) => html`<${Empty} title=${`${noun} ${visible(id)} is gone or was never here${key.get() ? ", or the key may not see it" : ""}.`}>
+  <p>${children}${may(caller, "admin") && html`${children && " · "}<a href=${to("operations", ["audit"], { record_id: id, user_id: "", agent_id: "" })}>What the audit trail says of it</a>`}</p></${Empty}>`;
 
 const LOOKS = 40;
 const PAUSE = 250;

@@ -1,6 +1,6 @@
 /** How well a hit fits: a word and a bar; what the score is made of comes when it is asked for. */
 import { html, useState } from "../ui.js";
-import { words } from "./text.js";
+import { percent, words } from "./text.js";
 
 /** The features by what they say, in the order of the table. Those that are not named here show by their own names. */
 const NAMES = /** @type {Record<string, string>} */ ({
@@ -25,11 +25,11 @@ const named = (name) => NAMES[name] ?? words(name);
 /** @param {number} value */
 const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 
-/** A probability as a word with a bar. @param {{ probability: number }} props */
+/** A probability as a bar, a word and a percentage: .51 is strong and .49 likely, which the bar alone does not show. @param {{ probability: number }} props */
 export function Strength({ probability }) {
   const word = strength(probability);
   return html`<span class=${`strength ${word}`} title=${`The probability that it helps is ${probability.toFixed(3)}`}>
-    <span class="measure" aria-hidden="true"><i class="share" style=${{ width: `${Math.max(4, Math.min(100, probability * 100))}%` }}></i></span>${word}</span>`;
+    <span class="measure" aria-hidden="true"><i class="share" style=${{ width: `${Math.max(4, Math.min(100, probability * 100))}%` }}></i></span>${word} <span class="small">${percent(probability)}</span></span>`;
 }
 
 /** @param {{ score: number, scores?: Record<string, number> | null, contributions?: Record<string, number> | null, mode: string }} props */

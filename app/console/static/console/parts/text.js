@@ -50,12 +50,12 @@ export function Code({ text, label = "Copy" }) {
 }
 
 const DAY_SECONDS = 86_400;
-/** Longer ago, a time is its day: "last month" and "2 months ago" tell nothing apart. */
-const NEAR_DAYS = 30;
+/** Longer ago, a time is its day: whoever reads "20 days ago" beside a fact "since 2026-11-08" has to count. */
+const NEAR_DAYS = 7;
 const UNITS = /** @type {[Intl.RelativeTimeFormatUnit, number][]} */ ([["day", DAY_SECONDS], ["hour", 3600], ["minute", 60], ["second", 1]]);
 const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
-/** "3 days ago" of an RFC 3339 time of the last or the next 30 days, with no line breaks within it; else undefined. @param {string} when */
+/** "3 days ago" of an RFC 3339 time of the last or the next week, with no line breaks within it; else undefined. @param {string} when */
 function ago(when) {
   const seconds = (Date.parse(when) - Date.now()) / 1000;
   if (Math.abs(seconds) > NEAR_DAYS * DAY_SECONDS) return undefined;
@@ -65,7 +65,7 @@ function ago(when) {
 
 const NO_BREAK = "\u00a0";
 
-/** A time: in words up to 30 days, then its day; or always the day, or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
+/** A time: in words up to a week, then its day; or always the day, or all of it. The exact one shows under the pointer, with the focus and when it is tapped.
  * @param {{ at: string | null | undefined, whole?: boolean, day?: boolean }} props */
 export function Time({ at, whole = false, day = false }) {
   if (!at) return html`<span class="quiet">never</span>`;
@@ -73,7 +73,7 @@ export function Time({ at, whole = false, day = false }) {
   return html`<time datetime=${at} tabindex="0" data-exact=${`${exact} UTC`}>${whole ? exact : (!day && ago(at)) || at.slice(0, 10)}</time>`;
 }
 
-/** A time of details: the exact one, and beside it in words up to 30 days. @param {{ at: string }} props */
+/** A time of details: the exact one, and beside it in words up to a week. @param {{ at: string }} props */
 export const ExactTime = ({ at }) => html`<${Time} at=${at} whole=${true} /> UTC <span class="quiet">${ago(at)}</span>`;
 
 /** "2026-05-01 – now". @param {string | null | undefined} from @param {string | null | undefined} until */
