@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
+from typing import NamedTuple
 
-from app.context.candidates import Candidate
+from app.context.candidates import Candidate, Comparison
 from app.context.repetition import compared_sentences, same_text, sentences_said
 from app.context.schemas import DropReason
 from app.context.stop_rule import StopRule
@@ -65,18 +66,38 @@ class Section:
     """Factor of the intent for the worth of the section's items."""
 
 
+class Misfit(NamedTuple):
+    """Why an item did not fit."""
+
+    needed: int
+    """Tokens that it would have added, with its title, heading and frame where they were new."""
+    room: TokenBound
+    """Tokens of its section's part or, where that was not full, of the rest of the budget."""
+    used: int
+    """Those of them that other items had taken."""
+
+    @property
+    def left(self) -> int:
+        """Tokens that were left for it."""
+        return floor(self.room - self.used)
+
+
 @dataclass(frozen=True, slots=True)
 class PackedPrompt:
     """The result of packing.
 
     `chosen`: the items of each section that has some, in the order of the sections. `tokens`: tokens of each of these
-    sections, title and headings included. `total`: tokens of all, with the frame. `dropped`: (item, reason).
+    sections, title and headings included. `total`: tokens of all, with the frame. `dropped`: (item, reason). `misfits`:
+    those of the dropped that did not fit when their turn came, by id. `said`: ids of the dropped whose words went in
+    later, in another section.
     """
 
     chosen: Mapping[str, Sequence[Candidate]]
     tokens: Mapping[str, int]
     total: int
     dropped: Sequence[tuple[Candidate, DropReason]]
+    misfits: Mapping[str, Misfit] = field(default_factory=dict)
+    said: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -88,6 +109,8 @@ class _State:
     headings: set[str] = field(default_factory=set)
     tokens: int = 0
     reasons: dict[str, DropReason] = field(default_factory=dict)
+    parts: dict[str, list[Candidate]] = field(default_factory=dict)
+    """Of a chain that was tried without some of its facts, by its id: what was tried, and each of these facts."""
     _last_cost: tuple[Candidate, int] | None = None
     """The item whose cost was counted last, and that cost. The stop rule, the bounds and the sum need it."""
 
@@ -138,6 +161,9 @@ class Packer:
         self._last_days: dict[int, str] = {}
         """The latest day of each sentence in the prompt. What holds whenever it is read is later than any day."""
         self._ids: set[str] = set()
+        self._misfits: dict[str, Misfit] = {}
+        self._without_room: list[Candidate] = []
+        """Items of sections that are always there for which there was no room."""
         self._last_read: tuple[Candidate, frozenset[int]] | None = None
         """The item that was compared last, and its sentences."""
         for item in already_in_prompt:
@@ -159,7 +185,8 @@ class Packer:
         chosen = {name: state for name, state in self._states.items() if state.taken}
         tokens = {name: state.tokens for name, state in chosen.items()}
         total = sum(tokens.values()) + (self._frame_tokens if self._framed else 0)
-        return PackedPrompt({name: state.taken for name, state in chosen.items()}, tokens, total, list(self._dropped()))
+        taken = {name: state.taken for name, state in chosen.items()}
+        return PackedPrompt(taken, tokens, total, list(self._dropped()), self._misfits, self._said_later())
 
     def _compete(self, ordered: Sequence[tuple[str, Candidate]]) -> None:
         """Takes competing items in the order of their worth, until one does not fit or the stop rule says that there is
@@ -175,11 +202,13 @@ class Packer:
             if self._stop is not None and (index == 0 or has_some) and self._stop.is_enough(index, tokens, cost):
                 self._has_enough = True
                 return
+            if item is not whole:
+                repeated = list(_facts_without(whole, item))
+                state.parts[whole.id] = [item, *repeated]
+                state.reasons |= {fact.id: "duplicate" for fact in repeated}
             reason = self._take(state, item, None)
             if reason == "budget":
                 return
-            if item is not whole:
-                state.reasons.setdefault(whole.id, "duplicate")
             has_some |= reason is None
             if reason in {None, "duplicate"}:  # what the prompt says already counts as packed
                 tokens += cost
@@ -201,6 +230,8 @@ class Packer:
         reason = self._reason(state, item, max_tokens)
         if reason is not None:
             state.reasons.setdefault(item.id, reason)
+            if reason != "duplicate":
+                self._note_misfit(state, item, reason, max_tokens)
             return reason
         self._left -= state.cost(item) + self._frame(state)
         self._framed |= state.section.framed
@@ -210,6 +241,15 @@ class Packer:
             self._note_sentences(item)
         self._ids.add(item.id)
         return None
+
+    def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, max_tokens: TokenBound | None) -> None:
+        if state.section.always:
+            self._without_room.append(item)
+        bound = state.section.max_tokens if max_tokens is None else max_tokens
+        if reason == "budget":
+            self._misfits.setdefault(item.id, Misfit(state.cost(item) + self._frame(state), self._left, 0))
+        elif reason == "section_budget" and bound is not None:
+            self._misfits.setdefault(item.id, Misfit(state.cost(item), bound, state.tokens))
 
     def _note_sentences(self, item: Candidate) -> None:
         for sentence in self._sentences(item):
@@ -266,12 +306,27 @@ class Packer:
             return item
         return item.part(new[0], new[-1] + 1)
 
+    def _said_later(self) -> frozenset[str]:
+        """Returns the ids of items of sections that are always there whose words are in the prompt, though there was no
+        room for them: these sections are packed first, so an item that competes may say the same. Items that compete
+        are compared when their turn comes."""
+        return frozenset(
+            item.id
+            for item in self._without_room
+            if item.id not in self._ids
+            and (self._keys & item.comparison.keys or self._stands(self._sentences(item), item.day))
+        )
+
     def _dropped(self) -> Iterator[tuple[Candidate, DropReason]]:
-        """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""
+        """Yields each dropped item once. An item of its own comes before the same turn as another item's partner, and
+        of a chain the facts that the prompt had stand for themselves."""
         seen = set(self._ids)
         for state in self._states.values():
             partners = (item.partner for item in state.section.items if item.partner is not None)
-            for item in (*state.section.items, *partners):
+            items = (*state.section.items, *partners)
+            if state.parts:
+                items = tuple(part for item in items for part in state.parts.get(item.id, (item,)))
+            for item in items:
                 if item.id not in seen:
                     seen.add(item.id)
                     yield item, state.reasons.get(item.id) or self._untried(item)
@@ -284,6 +339,14 @@ class Packer:
         if self._keys & item.comparison.keys:
             return "duplicate"
         return "enough" if self._has_enough else "budget"
+
+
+def _facts_without(chain: Candidate, part: Candidate) -> Iterator[Candidate]:
+    """Yields each fact of a chain that a part of it does not state."""
+    for fact_id, statement in zip(chain.links, chain.comparison.statements, strict=True):
+        if fact_id not in part.links:
+            comparison = Comparison(frozenset({same_text(statement)}), statements=(statement,))
+            yield Candidate(fact_id, chain.type, statement, chain.score, comparison=comparison, links=(fact_id,))
 
 
 def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:

@@ -8,9 +8,9 @@ from typing import NotRequired, TypedDict, TypeVar
 
 from app.context import rendering
 from app.context.candidates import Candidate, PromptMessage
+from app.context.dropped import DroppedAnswer, EntryAnswer, dropped_of
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
-from app.context.repetition import compared_sentences
 from app.context.schemas import ContextRequest, DropReason, Intent
 from app.core import prompt_text
 from app.retrieval.retriever import SearchDegradation
@@ -33,14 +33,6 @@ class SectionAnswer(TypedDict):
     name: str
     tokens: int
     items: list[PackedItemAnswer]
-
-
-class DroppedAnswer(TypedDict):
-    """What was left out, as `schemas.Dropped` describes it."""
-
-    id: str
-    reason: DropReason
-    repeats: NotRequired[list[str]]
 
 
 class PromptPartAnswer(TypedDict):
@@ -91,6 +83,7 @@ def answer_of(
     read: Sequence[Gathered],
     warnings: Sequence[SearchDegradation],
     started: float,
+    explained: Mapping[str, EntryAnswer],
 ) -> ContextAnswer:
     """Returns the answer.
 
@@ -100,6 +93,7 @@ def answer_of(
         read: All sections that were read, some of them more than once.
         warnings: Of what was done with them, beside their own.
         started: When the work began, by `time.perf_counter`.
+        explained: What was dropped is, by id, if the request asks for it.
     """
     body = plan.body
     stable, turns, volatile = (render_part(body, part) for part in parts)
@@ -114,7 +108,7 @@ def answer_of(
         "query_tokens": prompt_text.count(body.query),
         "system_prompt_tokens": prompt_text.count(body.system_prompt or ""),
         "sections": [*stable.sections, *turns.sections, *volatile.sections],
-        "dropped": _dropped(parts, read),
+        "dropped": dropped_of(parts, read, explained),
         **_cached_answer(body, parts, stable, volatile),
         "budget": plan.budget,
         "errors": _each_once(
@@ -210,34 +204,6 @@ def _cached_answer(
             "sections": volatile.sections,
         },
     }
-
-
-def _dropped(parts: PackedParts, read: Sequence[Gathered]) -> list[DroppedAnswer]:
-    """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
-    chosen = list(parts.chosen)
-    packed_ids = {item.id for item in chosen}
-    reasons: dict[str, DropReason] = {item_id: "importance" for section in read for item_id in section.result.hidden}
-    # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
-    reasons |= {item.id: reason for part in parts for item, reason in part.packed.dropped}
-    dropped: list[DroppedAnswer] = [
-        {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
-    ]
-    repetitions = {item.id: item for part in parts for item, reason in part.packed.dropped if reason == "duplicate"}
-    if repetitions:
-        entries = [(entry, compared_sentences(entry)) for entry in chosen]
-        for answer in dropped:
-            if answer["reason"] == "duplicate":
-                answer["repeats"] = _repeated(repetitions[answer["id"]], entries)
-    return dropped
-
-
-def _repeated(item: Candidate, entries: Sequence[tuple[Candidate, frozenset[int]]]) -> list[str]:
-    """Returns the ids of the entries that say what an item says: those with one of its keys or, if none has one, those
-    with one of its sentences. `entries`: those of the prompt with their sentences."""
-    keys, sentences = item.comparison.keys, compared_sentences(item)
-    return [entry.id for entry, _ in entries if entry.comparison.keys & keys] or [
-        entry.id for entry, of_entry in entries if of_entry & sentences
-    ]
 
 
 _WHY_LEFT_OUT: Mapping[DropReason, str] = {

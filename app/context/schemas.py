@@ -85,6 +85,12 @@ class ContextRequest(TagAndMetadataFilters):
         None, description="With layout `cached`: the `etag` that you have; `stable.text` is null while it holds."
     )
     system_prompt: str | None = None
+    explain: bool = Field(
+        False,
+        strict=True,
+        description="Say of what was dropped what it is: its type, section, text, score and tokens. For who looks into "
+        "a prompt; an agent does not need it.",
+    )
     memory_role: MemoryRole = Field("user", description="Role of the message that carries what is remembered.")
     include: list[SectionName] = Field([], description="Every section comes anyway: this changes nothing.")
     exclude: list[SectionName] = Field([], description="Sections to leave out.")
@@ -143,13 +149,33 @@ class VolatileContext(Schema):
     sections: list[PackedSection]
 
 
+class DroppedEntry(Schema):
+    """What an entry is that was left out."""
+
+    type: str
+    section: str = Field(description="For which it was found.")
+    text: str = Field(description="As its line would have read.")
+    score: float | None = Field(description="Of the search that found it; null for what was not searched for.")
+    tokens: Count = Field(description="Of its line.")
+    needed: Count | None = Field(
+        description="Of what did not fit: tokens that it would have added, with title and headings. Null for what was "
+        "not tried, because packing had ended."
+    )
+    left: Annotated[int, WHOLE] | None = Field(description="Tokens that were left for it then.")
+
+
 class Dropped(Schema):
     id: str
     reason: DropReason
+    links: list[str] = Field(
+        default=[], description="Ids of the facts that a chain of facts states, in its order; else empty."
+    )
     repeats: list[str] = Field(
         default=[],
-        description="Of a `duplicate`: ids of the entries of the prompt that say the same, if they are items of it.",
+        description="Of a `duplicate`, and of what had no room in its section and stands in another one: ids of the "
+        "entries of the prompt that say the same, if they are items of it.",
     )
+    entry: DroppedEntry | None = Field(default=None, description="With `explain`.")
 
 
 class SectionError(Schema):

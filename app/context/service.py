@@ -12,6 +12,7 @@ from app.context.cached_layout import (
     read_conversation,
     volatile_sources,
 )
+from app.context.dropped import explain
 from app.context.gathering import Gathered, gather_sections, raise_if_unreadable
 from app.context.intent import asks_for_something, asks_in, best_scores, infer, is_unsure
 from app.context.layout import PackedParts, PromptPart, PromptPlan, pack_default
@@ -80,7 +81,9 @@ class ContextService:
         if body.now is None:
             self._note_accesses(parts.volatile, None)
             self._note_accesses(parts.stable, read.began_at)
-        return answer_of(plan, parts, [*read.of_conversation, *sections], read.warnings, started)
+        every = [*read.of_conversation, *sections]
+        explained = await off_loop(characters, explain, parts, every) if body.explain else {}
+        return answer_of(plan, parts, every, read.warnings, started, explained)
 
     async def _read_default(self, request: SourceRequest) -> "_Read":
         sections = await gather_sections(self._sources, request)

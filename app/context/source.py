@@ -14,6 +14,7 @@ from app.errors import RecalldError
 from app.facts.models import FactRecord
 from app.facts.repository import View
 from app.findings.replacing import ReplacedStatement
+from app.memories.models import MemoryRecord
 from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import SearchDegradation
@@ -121,8 +122,8 @@ class SourceResult:
     """Statements of findings, whether the query touches them or not."""
     evidence: Sequence[QueryEvidence] = ()
     """What the searched collections have of the query: each collection once in a context."""
-    hidden: Sequence[str] = ()
-    """Ids of documents that were found and that `min_importance` leaves out."""
+    hidden: Sequence[MemoryRecord] = ()
+    """Memories that were found and that `min_importance` leaves out."""
     faults: Sequence[RecalldError] = ()
     """Errors of parts that could not be read."""
 

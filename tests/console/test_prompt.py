@@ -59,18 +59,24 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
     expect(dropped.locator("summary").first).to_contain_text(f"{len(answer['dropped'])} dropped:")
     expect(dropped.locator("summary").first).to_contain_text(f"{counts['budget']} over budget")
     expect(reason).to_contain_text(f"{300 - answer['tokens']} tokens left")
+    explained = server.client.post("/v1/context", json={**body, "explain": True}).json()
+    misfits = [entry for one in explained["dropped"] if one["reason"] == "budget" and (entry := one["entry"])["needed"]]
+    row = dropped.locator("li", has_text=misfits[0]["text"]).first
+    expect(row).to_contain_text(f"needs {misfits[0]['needed']} tokens, {misfits[0]['left']} were left")
     headings = re.findall(r"^## (.+)$", answer["text"], re.MULTILINE)
     expect(page.get_by_role("region", name="Kept").locator("h3")).to_contain_text(headings)
-    records = [one for one in answer["dropped"] if one["id"].startswith(("mem_", "fact_"))]
-    expect(dropped.locator(".list > li")).to_have_count(len(records))
-    expect(dropped.locator(".text").first).not_to_be_empty()
+    assert {one["entry"]["type"] for one in explained["dropped"]} > {"message", "fact", "experience", "action"}
+    dropped_texts = dropped.locator(".list > li .text").all_text_contents()
+    assert sorted(dropped_texts) == sorted(one["entry"]["text"] for one in explained["dropped"])
     dropped.get_by_text(re.compile(r"^\d+ more$")).first.click()
     expect(dropped.locator(".from").first).to_be_visible()  # nobody asked where it comes from
     shown = page.get_by_role("group", name="Tokens of the budget by section").locator("li").all_inner_texts()
     frame = answer["tokens"] - sum(section["tokens"] for section in answer["sections"])
     assert frame > 0
     parts = zip(headings, answer["sections"], strict=True)
-    assert shown == [f"{heading} {section['tokens']}" for heading, section in parts] + [f"frame {frame}"]
+    assert shown == [f"{heading} {section['tokens']}" for heading, section in parts] + [
+        f"Opening and closing lines {frame}"
+    ]
 
 
 def test_the_keyboard_moves_a_slider_and_the_address_keeps_it(visit: Visit) -> None:
@@ -132,6 +138,9 @@ def test_an_answer_leads_to_the_prompt_behind_it_built_again(visit: Visit, serve
     assert server.client.post("/v1/context", json=body).json()["text"] == prompt.inner_text()
     dropped = page.get_by_role("region", name="Dropped")
     expect(dropped.locator("li", has_text="lives in Altona")).to_contain_text("same as [3]")  # nobody opened it
+    hours = dropped.locator("li", has_text="The workshop opens from Tuesday to Saturday")
+    expect(hours).to_contain_text("Front desk's own")  # no list of the person has it
+    expect(hours).to_contain_text(re.compile(r"weak\s*0\.0\d+ %"))
     kept = page.get_by_role("region", name="Kept")
     altona = kept.locator("li", has_text="I live in Altona, commute")
     expect(altona).to_contain_text("strong")
@@ -180,6 +189,36 @@ def test_a_refused_request_says_why(visit: Visit) -> None:
 def test_a_repetition_that_was_left_out_names_the_entry_that_says_the_same(visit: Visit) -> None:
     address = "prompt?query=Where+does+Mira+live%3F&agent_id=front-desk&user_id=mira&token_budget=400"
     page = visit.open(address, "The request")
-    repetition = page.get_by_role("region", name="Dropped").locator("li", has_text="mira has name Mira")
-    expect(repetition).to_contain_text("same as [2]")
-    expect(page.get_by_role("region", name="Kept").locator("li", has_text="[2]")).to_contain_text("name: Mira")
+    dropped, kept = (page.get_by_role("region", name=name) for name in ("Dropped", "Kept"))
+    expect(dropped.locator("li", has_text="The user has name Mira")).to_contain_text("same as [2]")
+    expect(kept.locator("li", has_text="[2]")).to_contain_text("name: Mira")
+    # a chain goes on from it, and the profile has it
+    expect(dropped.locator("li", has_text="The user lives in Bergedorf")).to_contain_text("same as [3]")
+    expect(kept.locator("li", has_text="[3]")).to_contain_text("home: Bergedorf")
+    for summary in dropped.locator("li", has_text="session of").all():
+        expect(summary).to_contain_text(re.compile(r"needs \d+ tokens, \d+ were left in Summary"))
+        citation = re.search(r"its words are in as (\[\d+\])", summary.inner_text())
+        assert citation
+        expect(kept.locator("li", has_text=citation[1])).to_contain_text("interaction")
+
+
+def test_in_one_column_what_was_kept_comes_before_what_was_dropped(visit: Visit) -> None:
+    for width, beside in ((1440, True), (768, False), (390, False)):
+        visit.page.set_viewport_size({"width": width, "height": 900})
+        page = visit.open(QUERY, "The request")
+        tops = [
+            page.locator("section", has=page.get_by_role("heading", name="The prompt")).bounding_box(),
+            page.get_by_role("region", name="Kept").bounding_box(),
+            page.get_by_role("region", name="Dropped").bounding_box(),
+        ]
+        prompt, kept, dropped = (box["y"] for box in tops if box)
+        assert (prompt == kept < dropped) if beside else (prompt < kept < dropped)
+
+
+def test_the_intent_says_what_it_changes_and_why(visit: Visit) -> None:
+    page = visit.open(QUERY, "The request")
+    budget = page.locator("section", has=page.get_by_role("heading", name="Budget"))
+    expect(budget).to_contain_text("Intent recall: memories and facts count 1.25 times as much, because something")
+    page.get_by_label("Intent").select_option("execute")
+    expect(budget).to_contain_text("Intent execute: procedures count 1.5 times")
+    expect(budget).to_contain_text("as you set it")

@@ -111,7 +111,7 @@ def a_case(random: Random, *, keys: str = "xyz", shared: bool = True) -> Case:
 
 def broken(case: Case, packed: PackedPrompt) -> list[str]:
     """Every rule that the result breaks."""
-    checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _worth, _reasons)
+    checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _worth, _reasons, _misfits)
     return sorted({rule for check in checks for rule in check(case, packed)})
 
 
@@ -226,6 +226,16 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
             }
             if not true[reasons[one.id]]:
                 yield f"left out for {reasons[one.id]}, which is not so"
+
+
+def _misfits(case: Case, packed: PackedPrompt) -> Iterator[str]:
+    """What did not fit needed more than was left for it, and at least its own line."""
+    dropped = {one.id: one for one, _ in packed.dropped}
+    for item_id, misfit in packed.misfits.items():
+        if item_id in dropped and not misfit.needed > misfit.left:
+            yield "what did not fit needed more than was left"
+        if item_id in dropped and misfit.needed < price(dropped[item_id]):
+            yield "what did not fit needed its line"
 
 
 def _beyond(case: Case, section: Section, size: int) -> bool:

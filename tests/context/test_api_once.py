@@ -149,3 +149,16 @@ def test_of_a_chain_no_fact_stands_that_the_profile_has() -> None:
     facts = Section("facts", [fact_item(CHAIN, 0.5)], lambda item: 10, lambda item: 0, 0, 10, compared=True)
     packed = Packer([profile, facts], 1000, 0, 0.0).pack(lambda item: 10)
     assert [item.text for item in packed.chosen["facts"]] == [LAST]
+    assert [(item.text, reason) for item, reason in packed.dropped] == [(FIRST, "duplicate")]
+
+
+@pytest.mark.parametrize("budget", [50, 1000])
+def test_of_a_chain_that_was_cut_each_fact_is_packed_or_dropped_once(budget: int) -> None:
+    """The profile says the first, and for the rest there may be no room."""
+    name = Candidate("profile:x", "profile", "school: F", comparison=Comparison(frozenset({same_text(FIRST)})))
+    profile = Section("profile", [name], lambda item: 10, lambda item: 0, 0, 10, always=True, compared=True)
+    facts = Section("facts", [fact_item(CHAIN, 0.5)], lambda item: 45, lambda item: 0, 0, 10, compared=True)
+    packed = Packer([profile, facts], budget, 0, 0.0).pack(lambda item: 10)
+    reasons = {item.text: reason for item, reason in packed.dropped}
+    assert reasons == ({FIRST: "duplicate"} if budget == 1000 else {FIRST: "duplicate", LAST: "budget"})
+    assert packed.misfits == ({} if budget == 1000 else {CHAIN[1]["fact_id"]: (45, 40, 0)})

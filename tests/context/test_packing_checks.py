@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from app.context.candidates import Candidate
-from app.context.packing import PackedPrompt, Packer, TokenBound, TokenEstimate, _State
+from app.context.packing import Misfit, PackedPrompt, Packer, TokenBound, TokenEstimate, _State
 from app.context.schemas import DropReason
 from tests.context.packing_rules import Case, a_case, broken, price
 
@@ -143,6 +143,14 @@ PLANTED: dict[str, tuple[Callable[[Case], PackedPrompt], str]] = {
     "any order of sections": (
         tampered(lambda packed: replace(packed, chosen=dict(list(packed.chosen.items())[::-1]))),
         "sections come in their order",
+    ),
+    "room for what did not fit": (
+        tampered(lambda p: replace(p, misfits={name: Misfit(it.needed, 10**6, 0) for name, it in p.misfits.items()})),
+        "what did not fit needed more than was left",
+    ),
+    "a line for nothing": (
+        tampered(lambda p: replace(p, misfits={name: Misfit(0, -1, 0) for name in p.misfits})),
+        "what did not fit needed its line",
     ),
     "any reason": (
         tampered(lambda packed: replace(packed, dropped=[(item, "limit") for item, _ in packed.dropped])),

@@ -111,12 +111,12 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
-    query_hash, now, hidden = content_hash(request.body.query), to_ms(request.now), list[str]()
+    query_hash, now, hidden = content_hash(request.body.query), to_ms(request.now), list[MemoryRecord]()
 
     async def is_important(memory: MemoryRecord) -> bool:
         if least == 0 or standing(memory) == STANDING or await decays.importance(memory, now) >= least:
             return True
-        hidden.append(memory["memory_id"])
+        hidden.append(memory)
         return False
 
     shown = list[Hit[MemoryRecord]]()

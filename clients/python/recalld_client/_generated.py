@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 64c216d24dddcedf15d5637d5c09395a."""
+"""Made by scripts/generate_clients.py; do not edit. Contract cefb8e5f0e3b90b135d52a2a2942ae36."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -366,6 +366,7 @@ class ContextRequest(TypedDict):
     layout: NotRequired["Layout"]
     stable_etag: NotRequired[str | None]
     system_prompt: NotRequired[str | None]
+    explain: NotRequired[bool]
     memory_role: NotRequired["MemoryRole"]
     include: NotRequired["list[SectionName]"]
     exclude: NotRequired["list[SectionName]"]
@@ -430,7 +431,21 @@ DropReason: TypeAlias = Literal["budget", "section_budget", "limit", "duplicate"
 class Dropped(TypedDict):
     id: str
     reason: "DropReason"
+    links: NotRequired[list[str]]
     repeats: NotRequired[list[str]]
+    entry: NotRequired["DroppedEntry | None"]
+
+
+class DroppedEntry(TypedDict):
+    """What an entry is that was left out."""
+
+    type: str
+    section: str
+    text: str
+    score: float | None
+    tokens: int
+    needed: int | None
+    left: int | None
 
 
 class Edge(TypedDict):
@@ -2294,6 +2309,7 @@ class ContextOptions(TypedDict):
     layout: NotRequired["Layout"]
     stable_etag: NotRequired[str | None]
     system_prompt: NotRequired[str | None]
+    explain: NotRequired[bool]
     memory_role: NotRequired["MemoryRole"]
     include: NotRequired["list[SectionName]"]
     exclude: NotRequired["list[SectionName]"]

@@ -5,7 +5,7 @@ import { Bar } from "../parts/bars.js";
 import { Loaded } from "../parts/feedback.js";
 import { called, choose, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
-import { Code, Tag } from "../parts/text.js";
+import { Code } from "../parts/text.js";
 import { go, parse, scopeOf, to } from "../route.js";
 import { Dropped, Kept, droppedTold, sectionTitle, useOrigins } from "./prompt_entries.js";
 import { AskedTurn, ReplacedSince, asOf, askedBefore } from "./prompt_turn.js";
@@ -23,10 +23,16 @@ const SLIDERS = /** @type {const} */ ([
   { name: "min_trust", label: "Least trust", min: 0, max: 1, step: 0.01, usual: 0 },
 ]);
 const CHOICES = /** @type {const} */ ([
-  { name: "intent", label: "Intent", options: ["auto", "general", "recall", "execute"] },
-  { name: "format", label: "Format", options: ["markdown", "messages"] },
-  { name: "citations", label: "Citations", options: ["numbers", "ids", "none"] },
+  { name: "intent", label: "Intent", options: ["auto", "general", "recall", "execute"], told: { auto: "by what is found", general: "all kinds alike", recall: "what is known", execute: "what to do" } },
+  { name: "format", label: "Format", options: ["markdown", "messages"], told: {} },
+  { name: "citations", label: "Citations", options: ["numbers", "ids", "none"], told: {} },
 ]);
+/** What an intent changes, and by what the service chooses it. @type {Record<Schemas["Intent"], { changes: string, chosen: string }>} */
+const INTENTS = {
+  general: { changes: "no kind of entry counts more than another", chosen: "nothing that was found surely answers the query" },
+  recall: { changes: "memories and facts count 1.25 times as much", chosen: "something that is known answers the query" },
+  execute: { changes: "procedures count 1.5 times, experience and past actions 1.25 times as much", chosen: "a procedure answers the query best, or a task is named" },
+};
 const PAUSE = 250;
 /** Agents that are offered where none is chosen. */
 const CHOICES_OF_AGENTS = 12;
@@ -76,7 +82,7 @@ function Built({ route }) {
     const timer = setTimeout(write, PAUSE);
     return () => clearTimeout(timer);
   }, [JSON.stringify(typed)]);
-  const made = useLoad(async (signal) => (body && complete ? ask(api.POST("/v1/context", { body, signal })) : undefined),
+  const made = useLoad(async (signal) => (body && complete ? ask(api.POST("/v1/context", { body: { ...body, explain: true }, signal })) : undefined),
     [JSON.stringify(complete ? body : "")]);
   const slider = (/** @type {typeof SLIDERS[number]} */ { name, label, usual, ...bounds }) => html`<${Slider} key=${name} label=${label} ...${bounds} usual=${usual}
     value=${typed[name]} onChange=${(/** @type {string} */ value) => set(name, value)} />`;
@@ -84,8 +90,8 @@ function Built({ route }) {
       ${!turn && html`<label class="query">Query <input type="search" value=${typed.query ?? ""} placeholder="What does the person ask?"
         onInput=${(/** @type {any} */ event) => set("query", event.target.value)} /></label>`}
       <div class="filters">${!turn && html`<label>Session <input size="16" value=${typed.session_id ?? ""} onInput=${(/** @type {any} */ event) => set("session_id", event.target.value)} /></label>`}
-        ${CHOICES.map(({ name, label, options }) => html`<label>${label} <select value=${typed[name] ?? options[0]}
-          onChange=${(/** @type {any} */ event) => set(name, event.target.value)}>${options.map((one) => html`<option value=${one}>${one}</option>`)}</select></label>`)}
+        ${CHOICES.map(({ name, label, options, told }) => html`<label>${label} <select value=${typed[name] ?? options[0]}
+          onChange=${(/** @type {any} */ event) => set(name, event.target.value)}>${options.map((option) => html`<option value=${option}>${option}${/** @type {Record<string, string>} */ (told)[option] && `: ${/** @type {Record<string, string>} */ (told)[option]}`}</option>`)}</select></label>`)}
         <button type="submit" class="main">Make the prompt</button></div>
       ${SLIDERS.slice(0, 1).map(slider)}
       <details open=${SLIDERS.slice(1).some(({ name }) => params[name])}><summary>Limits: the least that an entry needs</summary>${SLIDERS.slice(1).map(slider)}</details>
@@ -128,20 +134,22 @@ function Shares({ params, set }) {
 /** @param {{ context: Context, at?: string, children?: unknown }} props `at`: the moment that it is built for, if not now; `children`: what stands below what was dropped */
 function Made({ context, at, children }) {
   const owner = scopeOf(parse(location.hash));
-  const { origins, facts } = useOrigins(context, owner);
+  const { intent, min_score } = parse(location.hash).params;
+  const { origins, facts } = useOrigins(context, owner, at);
   const inSections = context.sections.reduce((sum, section) => sum + section.tokens, 0);
   const frame = context.tokens - inSections;
-  const parts = [...context.sections.map((section) => ({ name: sectionTitle(section.name), value: section.tokens })), ...(frame > 0 ? [{ name: "frame", value: frame, tone: 7, title: "What stands around the sections" }] : [])];
+  const parts = [...context.sections.map((section) => ({ name: sectionTitle(section.name), value: section.tokens })), ...(frame > 0 ? [{ name: "Opening and closing lines", value: frame, tone: 7, title: "They stand around the sections, and tell the model that these are data" }] : [])];
   const kept = context.sections.reduce((count, section) => count + section.items.length, 0);
   const milliseconds = Number(context.took_ms.total ?? 0).toFixed(0);
   return html`<section class="box"><h2>Budget</h2>
-      <p>${context.tokens} of ${context.budget} tokens, intent <${Tag} of=${context.intent} />, ${milliseconds} ms.
+      <p>${context.tokens} of ${context.budget} tokens, ${milliseconds} ms.
         <span class="quiet"> The query has ${context.query_tokens} tokens of its own.</span></p>
+      <p class="quiet">Intent <b>${context.intent}</b>: ${INTENTS[context.intent].changes}, ${intent ? "as you set it" : `because ${INTENTS[context.intent].chosen}`}.</p>
       <${Bar} label="Tokens of the budget by section" parts=${parts} whole=${context.budget} digits=${0} />
       ${[...context.errors, ...context.warnings].map((one) => html`<p class="problem">${one.code}: ${one.detail}</p>`)}</section>
-    <div class="two"><div><section class="box"><h2>The prompt</h2>
+    <div class="two prompted"><section class="box"><h2>The prompt</h2>
         ${context.messages.length ? context.messages.map((message) => html`<h3>${message.role}</h3><pre class="plain prompt" tabindex="0">${message.content ?? ""}</pre>`)
           : context.text ? html`<div class="wrapped"><${Code} text=${context.text} label="Copy the prompt" /></div>` : html`<p class="quiet">Nothing is remembered that fits.</p>`}</section>
-      <section class="box" aria-label="Dropped"><details open><summary><b>${context.dropped.length} dropped${context.dropped.length > 0 && ":"}</b> ${droppedTold(context)}</summary><${Dropped} context=${context} open=${Boolean(children)} origins=${origins} least=${parse(location.hash).params.min_score} /></details></section>${children}</div>
-      <div><section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} at=${at} facts=${facts} origins=${origins} /></section></div></div>`;
+      <section class="box" aria-label="Kept"><h2>Kept (${kept})</h2><${Kept} context=${context} at=${at} facts=${facts} origins=${origins} /></section>
+      <div><section class="box" aria-label="Dropped"><details open><summary><b>${context.dropped.length} dropped${context.dropped.length > 0 && ":"}</b> ${droppedTold(context)}</summary><${Dropped} context=${context} origins=${origins} least=${min_score} /></details></section>${children}</div></div>`;
 }

@@ -1,8 +1,8 @@
 /** The entries of a prompt: what was kept and what was left out, each with the turn that it comes from. */
-import { html, useEffect, useMemo, useState } from "../ui.js";
+import { html, useMemo, useState } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { ProblemBox, useAction } from "../parts/feedback.js";
-import { RecordLink, SourceLink, addressOf } from "../parts/records.js";
+import { RecordLink, SourceLink, addressOf, place } from "../parts/records.js";
 import { LIKELY, Strength } from "../parts/scores.js";
 import { useNames } from "../parts/scope.js";
 import { Since, learnedFrom } from "../parts/since.js";
@@ -22,18 +22,26 @@ const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
   budget: "over budget", section_budget: "over the share of their section", limit: "over the limit of their section", duplicate: "said already", enough: "not needed for the query",
   score: "too weak", importance: "unimportant by now",
 });
-/** What decides it, below the reason. `least`: the least score that the request asks for, where it does.
- * @type {Partial<Record<Schemas["DropReason"], (least?: string) => string>>} */
+/** What decides it, below the reason. @type {Partial<Record<Schemas["DropReason"], (of: { dropped: Context["dropped"], unused: number, least?: string }) => string>>}
+ * `unused`: tokens of the budget that nothing took; `least`: the least score that the request asks for, where it does */
 const EXPLAINED = {
   enough: () => "What the query asks for was in the prompt before them: the service stops there, though tokens are left.",
-  score: (least) => `${weakest(least)} A kept entry is called weak below ${LIKELY}, so the weak ones above that line are in.`,
+  score: ({ least }) => `${weakest(least)} A kept entry is called weak below ${chance(LIKELY)}, so the weak ones above that line are in.`,
   limit: () => "The section takes so many entries at most, whatever the budget.",
   section_budget: () => "The section takes so much of the budget at most.",
+  budget: ({ dropped, unused }) => {
+    const reserved = unused - (dropped.findLast(isMisfit)?.entry?.left ?? unused);
+    return `What scores most for each token goes in first, and packing ends at the first entry that does not fit; those behind it were not tried.${reserved > 0 ? ` Of the ${counted(unused, "token")} left, ${reserved} are of sections that did not fill their share.` : ""}`;
+  },
 };
+/** Whether it was tried and did not fit. @param {Context["dropped"][number]} item */
+const isMisfit = ({ entry }) => typeof entry?.needed === "number";
 /** The least score of an entry that the service keeps where no request says another. */
-const LEAST = "0.001";
+const LEAST = 0.001;
+/** A score as a percentage of two digits, however small: "0.098 %". @param {number} score */
+const chance = (score) => `${(score * 100).toLocaleString("en", { maximumSignificantDigits: 2 })} %`;
 /** @param {string} [least] */
-const weakest = (least) => `Left out is what has a score below ${least ? `${least}, the least score of this request` : `${LEAST}, the service's default, or less where the query asks for little`}.`;
+const weakest = (least) => `Left out is what helps with a probability below ${least ? `${chance(Number(least))}, the least score of this request` : `${chance(LEAST)}, the service's default, or less where the query asks for little`}.`;
 
 /** The sections as the prompt heads them; `app/context/sources` is where the headings are made. @type {Record<string, string>} */
 const TITLES = { instructions: "Rules set by the user or the operator", newer: "Newer than the beginning of this conversation", profile: "Profile", uncertain: "Uncertain", working: "Task in hand",
@@ -70,11 +78,12 @@ function originOf(id) {
 }
 
 /** Where the entries of a prompt come from, by their ids, and the facts of the person: from the newest records of the person, or else of the agent, and of the
- * first few entries that are not among them by a request each. A field of the profile comes from its fact, a lesson from its session, a talk from its summary.
- * @param {Context} context @param {{ user_id?: string, agent_id?: string }} owner @returns {{ origins: Map<string, Origin> | undefined, facts: Fact[] }} */
-export function useOrigins(context, { user_id, agent_id }) {
-  const items = context.sections.flatMap((section) => section.items);
-  const learns = items.some((item) => item.type === "experience");
+ * first few entries that are not among them by a request each, kept ones first. A field of the profile comes from its fact, a lesson from its session, a talk from its summary.
+ * @param {Context} context @param {{ user_id?: string, agent_id?: string }} owner @param {string} [at] the moment that it is built for, if not now @returns {{ origins: Map<string, Origin> | undefined, facts: Fact[] }} */
+export function useOrigins(context, { user_id, agent_id }, at) {
+  const kept = context.sections.flatMap((section) => section.items);
+  const learns = kept.some((item) => item.type === "experience");
+  const ids = [...kept, ...byReason(context).flatMap(([, items]) => items.slice(0, ROWS))].map(({ id }) => id).filter((id) => RECORD.test(id));
   const loaded = useLoad(async (signal) => {
     const of = { ...(user_id ? { user_id } : { agent_id }), status: /** @type {const} */ ("any"), limit: MOST };
     const [memories, facts, experience] = await Promise.all([
@@ -83,11 +92,11 @@ export function useOrigins(context, { user_id, agent_id }) {
       learns && agent_id ? ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal })).catch(() => null) : null,
     ]);
     const there = new Set([...memories.map((memory) => memory.memory_id), ...facts.map((fact) => fact.fact_id)]);
-    const missing = items.map(({ id }) => id).filter((id) => RECORD.test(id) && !there.has(id)).slice(0, LOOKED_UP_AT_ONCE);
+    const missing = ids.filter((id) => !there.has(id)).slice(0, LOOKED_UP_AT_ONCE - (learns && !at ? 1 : 0));
     const single = await Promise.all(missing.map(async (id) => /** @type {[string, Origin | undefined]} */ ([id, await originOf(id)?.catch(() => undefined)])));
     const lessons = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : []));
     return { memories, facts, single, lessons };
-  }, [user_id, agent_id, items.map(({ id }) => id).join()], ["fact"]);
+  }, [user_id, agent_id, learns, ids.join()], ["fact"]);
   return useMemo(() => {
     if (!loaded.data) return { origins: undefined, facts: [] };
     const { memories, facts, single, lessons } = loaded.data;
@@ -97,8 +106,9 @@ export function useOrigins(context, { user_id, agent_id }) {
     for (const fact of facts) origins.set(fact.fact_id, originFrom(fact));
     for (const memory of memories) origins.set(memory.memory_id, originFrom(memory));
     const texts = entryTexts(context);
-    for (const { id, type, citation } of items) {
-      const text = texts.get(citation ?? "") ?? "";
+    const entries = kept.map(({ id, type, citation }) => ({ id, type, text: texts.get(citation ?? "") ?? "" }));
+    for (const { id, entry } of context.dropped) if (entry) entries.push({ id, type: entry.type, text: entry.text });
+    for (const { id, type, text } of entries) {
       const fact = type === "profile" && facts.find((known) => known.subject === "@user" && known.predicate === PREDICATES[id.split(":")[1]] && text.endsWith(`: ${known.object}`));
       const talk = type === "interaction" && memories.find((memory) => memory.memory_type === "summary" && text.includes(memory.content));
       const lesson = type === "experience" && lessons.find((known) => text.includes(known.text));
@@ -110,13 +120,9 @@ export function useOrigins(context, { user_id, agent_id }) {
 }
 
 const RECORD = /^(mem|fact)_/;
-/** What has an id of the service and no page of its own, by how the id begins. */
-const KINDS = /** @type {Record<string, string>} */ ({ act: "action", proc: "procedure" });
 /** Rows of each reason in the open; the others are a click away. */
 const ROWS = 3;
-/** Where what was left out stands open with the page, so many: a view asks for twelve things at most. */
-const OPEN_AT_ONCE = 1;
-/** Entries that are in no list: so many are asked for by themselves. */
+/** Entries that are in no list: so many are asked for by themselves, one less where lessons and doubts of now are asked for. A view asks for twelve things at most. */
 const LOOKED_UP_AT_ONCE = 2;
 const MOST = 100;
 /** What an agent did and learned, whoever talks with it. */
@@ -149,73 +155,97 @@ function From({ origin, others = [] }) {
       <li><a href=${origin.href}>open the record</a></li>${source.model && html`<li>learned by ${source.model}</li>`}${source.note && html`<li><${Text} text=${source.note} long=${200} /></li>`}</ul></details></div>`;
 }
 
-/** The turn that an entry comes from: as it is known already, or when it is asked for, or `atOnce`. @param {{ id: string, known?: Origin, others?: Origin[], withText?: boolean, atOnce?: boolean }} props */
-function WhereFrom({ id, known, others, withText = false, atOnce = false }) {
+/** The turn that an entry comes from: as it is known already, or when it is asked for; of what is no record, the page that has it. @param {{ id: string, type: string, known?: Origin, others?: Origin[] }} props */
+function WhereFrom({ id, type, known, others }) {
   const [loaded, set] = useState(/** @type {Origin | undefined} */ (undefined));
   const origin = known ?? loaded;
   const look = useAction(async () => set(await originOf(id)));
-  useEffect(() => { if (atOnce && RECORD.test(id) && !origin) look.start(); }, [atOnce]);
-  if (!origin && !RECORD.test(id)) return null;
+  if (!origin && !RECORD.test(id)) {
+    const page = place(id) ?? pageOf(type, scopeOf(parse(location.hash)));
+    return page ? html`<div class="from small"><a href=${page}>Where from</a></div>` : null;
+  }
   if (look.error?.status === 404) return html`<span class="small quiet">It is gone, or not for this key.</span>`;
-  if (!origin) return html`<button type="button" class="plain small" disabled=${look.busy} onClick=${look.start}>Where from</button><${ProblemBox} problem=${look.error} />`;
-  return html`${withText && html`<div class="whole"><${Text} text=${origin.text} long=${200} /></div>`}<${From} origin=${origin} others=${others} />`;
+  if (!origin) return html`<div class="from small"><button type="button" class="plain small" disabled=${look.busy} onClick=${look.start}>Where from</button></div><${ProblemBox} problem=${look.error} />`;
+  return html`<${From} origin=${origin} others=${others} />`;
 }
 
-/** @param {{ context: Context, at?: string, facts: Fact[], origins: Map<string, Origin> | undefined }} props `at`: the moment that the prompt is built for; without it, now */
-export function Kept({ context, at, facts, origins }) {
-  const texts = entryTexts(context);
+/** What a type of entries is called. @param {string} type */
+const kindOf = (type) => (type === "experience" ? "lesson" : words(type));
+
+/** Says whose an entry is that is not about the person. @param {Map<string, Origin> | undefined} origins */
+function useWhose(origins) {
   const owner = scopeOf(parse(location.hash));
   const names = useNames();
-  const marked = /** @type {typeof owner} */ (at ? {} : owner); // what is known of an entry today was not known at an earlier moment
-  const learned = useMemo(() => learnedFrom(at ? [] : facts), [facts, at]);
-  /** What of an entry is outdated; that the rest still holds needs no word. @param {string} id */
-  const outdated = (id) => (learned.get(id) ?? []).filter(({ next }) => next);
-  const challenged = useChallenged(marked);
-  /** Whose an entry is that is not about the person. @param {Context["sections"][number]["items"][number]} item */
-  const whose = ({ id, type }) => {
+  return (/** @type {string} */ id, /** @type {string} */ type) => {
     const origin = origins?.get(id);
     if (!owner.user_id || (origin ? origin.user_id : !OWN.has(type))) return "";
     const agent = origin ? origin.agent_id : owner.agent_id;
     return agent ? `${names.agent(agent)}'s own` : origin ? "shared with everyone" : "";
   };
+}
+
+/** The other facts of a chain. @param {{ id: string, links?: string[] }} entry @param {Map<string, Origin>} origins */
+const othersOf = ({ id, links = [] }, origins) => links.filter((link) => link !== id).flatMap((link) => origins.get(link) ?? []);
+
+/** @param {{ context: Context, at?: string, facts: Fact[], origins: Map<string, Origin> | undefined }} props `at`: the moment that the prompt is built for; without it, now */
+export function Kept({ context, at, facts, origins }) {
+  const texts = entryTexts(context);
+  const owner = scopeOf(parse(location.hash));
+  const whose = useWhose(origins);
+  const marked = /** @type {typeof owner} */ (at ? {} : owner); // what is known of an entry today was not known at an earlier moment
+  const learned = useMemo(() => learnedFrom(at ? [] : facts), [facts, at]);
+  /** What of an entry is outdated; that the rest still holds needs no word. @param {string} id */
+  const outdated = (id) => (learned.get(id) ?? []).filter(({ next }) => next);
+  const challenged = useChallenged(marked);
   const headings = (/** @type {Context["sections"][number]} */ { tokens, items }) => tokens - items.reduce((sum, item) => sum + item.tokens, 0);
   return html`${context.sections.map((section) => html`<section key=${section.name}><h3>${sectionTitle(section.name)} <span class="quiet">${counted(section.tokens, "token")}${headings(section) > 0 && `, ${headings(section)} of them for headings`}</span></h3>
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
       <${Since} of=${outdated(item.id)} />
-      <div class="entry small"><${Tag} of=${item.type === "experience" ? "lesson" : words(item.type)} />${whose(item) && html`<${Tag} of=${whose(item)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span>
-        ${!RECORD.test(item.id) && origins && !origins.has(item.id) && pageOf(item.type, owner) && html`<a href=${pageOf(item.type, owner)}>Where from</a>`}</div>
-      ${origins && html`<${WhereFrom} id=${item.id} known=${origins.get(item.id)} others=${item.links.filter((id) => id !== item.id).flatMap((id) => origins.get(id) ?? [])} />`}</li>`)}</ul></section>`)}`;
+      <div class="entry small"><${Tag} of=${kindOf(item.type)} />${whose(item.id, item.type) && html`<${Tag} of=${whose(item.id, item.type)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span></div>
+      ${origins && html`<${WhereFrom} id=${item.id} type=${item.type} known=${origins.get(item.id)} others=${othersOf(item, origins)} />`}</li>`)}</ul></section>`)}`;
+}
+
+/** What was left out, by the reason, of each what did not fit first and then by falling score. @param {Context} context @returns {[Schemas["DropReason"], Context["dropped"]][]} */
+function byReason({ dropped }) {
+  const rank = (/** @type {Context["dropped"][number]} */ item) => (isMisfit(item) ? 2 : 0) + (item.entry?.score ?? 0);
+  const groups = Map.groupBy(dropped, ({ reason }) => reason);
+  return /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).flatMap((reason) => {
+    const items = groups.get(reason);
+    return items ? [[reason, items.sort((one, other) => rank(other) - rank(one))]] : [];
+  });
 }
 
 /** How many were left out for which reason: "20 said already, 12 too weak". @param {Context} context */
-export const droppedTold = ({ dropped }) => [...Map.groupBy(dropped, ({ reason }) => reason)].sort(([, one], [, other]) => other.length - one.length)
-  .map(([reason, items]) => `${items.length} ${REASONS[reason]}`).join(", ");
+export const droppedTold = (context) => byReason(context).sort(([, one], [, other]) => other.length - one.length).map(([reason, items]) => `${items.length} ${REASONS[reason]}`).join(", ");
 
 /** What was left out, by the reason.
- * @param {{ context: Context, open: boolean, origins: Map<string, Origin> | undefined, least?: string }} props `open`: the first record of the first reason is asked for where it is not known; `least`: the least score of the request */
-export function Dropped({ context, open, origins, least }) {
-  const items = context.dropped;
+ * @param {{ context: Context, origins: Map<string, Origin> | undefined, least?: string }} props `least`: the least score of the request */
+export function Dropped({ context, origins, least }) {
   const citations = new Map(context.sections.flatMap((section) => section.items).map((item) => [item.id, item.citation]));
-  if (!items.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
-  const reasons = /** @type {Schemas["DropReason"][]} */ (Object.keys(REASONS)).filter((reason) => items.some((item) => item.reason === reason));
-  return reasons.map((reason, index) => html`<${Reason} key=${reason} reason=${reason} atFirst=${open && index === 0} dropped=${items.filter((item) => item.reason === reason)} citations=${citations} left=${context.budget - context.tokens} origins=${origins} least=${least} />`);
+  if (!context.dropped.length) return html`<p class="quiet">Nothing: all that was found is in it.</p>`;
+  return byReason(context).map(([reason, dropped]) => html`<${Reason} key=${reason} reason=${reason} dropped=${dropped} citations=${citations} unused=${context.budget - context.tokens} origins=${origins} least=${least} />`);
 }
 
-/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, left: number, atFirst: boolean, origins: Map<string, Origin> | undefined, least?: string }} props `citations`: what stands for each entry of the prompt; `left`: tokens of the budget that nothing took */
-function Reason({ reason, dropped, citations, left, atFirst, origins, least }) {
-  const records = dropped.filter((item) => RECORD.test(item.id));
-  const same = (/** @type {string[]} */ repeats) => repeats.map((id) => citations.get(id)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
-  const row = (/** @type {Context["dropped"][number]} */ { id, repeats = [] }, /** @type {boolean} */ atOnce) => html`<li key=${id}><div class="entry"><${WhereFrom} id=${id} known=${origins?.get(id)} withText=${true} atOnce=${atOnce && Boolean(origins)} /><${RecordLink} id=${id} />${same(repeats) && html`<span class="small quiet">same as ${same(repeats)}</span>`}</div></li>`;
-  return html`<details open><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && `, ${counted(left, "token")} left`} <span class="quiet">(${dropped.length})</span></summary>
-      ${EXPLAINED[reason] && html`<p class="small quiet">${EXPLAINED[reason]?.(least)}</p>`}
-      <ul class="list">${records.slice(0, ROWS).map((item, index) => row(item, atFirst && index < OPEN_AT_ONCE))}</ul>
-      ${records.length > ROWS && html`<details class="rest"><summary class="small">${records.length - ROWS} more</summary><ul class="list">${records.slice(ROWS).map((item) => row(item, false))}</ul></details>`}
-      ${others(dropped).map(([name, count]) => html`<p key=${name} class="small quiet">Also ${counted(count, "entry", "entries")} of the kind ${name}</p>`)}</details>`;
+/** What was left out for one reason. @param {{ reason: Schemas["DropReason"], dropped: Context["dropped"], citations: Map<string, string | null>, unused: number, origins: Map<string, Origin> | undefined, least?: string }} props `citations`: what stands for each entry of the prompt; `unused`: tokens of the budget that nothing took */
+function Reason({ reason, dropped, citations, unused, origins, least }) {
+  const row = (/** @type {Context["dropped"][number]} */ item) => html`<${DroppedEntry} key=${item.id} item=${item} citations=${citations} origins=${origins} />`;
+  return html`<details open class="reason"><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && `, ${counted(unused, "token")} left`} <span class="quiet">(${dropped.length})</span></summary>
+      ${EXPLAINED[reason] && html`<p class="small quiet">${EXPLAINED[reason]?.({ dropped, unused, least })}</p>`}
+      <ul class="list">${dropped.slice(0, ROWS).map(row)}</ul>
+      ${dropped.length > ROWS && html`<details class="rest"><summary class="small">${dropped.length - ROWS} more</summary><ul class="list">${dropped.slice(ROWS).map(row)}</ul></details>`}</details>`;
 }
 
-/** What is no record of its own, by its kind: ["experience", 4]. @param {Context["dropped"]} items */
-function others(items) {
-  const names = items.filter((item) => !RECORD.test(item.id)).map(({ id }) => KINDS[id.split("_")[0]] ?? words(id.split(":")[0]));
-  return [...new Set(names)].map((name) => /** @type {[string, number]} */ ([name, names.filter((one) => one === name).length]));
+/** An entry that was left out: what it says, how well it fits, what it needs, and where its words stand in the prompt, if they do.
+ * @param {{ item: Context["dropped"][number], citations: Map<string, string | null>, origins: Map<string, Origin> | undefined }} props */
+function DroppedEntry({ item, citations, origins }) {
+  const whose = useWhose(origins);
+  const { id, reason, entry, repeats = [] } = item;
+  if (!entry) return html`<li><${RecordLink} id=${id} /></li>`;
+  const same = repeats.map((other) => citations.get(other)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
+  const size = isMisfit(item) ? `needs ${counted(entry.needed ?? 0, "token")}, ${entry.left} were left${reason === "section_budget" ? ` in ${sectionTitle(entry.section)}` : ""}` : counted(entry.tokens, "token");
+  return html`<li><div><${Text} text=${entry.text} long=${200} /></div>
+    <div class="entry small"><${Tag} of=${kindOf(entry.type)} />${whose(id, entry.type) && html`<${Tag} of=${whose(id, entry.type)} />`}${typeof entry.score === "number" && html`<${Strength} probability=${entry.score} /><span class="quiet">${chance(entry.score)}</span>`}<span class="quiet">${size}</span>
+      ${same && html`<span>${reason === "duplicate" ? "same as" : "its words are in as"} ${same}</span>`}</div>
+    ${origins && html`<${WhereFrom} id=${id} type=${entry.type} known=${origins.get(id)} others=${othersOf(item, origins)} />`}</li>`;
 }

@@ -42,7 +42,7 @@ export function AskedTurn({ asked: { answer, question, at, alike }, session_id }
       <details><summary class="small">How near it is to what was sent</summary><ul class="values small quiet">
         <li>Turns, memories, facts, lessons and actions are those that were known a moment before the question.</li>
         <li>Memories that were replaced, archived or deleted since are missing. Those that were replaced stand under <i>Replaced since</i>.</li>
-        <li>The task, procedures, what somebody wrote into the agent's knowledge, and the lists of the profile are those of now.</li>
+        <li>The task, procedures, what somebody wrote into the agent's knowledge, and the lists of the profile are those of now. A memory that was edited since has the words of now.</li>
         <li>Budget, sections and limits are those that you set below, or the defaults; the agent may have asked for others, or for no prompt at all.</li></ul></details>`
       : html`<p class="quiet">No turn of a person that could be asked again stands before it.</p>`}</section>`;
 }
