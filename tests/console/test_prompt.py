@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 from playwright.sync_api import expect
 
+from app.context.sources import SOURCES
 from tests.console.conftest import Visit
 from tests.support.server import Server
 
@@ -222,3 +223,11 @@ def test_the_intent_says_what_it_changes_and_why(visit: Visit) -> None:
     page.get_by_label("Intent").select_option("execute")
     expect(budget).to_contain_text("Intent execute: procedures count 1.5 times")
     expect(budget).to_contain_text("as you set it")
+    factors = {source.section: dict(source.boosts) for source in SOURCES if source.boosts}
+    assert factors == {
+        "memories": {"recall": 1.25},
+        "facts": {"recall": 1.25},
+        "procedures": {"execute": 1.5},
+        "experience": {"execute": 1.25},
+        "episodes": {"execute": 1.25},
+    }, "the words of the page say these factors"
