@@ -6,7 +6,7 @@ import { RecordLink, SourceLink, addressOf, place } from "../parts/records.js";
 import { LIKELY, Strength } from "../parts/scores.js";
 import { useNames } from "../parts/scope.js";
 import { Since, learnedFrom } from "../parts/since.js";
-import { Tag, Text, Time, counted, statement, visible, words } from "../parts/text.js";
+import { Tag, Text, Time, counted, percent, statement, visible, words } from "../parts/text.js";
 import { ContradictedBy, PREDICATES, useChallenged } from "../parts/doubts.js";
 import { parse, scopeOf, to } from "../route.js";
 
@@ -26,7 +26,7 @@ const REASONS = /** @type {Record<Schemas["DropReason"], string>} */ ({
  * `unused`: tokens of the budget that nothing took; `least`: the least score that the request asks for, where it does */
 const EXPLAINED = {
   enough: () => "What the query asks for was in the prompt before them: the service stops there, though tokens are left.",
-  score: ({ least }) => `${weakest(least)} A kept entry is called weak below ${chance(LIKELY)}, so the weak ones above that line are in.`,
+  score: ({ least }) => `${weakest(least)} A kept entry is called weak below ${percent(LIKELY)}, so the weak ones above that line are in.`,
   limit: () => "The section takes so many entries at most, whatever the budget.",
   section_budget: () => "The section takes so much of the budget at most.",
   budget: ({ dropped, unused }) => {
@@ -38,10 +38,8 @@ const EXPLAINED = {
 const isMisfit = ({ entry }) => typeof entry?.needed === "number";
 /** The least score of an entry that the service keeps where no request says another. */
 const LEAST = 0.001;
-/** A score as a percentage of two digits, however small: "0.098 %". @param {number} score */
-const chance = (score) => `${(score * 100).toLocaleString("en", { maximumSignificantDigits: 2 })} %`;
 /** @param {string} [least] */
-const weakest = (least) => `Left out is what helps with a probability below ${least ? `${chance(Number(least))}, the least score of this request` : `${chance(LEAST)}, the service's default, or less where the query asks for little`}.`;
+const weakest = (least) => `Left out is what helps with a probability below ${least ? `${percent(Number(least))}, the least score of this request` : `${percent(LEAST)}, the service's default, or less where the query asks for little`}.`;
 
 /** The sections as the prompt heads them; `app/context/sources` is where the headings are made. @type {Record<string, string>} */
 const TITLES = { instructions: "Rules set by the user or the operator", newer: "Newer than the beginning of this conversation", profile: "Profile", uncertain: "Uncertain", working: "Task in hand",
@@ -245,7 +243,7 @@ function DroppedEntry({ item, citations, origins }) {
   const same = repeats.map((other) => citations.get(other)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const size = isMisfit(item) ? `needs ${counted(entry.needed ?? 0, "token")}, ${entry.left} were left${reason === "section_budget" ? ` in ${sectionTitle(entry.section)}` : ""}` : counted(entry.tokens, "token");
   return html`<li><div><${Text} text=${entry.text} long=${200} /></div>
-    <div class="entry small"><${Tag} of=${kindOf(entry.type)} />${whose(id, entry.type) && html`<${Tag} of=${whose(id, entry.type)} />`}${typeof entry.score === "number" && html`<${Strength} probability=${entry.score} /><span class="quiet">${chance(entry.score)}</span>`}<span class="quiet">${size}</span>
+    <div class="entry small"><${Tag} of=${kindOf(entry.type)} />${whose(id, entry.type) && html`<${Tag} of=${whose(id, entry.type)} />`}${typeof entry.score === "number" && html`<${Strength} probability=${entry.score} />`}<span class="quiet">${size}</span>
       ${same && html`<span>${reason === "duplicate" ? "same as" : "its words are in as"} ${same}</span>`}</div>
     ${origins && html`<${WhereFrom} id=${id} type=${entry.type} known=${origins.get(id)} others=${othersOf(item, origins)} />`}</li>`;
 }

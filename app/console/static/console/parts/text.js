@@ -93,8 +93,8 @@ export const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleSt
  * @param {{ subject: string, predicate: string, object: string, user_id?: string | null }} fact @param {string | null} [name] */
 export const statement = ({ subject, predicate, object, user_id }, name) => `${subject === "@user" ? name ?? user_id ?? "The person" : subject} ${words(predicate)} ${object}`;
 
-/** A share as a percentage with two digits. @param {number} share 0 to 1 */
-export const percent = (share) => `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
+/** A share as a percentage with two digits, however small: "0.098 %". @param {number} share 0 to 1 */
+export const percent = (share) => `${share < 0.01 ? (share * 100).toLocaleString("en", { maximumSignificantDigits: 2 }) : (share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 /** A word with a colour: a kind or a status. @param {{ of: string, tone?: string }} props */
 export function Tag({ of, tone = "" }) {
