@@ -95,7 +95,7 @@ def test_whether_it_is_healthy_and_what_it_costs(visit: Visit) -> None:
     page.keyboard.press("1")
     page.get_by_role("heading", name="Overview").wait_for()
     expect(page.get_by_role("region", name="Health")).to_contain_text(re.compile(r"Operations(\d+) of \1 succeeded"))
-    expect(page.get_by_role("region", name="Cost")).to_contain_text("No language model is set here")
+    expect(page.get_by_role("region", name="Cost")).to_contain_text("This service calls no language model")
     tab_to(page, page.get_by_role("main").get_by_role("link", name="Operations"))
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Jobs", exact=True).wait_for()

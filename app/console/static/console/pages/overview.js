@@ -38,7 +38,7 @@ function ToDecide() {
     const findings = waiting.filter((doubt) => "finding_id" in doubt).length, disputes = waiting.length - findings;
     if (!waiting.length) return html`<p>Nothing waits to be decided.</p>`;
     return html`<p><a href=${to("findings")}><b>${waiting.length.toLocaleString("en")}</b> to decide</a></p>
-      <p class="quiet">${[findings && counted(findings, "open finding"), disputes && counted(disputes, "contradicted record")].filter(Boolean).join(", ")}.</p>`;
+      <p class="quiet">${[disputes && `${disputes.toLocaleString("en")} contradicted when stored`, findings && `${findings.toLocaleString("en")} found by reflection`].filter(Boolean).join(", ")}.</p>`;
   }}</${Loaded}></section>`;
 }
 
@@ -81,9 +81,10 @@ function succeeded({ succeeded: good = 0, ...others }, idle = 0) {
   return all ? `${good.toLocaleString("en")} of ${all.toLocaleString("en")} succeeded${rest.map(([status, count]) => `, ${count.toLocaleString("en")} ${words(status)}`).join("")}${unused && `; ${unused}`}` : unused || "none yet";
 }
 
-/** Requests that the service itself failed (5xx) by their route, and how many there were: of all tenants, since it started. @param {string} metrics */
+/** Requests of the API that the service itself failed (5xx) by their route, and how many there were: of all tenants, since it started. The console's own files are none.
+ * @param {string} metrics */
 function requestsOf(metrics) {
-  const all = samples(metrics, "recalld_http_requests_total");
+  const all = samples(metrics, "recalld_http_requests_total").filter(({ labels }) => labels.includes('route="/v1/'));
   const failed = all.filter(({ labels }) => /status="5/.test(labels));
   const routes = Map.groupBy(failed, ({ labels }) => `${/method="([^"]*)"/.exec(labels)?.[1]} ${/route="([^"]*)"/.exec(labels)?.[1]}`);
   const sum = (/** @type {typeof all} */ of) => of.reduce((total, { value }) => total + value, 0);
@@ -119,7 +120,7 @@ function Health({ stats, caller, costs }) {
     <dl class="pairs"><dt><a href=${to("operations")}>Operations</a></dt><dd>${succeeded(stats.operations_by_status)}</dd>
       ${admin && html`<dt>Jobs</dt><dd>${jobs.data ? succeeded(outcomes, idle.length) : "…"}${broken.map((job) => html`<div key=${job.name}>${words(job.name)} <${Tag} of=${words(job.outcome ?? "")} tone="bad" /> <${Time} at=${job.last_run} /></div>`)}</dd>`}
       <dt>Requests</dt><dd>${!admin ? html`<span class="quiet">those that failed are counted for a key that administers</span>` : costs.data ? html`<${Requests} metrics=${costs.data.metrics} />` : "…"}</dd>
-      <dt>Speed</dt><dd>${slowest ? html`95 % of requests within ${Math.ceil(slowest.p95_ms)} ms. That is the slowest of what was asked ${FEW} times or more: ${slowest.method} <${Path} of=${slowest.route} />` : "too few requests to say how fast it answers"}</dd></dl>
+      <dt>Speed</dt><dd>${slowest ? html`Slowest kind of request: ${slowest.method} <${Path} of=${slowest.route} />, 95 % within ${Math.ceil(slowest.p95_ms)} ms. Kinds asked for fewer than ${FEW} times are not counted.` : "too few requests to say how fast it answers"}</dd></dl>
     <p class="quiet small">Requests and speed are those since the service started.</p></section>`;
 }
 
@@ -167,7 +168,7 @@ function Spent({ server, model, budget, embeddings, metrics }) {
   const prompts = summed(metrics, "recalld_http_requests_total", ['method="POST"', 'route="/v1/context"', 'status="200"']);
   return html`${server ? html`<p>${model}: ${tokens === undefined ? "its tokens are in the metrics" : html`<b>${counted(tokens, "token")}</b>${calls !== undefined && ` in ${counted(calls, "call")}`} since the service started`}.</p>
         <p class="quiet">${budget ? `At most ${counted(budget, "token")} of a tenant on one day.` : "No limit of a day is set."} What a token costs, its server says.</p>`
-      : html`<p>${embeddings ? "No language model is set. Embeddings are asked of a server with a key." : "No language model is set, so nothing is paid for."}</p>`}
+      : html`<p>${embeddings ? "This service calls no language model. Embeddings are asked of a server with a key." : "This service calls no language model, so nothing is paid for. What the models of your agents cost is not counted here."}</p>`}
     <p class="quiet">${prompts ? `${counted(prompts, "prompt")} built since the service started.` : "No prompt was built since the service started."}</p>`;
 }
 

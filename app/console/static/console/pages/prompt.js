@@ -23,7 +23,7 @@ const SLIDERS = /** @type {const} */ ([
   { name: "min_trust", label: "Least trust", min: 0, max: 1, step: 0.01, usual: 0 },
 ]);
 const CHOICES = /** @type {const} */ ([
-  { name: "intent", label: "Intent", options: ["auto", "general", "recall", "execute"], told: { auto: "by what is found", general: "all kinds alike", recall: "what is known", execute: "what to do" } },
+  { name: "intent", label: "Intent", options: ["auto", "general", "recall", "execute"], told: { auto: "inferred", general: "all kinds alike", recall: "what is known", execute: "what to do" } },
   { name: "format", label: "Format", options: ["markdown", "messages"], told: {} },
   { name: "citations", label: "Citations", options: ["numbers", "ids", "none"], told: {} },
 ]);
