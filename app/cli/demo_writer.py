@@ -61,7 +61,7 @@ class StoryClock:
 class ScriptedModel:
     """A language model whose answers are part of the story."""
 
-    model = "demo-script"
+    model = "a script, no model"
 
     def __init__(self) -> None:
         self.says: Mapping[str, Json] = {}

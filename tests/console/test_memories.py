@@ -369,7 +369,7 @@ def test_a_list_is_sorted_and_its_filters_are_chips(visit: Visit, server: Server
     page.get_by_role("combobox", name="Sort", exact=True).select_option("asc")
     expect(rows.first).to_contain_text("Lamp 0")
     chips = page.get_by_role("list", name="Filters").get_by_role("listitem")
-    expect(chips.first).to_contain_text("Type: fact")
+    expect(chips.first).to_contain_text("Type: note")
     page.get_by_role("button", name="Remove the filter Tag").click()
     page.wait_for_url(lambda url: "tag=" not in url)
     expect(page.get_by_role("list", name="Filters")).not_to_contain_text("lamps")
@@ -453,7 +453,7 @@ def test_a_key_bound_to_a_person_shows_her_locked_and_what_is_shared(
 def test_a_list_and_a_search_hold_what_is_shared_only_when_it_is_asked_for(visit: Visit, server: Server) -> None:
     counts = server.client.get("/v1/stats").json()["counts"]
     page = visit.open("memories", "Front desk")
-    expect(page.get_by_text(f"of {counts['memories']} memories, roll-ups of actions counted")).to_be_visible()
+    expect(page.get_by_text(f"of {counts['memories']} memories.")).to_be_visible()
     shared = page.get_by_role("region", name="List of memories").get_by_text("shared with everyone")
     whose = "user_id=mira&agent_id=front-desk"
     visit.open(f"memories?{whose}", "Without what is shared with everyone")

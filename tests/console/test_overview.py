@@ -160,7 +160,7 @@ def test_whose_memory_one_looks_at_stands_in_the_frame_and_stays(visit: Visit, s
     page = visit.open("owners/users/mira/facts", "Mira lives in")
     expect(page.get_by_label("Person")).to_have_value("mira")
     page.get_by_label("Person").select_option("jonas")
-    page.get_by_text("Jonas allergic to").first.wait_for()
+    page.get_by_text("Jonas is allergic to").first.wait_for()
     visit.check()
 
 

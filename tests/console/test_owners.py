@@ -197,7 +197,7 @@ def test_facts_as_they_were_known(visit: Visit) -> None:
 
 
 def test_a_fact_is_looked_into_and_retracted(visit: Visit, server: Server) -> None:
-    page = visit.open("owners/users/jonas/facts", "Jonas allergic to")
+    page = visit.open("owners/users/jonas/facts", "Jonas is allergic to")
     page.get_by_role("region", name="Timeline").get_by_role("link", name="latex").click()
     fact = page.get_by_role("region", name="Fact", exact=True)
     expect(fact).to_contain_text("All that was stated of it")

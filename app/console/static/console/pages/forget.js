@@ -4,7 +4,7 @@ import { html, useState } from "../ui.js";
 import { Confirm, ProblemBox, useAction } from "../parts/feedback.js";
 import { Chart } from "../parts/chart.js";
 import { useNames } from "../parts/scope.js";
-import { Tag, Text, counted } from "../parts/text.js";
+import { Tag, Text, counted, typeOf } from "../parts/text.js";
 import { scopeOf, to } from "../route.js";
 import { Progress } from "../parts/results.js";
 
@@ -71,7 +71,7 @@ function Policy({ user_id, agent_id }) {
     ${plan && html`<h3>${plan.total === 0 ? "Nothing would go." : `${counted(plan.total, "memory", "memories")} would go`}</h3>
       ${plan.total > 0 && html`<${Spread} items=${plan.items} />
         <ul class="list">${plan.items.map((item) => html`<li key=${item.memory_id}><a href=${to("memories", [item.memory_id])}><${Text} text=${item.content} long=${160} /></a>
-          <div class="small quiet"><${Tag} of=${item.memory_type} /> importance ${item.importance.toFixed(2)}, score ${item.score.toFixed(0)}:
+          <div class="small quiet"><${Tag} of=${typeOf(item.memory_type)} /> importance ${item.importance.toFixed(2)}, score ${item.score.toFixed(0)}:
             ${item.reasons.map(({ reason, points, detail }) => ` ${points.toFixed(0)} ${REASONS[reason]} (${detail})`).join(",")}</div></li>`)}</ul>
         <button type="button" class="danger" onClick=${() => setSure(true)}>Forget these ${plan.total}</button>`}`}
     ${sure && html`<${Confirm} title=${`Forget ${counted(plan?.total ?? 0, "memory", "memories")}${whose && ` ${whose}`}?`} button="Forget" action=${apply} onClose=${() => setSure(false)}>

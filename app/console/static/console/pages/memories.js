@@ -7,7 +7,7 @@ import { contentOf } from "../parts/records.js";
 import { called, useKnown, useNames } from "../parts/scope.js";
 import { LEAST_SHOWN, Scores } from "../parts/scores.js";
 import { Since, useFactsOf } from "../parts/since.js";
-import { Icon, Tag, Text, Time, counted, curl, visible, words } from "../parts/text.js";
+import { Icon, Tag, Text, Time, counted, curl, typeOf, visible, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -124,7 +124,7 @@ function Row({ hit, learned, chosen, params, picked, turn }) {
   return html`<li class=${`${chosen ? "chosen" : ""}${turn ? " pick" : ""}`}>
     ${turn && html`<input class="choose" type="checkbox" aria-label=${`Choose: ${visible(memory.content.slice(0, 80))}`} checked=${picked} onChange=${() => turn(memory.memory_id)} />`}
     <a class="title" href=${to("memories", [memory.memory_id], params)} aria-current=${chosen ? "true" : undefined}><${Text} text=${contentOf(memory)} long=${240} /></a>
-    <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
+    <div class="small quiet"><${Tag} of=${typeOf(memory.memory_type)} /> ${memory.status !== "active" && html`<${Tag} of=${words(memory.status)} tone=${memory.status === "disputed" ? "bad" : ""} />`}
       ${memory.pinned && html`<${Tag} of="pinned" />`} ${about.filter(Boolean).join(" · ")} · <${Time} at=${memory.created_at} /></div>
     <${Since} of=${learned} />${hit.score !== undefined && html`<${Scores} score=${hit.score} scores=${hit.scores} contributions=${hit.contributions} mode=${params.mode ?? "hybrid"} />`}</li>`;
 }
@@ -192,7 +192,7 @@ function useTotal(params, caller) {
 function told({ query, user_id, agent_id, rollups, shared }, caller, shown, more, total) {
   const searched = Boolean(query?.trim());
   const count = total === undefined ? more ? `The first ${counted(shown, "memory", "memories")}.` : searched ? "" : `${counted(shown, "memory", "memories")}.`
-    : `${shown.toLocaleString("en")} of ${counted(total, "memory", "memories")}${rollups ? "" : ", roll-ups of actions counted but not listed"}.`;
+    : `${shown.toLocaleString("en")} of ${counted(total, "memory", "memories")}${rollups || more || shown === total ? "" : "; the others are roll-ups of actions"}.`;
   const whose = shared && user_id && agent_id && searched ? "With what the agent knows for everyone, and what other agents know of the person."
     : user_id ? "Without what is shared with everyone, which stands in the list of everyone."
     : agent_id && searched ? "What the agent knows for everyone; what it has of a person is found when the person is chosen, too."

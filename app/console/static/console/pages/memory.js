@@ -8,7 +8,7 @@ import { DetailHead } from "../parts/collection.js";
 import { Confirm, Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
 import { Gone, Json, RecordLink, Status, contentOf } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { ExactTime, Icon, Tag, Text, Time, counted, visible, words } from "../parts/text.js";
+import { ExactTime, Icon, Tag, Text, Time, counted, typeOf, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { CorrectMemory, EditMemory } from "./memory_edit.js";
 
@@ -193,7 +193,7 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
   return html`<section class="box" aria-label="Memory"><${DetailHead} title=${headingOf(found.data && contentOf(found.data.memory))} back=${back} all="All memories" />
     <${Loaded} of=${found}>${(/** @type {Awaited<ReturnType<typeof load>>} */ { memory, versions, sides }) => html`
       ${headingOf(contentOf(memory)) !== contentOf(memory) && html`<p><${Text} text=${contentOf(memory)} /></p>`}${memory.context && html`<p class="quiet">When: <${Text} text=${memory.context} /></p>`}
-      <p><${Tag} of=${memory.memory_type} />${memory.status !== "disputed" && html` <${Status} of=${memory.status} />`}
+      <p><${Tag} of=${typeOf(memory.memory_type)} />${memory.status !== "disputed" && html` <${Status} of=${memory.status} />`}
         ${memory.pinned && html` <${Tag} of="pinned" />`}${memory.tags.map((tag) => html` <a href=${to("memories", [], { tag })}><${Tag} of=${`#${tag}`} /></a>`)}</p>
       ${memory.status === "disputed" && html`<${DisputeOf} record=${memory} others=${sides} person=${names.person} writes=${may(caller, "write")} onDone=${done} />`}
       ${may(caller, "write") && html`<${Actions} memory=${memory} onDone=${done} onGone=${gone} />`}

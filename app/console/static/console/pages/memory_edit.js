@@ -1,7 +1,7 @@
 /** The forms that edit a memory, and that correct what a person said. */
 import { html, useState } from "../ui.js";
 import { Dialog, ProblemBox, useAction } from "../parts/feedback.js";
-import { Text } from "../parts/text.js";
+import { Text, typeOf } from "../parts/text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 
@@ -32,7 +32,7 @@ export function EditMemory({ memory, onSave, onClose }) {
   return html`<${Dialog} title="Edit memory" onClose=${onClose}>
     <form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); save.start(event.target); }}>
       <label>Text <textarea name="content" required maxlength="32000" dir="auto" defaultValue=${memory.content}></textarea></label>
-      <label>Type <select name="memory_type">${TYPES.map((one) => html`<option value=${one} selected=${one === memory.memory_type}>${one}</option>`)}</select></label>
+      <label>Type <select name="memory_type">${TYPES.map((one) => html`<option value=${one} selected=${one === memory.memory_type}>${typeOf(one)}</option>`)}</select></label>
       <label>Importance ${importance} <input type="range" name="importance" min="0" max="1" step="0.01" value=${importance}
         onInput=${(/** @type {any} */ event) => setImportance(Number(event.target.value).toFixed(2))} /></label>
       <label>Trust <input type="number" name="trust" min="0" max="1" step="any" defaultValue=${memory.trust} /></label>

@@ -3,10 +3,11 @@ import { BASE, api, ask, key, may, useLoad } from "../api.js";
 import { html } from "../ui.js";
 import { Chart } from "../parts/chart.js";
 import { Bar } from "../parts/bars.js";
-import { waitingOf } from "../parts/doubts.js";
+import { aboutOf, idOf, waitingOf } from "../parts/doubts.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
 import { kindOf } from "../parts/records.js";
-import { Tag, Text, Time, counted, curl, words } from "../parts/text.js";
+import { useNames } from "../parts/scope.js";
+import { Tag, Text, Time, counted, curl, typeOf, words } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -31,13 +32,18 @@ const FEW = 20;
 const Counts = ({ counts }) => html`<ul class="tiles" aria-busy=${!counts}>${KINDS.map((kind) => html`
   <li key=${kind}><a href=${to(PAGE_OF[kind])}><b>${counts ? counts[kind].toLocaleString("en") : "…"}</b>${CALLED[kind] ?? kindOf(kind)}</a></li>`)}</ul>`;
 
+/** So many of what waits are named. */
+const NAMED_TO_DECIDE = 5;
+
 /** What waits for somebody: findings and disputes. */
 function ToDecide() {
   const loaded = useLoad((signal) => waitingOf({}, signal), [], ["finding", "fact", "memory"]);
+  const names = useNames();
   return html`<section class="box" aria-label="To decide"><h2>To decide</h2><${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof waitingOf>>} */ waiting) => {
     const findings = waiting.filter((doubt) => "finding_id" in doubt).length, disputes = waiting.length - findings;
     if (!waiting.length) return html`<p>Nothing waits to be decided.</p>`;
     return html`<p><a href=${to("findings")}><b>${waiting.length.toLocaleString("en")}</b> to decide</a></p>
+      <ul>${waiting.slice(0, NAMED_TO_DECIDE).map((doubt) => html`<li key=${"finding_id" in doubt ? doubt.finding_id : idOf(doubt)}><${Text} text=${aboutOf(doubt, names.person)} long=${120} /></li>`)}</ul>
       <p class="quiet">${[disputes && `${disputes.toLocaleString("en")} contradicted when stored`, findings && `${findings.toLocaleString("en")} found by reflection`].filter(Boolean).join(", ")}.</p>`;
   }}</${Loaded}></section>`;
 }
@@ -57,12 +63,12 @@ function growth({ growth: days }) {
 
 /** @param {Stats} stats */
 function kinds(stats) {
-  const parts = (/** @type {Record<string, number>} */ counts) =>
-    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name: words(name), value }));
-  const { message = 0, fact = 0 } = stats.memories_by_type;
-  return html`<p class="quiet small">${message > 0 && `${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too. `}${fact > 0 && "A memory of the type fact is a sentence; the facts whose statements are counted above have a subject, a value and a time."}</p>
-    <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type)} digits=${0} />
-    <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status)} digits=${0} />`;
+  const parts = (/** @type {Record<string, number>} */ counts, /** @type {(name: string) => string} */ called) =>
+    Object.entries(counts).sort((one, other) => other[1] - one[1]).map(([name, value]) => ({ name: called(name), value }));
+  const { message = 0 } = stats.memories_by_type;
+  return html`${message > 0 && html`<p class="quiet small">${counted(message, "memory", "memories")} ${message === 1 ? "is a message" : "are messages"} as said, which the count of messages has, too.</p>`}
+    <h3>By type</h3><${Bar} label="Memories by type" parts=${parts(stats.memories_by_type, typeOf)} digits=${0} />
+    <h3>By status</h3><${Bar} label="Memories by status" parts=${parts(stats.memories_by_status, words)} digits=${0} />`;
 }
 
 /** @param {Stats} stats */
@@ -70,7 +76,7 @@ function recalledLately({ recalled }) {
   return html`${recalled.length === 0 && html`<p class="quiet">Nothing since the service started.</p>`}
     <ul class="list">${recalled.map((memory) => html`<li key=${memory.memory_id}>
       <a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${memory.content} /></a>
-      <div class="small quiet"><${Tag} of=${memory.memory_type} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul>`;
+      <div class="small quiet"><${Tag} of=${typeOf(memory.memory_type)} /> <${Time} at=${memory.recalled_at} /></div></li>`)}</ul>`;
 }
 
 /** "12 of 13 succeeded, 1 running". @param {Record<string, number>} statuses how many have each @param {number} [idle] how many had nothing to do */

@@ -102,10 +102,11 @@ function sorted(facts, order, moment) {
 
 /** @param {{ facts: Fact[], challenged: Map<string, import("../parts/doubts.js").Challenge>, told: Told, open: Open, chosen: string | undefined, moment: number, children: unknown }} props */
 function List({ facts, challenged, told, open, chosen, moment, children }) {
+  const names = useNames();
   const rowOf = (/** @type {Fact} */ fact) => [fact.fact_id === chosen ? "chosen" : "", hasEnded(fact, moment) ? "ended" : ""].join(" ").trim();
   return html`<section class="box" aria-label="List of facts"><ul class="list">${facts.map((fact) => html`<li key=${fact.fact_id} class=${rowOf(fact)}>
       <a class="title" href=${open(fact)} aria-current=${fact.fact_id === chosen ? "true" : undefined}><${Text} text=${told(fact)} long=${200} /></a>
-      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${fact.status === "disputed" && "left out of answers until it is decided · "}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${fact.status === "active" && challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${held(fact)} · <${Sources} of=${fact.source} /></div></li>`)}</ul>${children}</section>`;
+      <div class="small quiet">${fact.status !== "active" && html`<${Status} of=${fact.status} /> `}${fact.status === "disputed" && "left out of answers until it is decided · "}${hasEnded(fact, moment) && html`<${Tag} of="ended" /> `}${fact.status === "active" && challenged.has(fact.fact_id) && html`<${ContradictedBy} of=${challenged.get(fact.fact_id)} /> · `}${held(fact)} · <${Sources} of=${fact.source} who=${fact.user_id ? names.person(fact.user_id) : undefined} /></div></li>`)}</ul>${children}</section>`;
 }
 
 /** A slider over days; its right end means the time of now, or any time.

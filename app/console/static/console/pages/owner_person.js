@@ -5,7 +5,7 @@ import { ContradictedBy, DisputeOf, FieldValue, FindingOf, againstField, claimsO
 import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
 import { Sources, contentOf } from "../parts/records.js";
 import { replacementOf } from "../parts/since.js";
-import { Tag, Text, Time, curl, span, statement, visible } from "../parts/text.js";
+import { Tag, Text, Time, curl, span, statement, typeOf, visible } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -137,7 +137,7 @@ function Shown({ id, writes, known, again }) {
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}
         ${noted.length > 0 && html`<h3>Notes, newest first</h3>`}
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${contentOf(memory)} long=${200} /></a>
-          <div class="small quiet"><${Tag} of=${memory.memory_type} /> ${challenged.has(memory.memory_id) && html`<${ContradictedBy} of=${challenged.get(memory.memory_id)} /> · `}<${Time} at=${when(memory)} day=${true} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${when(memory)} /></div></li>`)}</ul>
+          <div class="small quiet"><${Tag} of=${typeOf(memory.memory_type)} /> ${challenged.has(memory.memory_id) && html`<${ContradictedBy} of=${challenged.get(memory.memory_id)} /> · `}<${Time} at=${when(memory)} day=${true} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${when(memory)} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
       <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}

@@ -6,7 +6,7 @@ import { RecordLink, SourceLink, addressOf, place } from "../parts/records.js";
 import { LIKELY, Strength } from "../parts/scores.js";
 import { useNames } from "../parts/scope.js";
 import { Since, learnedFrom } from "../parts/since.js";
-import { Tag, Text, Time, counted, percent, statement, visible, words } from "../parts/text.js";
+import { Tag, Text, Time, counted, percent, statement, typeOf, visible, words } from "../parts/text.js";
 import { ContradictedBy, PREDICATES, useChallenged } from "../parts/doubts.js";
 import { parse, scopeOf, to } from "../route.js";
 
@@ -167,8 +167,8 @@ function WhereFrom({ id, type, known, others }) {
   return html`<${From} origin=${origin} others=${others} />`;
 }
 
-/** What a type of entries is called. @param {string} type */
-const kindOf = (type) => (type === "experience" ? "lesson" : words(type));
+/** What an entry is called. @param {{ id: string, type: string }} entry */
+const kindOf = ({ id, type }) => (type === "experience" ? "lesson" : id.startsWith("mem_") ? typeOf(type) : words(type));
 
 /** Says whose an entry is that is not about the person. @param {Map<string, Origin> | undefined} origins */
 function useWhose(origins) {
@@ -200,7 +200,7 @@ export function Kept({ context, at, facts, origins }) {
     <ul class="list">${section.items.map((item) => html`<li key=${item.id}>
       <div>${item.citation && html`<span class="quiet">[${item.citation}]</span> `}${texts.has(item.citation ?? "") ? html`<${Text} text=${texts.get(item.citation ?? "")} long=${300} />` : html`<${RecordLink} id=${item.id} />`}</div>
       <${Since} of=${outdated(item.id)} />
-      <div class="entry small"><${Tag} of=${kindOf(item.type)} />${whose(item.id, item.type) && html`<${Tag} of=${whose(item.id, item.type)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score !== null && html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span></div>
+      <div class="entry small"><${Tag} of=${kindOf(item)} />${whose(item.id, item.type) && html`<${Tag} of=${whose(item.id, item.type)} />`}<${ContradictedBy} of=${[item.id, ...item.links].map((id) => challenged.get(id)).find(Boolean)} />${item.score === null ? html`<span class="quiet">not searched for: it is always in</span>` : html`<${Strength} probability=${item.score} />`}<span class="quiet">${counted(item.tokens, "token")}</span></div>
       ${origins && html`<${WhereFrom} id=${item.id} type=${item.type} known=${origins.get(item.id)} others=${othersOf(item, origins)} />`}</li>`)}</ul></section>`)}`;
 }
 
@@ -243,7 +243,7 @@ function DroppedEntry({ item, citations, origins }) {
   const same = repeats.map((other) => citations.get(other)).filter(Boolean).map((citation) => `[${citation}]`).join(", ");
   const size = isMisfit(item) ? `needs ${counted(entry.needed ?? 0, "token")}, ${entry.left} were left${reason === "section_budget" ? ` in ${sectionTitle(entry.section)}` : ""}` : counted(entry.tokens, "token");
   return html`<li><div><${Text} text=${entry.text} long=${200} /></div>
-    <div class="entry small"><${Tag} of=${kindOf(entry.type)} />${whose(id, entry.type) && html`<${Tag} of=${whose(id, entry.type)} />`}${typeof entry.score === "number" && html`<${Strength} probability=${entry.score} />`}<span class="quiet">${size}</span>
+    <div class="entry small"><${Tag} of=${kindOf({ id, type: entry.type })} />${whose(id, entry.type) && html`<${Tag} of=${whose(id, entry.type)} />`}${typeof entry.score === "number" && html`<${Strength} probability=${entry.score} />`}<span class="quiet">${size}</span>
       ${same && html`<span>${reason === "duplicate" ? "same as" : "its words are in as"} ${same}</span>`}</div>
     ${origins && html`<${WhereFrom} id=${id} type=${entry.type} known=${origins.get(id)} others=${othersOf(item, origins)} />`}</li>`;
 }

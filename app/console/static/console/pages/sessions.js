@@ -6,7 +6,7 @@ import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useTo
 import { RecordLink, Status, addressOf, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { replacementOf } from "../parts/since.js";
-import { Tag, Text, Time, counted, curl, statement, words } from "../parts/text.js";
+import { Tag, Text, Time, counted, curl, statement, typeOf, words } from "../parts/text.js";
 import { Turn, textOf } from "../parts/turn.js";
 import { go, to } from "../route.js";
 
@@ -125,7 +125,7 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
   const saidIn = (quote) => messages.items.find((message) => quote && textOf(message).includes(quote))?.seq ?? 0;
   /** @type {Outcome[]} */
   const records = memories.map((memory) => ({ key: memory.memory_id, kind: "memory", text: memory.content, href: to("memories", [memory.memory_id]), status: memory.status,
-    note: `of the type ${words(memory.memory_type)}`, seq: turnOf(memory.source),
+    note: typeOf(memory.memory_type), seq: turnOf(memory.source),
     before: memory.supersedes.map((id) => ({ text: old.find((other) => other.memory_id === id)?.content ?? "another memory", href: to("memories", [id]) })) }));
   if (summary) {
     const kept = all.find(isSummary);
@@ -249,7 +249,7 @@ function undone(operation) {
   return `Undone: ${restored} records are as before, replaced values are back${not_restored ? `, ${not_restored} changed since and stay` : ""}.`;
 }
 
-/** By what a run learned and at which cost, and its parts that were not done: " by demo-script, 2 calls, 310 tokens; facts: failed".
+/** By what a run learned and at which cost, and its parts that were not done: " by a script, no model, 2 calls, 310 tokens; facts: failed".
  * @param {Schemas["Operation"]} operation @param {string[]} models */
 function told({ kind, result }, models) {
   const { llm, parts } = Object(result);

@@ -2,7 +2,7 @@
 import { html, useState } from "../ui.js";
 import { asProblem } from "../api.js";
 import { Dialog, ProblemBox, useAction, useToast } from "./feedback.js";
-import { Icon, counted, visible, words } from "./text.js";
+import { Icon, counted, valueOf, visible } from "./text.js";
 
 /** @typedef {Record<string, string>} Params */
 
@@ -23,7 +23,7 @@ export function Chips({ params, set, names, switches = [] }) {
   const given = Object.keys(names).filter((name) => params[name] && params[name] !== ANY);
   if (!given.length) return null;
   const none = Object.fromEntries(given.map((name) => [name, ""]));
-  return html`<ul class="chips" aria-label="Filters">${given.map((name) => html`<li key=${name} class="chip"><span>${names[name]}${!switches.includes(name) && html`: <b>${visible(words(params[name]))}</b>`}</span>
+  return html`<ul class="chips" aria-label="Filters">${given.map((name) => html`<li key=${name} class="chip"><span>${names[name]}${!switches.includes(name) && html`: <b>${visible(valueOf(name, params[name]))}</b>`}</span>
       <button type="button" class="bare" aria-label=${`Remove the filter ${names[name]}`} onClick=${() => set({ [name]: "" })}><${Icon} of="x" /></button></li>`)}
     ${given.length > 1 && html`<li><button type="button" class="plain small" onClick=${() => set(none)}>Remove all</button></li>`}</ul>`;
 }
@@ -37,7 +37,7 @@ export function TypedFilter({ name, label, params, set, hint = "" }) {
 /** A filter that is chosen; `any` is the word for none. @param {{ name: string, label: string, params: Params, set: (given: Params) => void, options: readonly string[], any: string }} props */
 export function ChosenFilter({ name, label, params, set, options, any }) {
   return html`<label>${label} <select value=${params[name] ?? ""} onChange=${(/** @type {any} */ event) => set({ [name]: event.target.value })}>
-    <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select></label>`;
+    <option value="">${any}</option>${options.map((one) => html`<option value=${one}>${valueOf(name, one)}</option>`)}</select></label>`;
 }
 
 /** @typedef {{ name: string, label: string, value?: string, options?: readonly string[], long?: boolean, optional?: boolean, number?: boolean, hint?: string }} Field */
@@ -52,7 +52,7 @@ export function Form({ fields, button, save, onClose }) {
   });
   const control = (/** @type {Field} */ field) => {
     const same = { name: field.name, required: !field.optional, maxlength: 32_000 };
-    if (field.options) return html`<select name=${field.name} value=${field.value}>${field.options.map((one) => html`<option value=${one}>${words(one)}</option>`)}</select>`;
+    if (field.options) return html`<select name=${field.name} value=${field.value}>${field.options.map((one) => html`<option value=${one}>${valueOf(field.name, one)}</option>`)}</select>`;
     return field.long ? html`<textarea ...${same} dir="auto" defaultValue=${field.value ?? ""}></textarea>` : html`<input ...${same} type=${field.number ? "number" : undefined} min=${field.number ? 0 : undefined} defaultValue=${field.value ?? ""} placeholder=${field.hint ?? ""} />`;
   };
   return html`<form class="stack" onSubmit=${(/** @type {any} */ event) => { event.preventDefault(); run.start(event.target); }}>

@@ -55,6 +55,9 @@ export function titleOf(finding, person) {
 /** What a piece of evidence says; a fact about the person says "The user", whoever that is. @param {Evidence} piece @param {Finding} finding @param {(id: string) => string} person */
 const saidBy = ({ kind, text }, { user_id }, person) => (text && kind === "fact" && user_id ? text.replace(/^The user /, `${person(user_id)} `) : text);
 
+/** What waits to be decided in a sentence: what a finding is about, or what was contradicted when it was stored. @param {Finding | Fact | Memory} doubt @param {(id: string) => string} person */
+export const aboutOf = (doubt, person) => ("finding_id" in doubt ? titleOf(doubt, person) : "fact_id" in doubt ? statement(doubt, doubt.user_id && person(doubt.user_id)) : doubt.content);
+
 /** The disputed facts and memories of an owner, without the other side of each. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<(Fact | Memory)[]>} */
 export async function disputedOf({ user_id, agent_id }, signal) {
   const query = { user_id, agent_id, status: /** @type {const} */ ("disputed"), limit: MOST };
@@ -148,13 +151,14 @@ export function DisputeOf({ record, others, person, writes, whose, message, onDo
     const claim = claimOf(side, person, message?.(side.source));
     const act = () => resolve(idOf(side));
     const does = side !== record ? "The other one stays left out of answers, and in the history." : contradictedBy(record).length > 1 ? "The other ones leave answers and stay in the history." : LEAVES;
-    return { ...claim, decision: decides && (side === record || side.status === "active") ? { word: HOLDS, of: claim.text, act, does, final: true } : undefined };
+    return { ...claim, decision: decides && (side === record || side.status === "active") ? { word: HOLDS, of: claim.text, act, does, final: true, told: false } : undefined };
   });
   const title = matterOf(record, against, person);
   return html`<section aria-label=${`contradiction: ${title}`}><${Doubt} kind="contradiction" title=${title} claims=${claims} about=${html`${whose && `${whose} · `}${whyDisputed(record, against)} ${LEFT_OUT}`}>
     ${!writes ? NEEDS_WRITE : decides ? html`
       ${field ? html`<p class="small quiet">A profile has one value at a time: both cannot hold. Its ${words(field)} becomes the one that holds.</p>`
-        : against.length > 0 && html`<${Decide} word=${BOTH} act=${() => resolve("both")} does="Both are in answers." final=${true} />`}`
+        : against.length > 0 && html`<${Decide} word=${BOTH} act=${() => resolve("both")} does="Both are in answers." final=${true} told=${false} />`}
+      ${against.length > 0 && html`<p class="small quiet"><strong>What is chosen here cannot be undone.</strong> Each button asks once more.</p>`}`
       : html`<div class="actions"><a class="button" href=${addressOf(record)}>Decide which holds</a></div>`}</${Doubt}></section>`;
 }
 
@@ -165,17 +169,17 @@ const LEAVES = "The other one leaves answers and stays in the history.";
 const ONE_DECIDED = "Decided. The other one stays in the history.";
 const BOTH_DECIDED = "Decided: both hold.";
 
-/** A decision: the word on its button and what it is of, what it does as a sentence, and whether it cannot be undone.
- * @typedef {{ word: string, of?: string | null, act: () => Promise<unknown>, does: string, final?: boolean }} Decision */
+/** A decision: the word on its button and what it is of, what it does as a sentence, and whether it cannot be undone. `told`: whether that stands beside the button.
+ * @typedef {{ word: string, of?: string | null, act: () => Promise<unknown>, does: string, final?: boolean, told?: boolean }} Decision */
 
 /** A button that decides, and what it does. What cannot be undone is asked once more. @param {Decision} props */
-export function Decide({ word, of, act, does, final = false }) {
+export function Decide({ word, of, act, does, final = false, told = true }) {
   const [asks, setAsks] = useState(false);
   const run = useAction(act);
-  const told = html`${does} ${final ? html`<strong>It cannot be undone.</strong>` : "It can be undone."}`;
+  const undo = final ? html` <strong>It cannot be undone.</strong>` : " It can be undone.";
   return html`<div class="choose"><button type="button" aria-label=${of ? `${word}: ${of}` : undefined} disabled=${run.busy} onClick=${() => (final ? setAsks(true) : run.start())}>${word}</button>
-      <span class="small quiet">${told}</span></div><${ProblemBox} problem=${run.error} />
-    ${asks && html`<${Confirm} title=${`${word}?`} button=${word} action=${act} onClose=${() => setAsks(false)}>${of && html`<p><${Text} text=${of} long=${300} /></p>`}<p>${told}</p></${Confirm}>`}`;
+      <span class="small quiet">${does}${told && undo}</span></div><${ProblemBox} problem=${run.error} />
+    ${asks && html`<${Confirm} title=${`${word}?`} button=${word} action=${act} onClose=${() => setAsks(false)}>${of && html`<p><${Text} text=${of} long=${300} /></p>`}<p>${does}${undo}</p></${Confirm}>`}`;
 }
 
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */

@@ -86,6 +86,12 @@ const CALLED = /** @type {Record<string, string>} */ ({ superseded: "replaced", 
 /** A name of the API as words: `in_progress` is "in progress", `superseded` "replaced". @param {string} name */
 export const words = (name) => CALLED[name] ?? name.replaceAll("_", " ");
 
+/** The type of a memory as words: a memory of the type `fact` is a note, since a fact has a subject, a value and a time. @param {string} type */
+export const typeOf = (type) => (type === "fact" ? "note" : words(type));
+
+/** A value of a field or filter as words. @param {string} name of the field @param {string} value */
+export const valueOf = (name, value) => (name === "memory_type" ? typeOf(value) : words(value));
+
 /** "1 message", "2 messages", "2 memories". @param {number} number @param {string} noun @param {string} [many] */
 export const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
 

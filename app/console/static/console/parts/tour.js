@@ -8,7 +8,7 @@ import { useKnown } from "./scope.js";
 const KEPT = "recalld.tour";
 export const TOUR = "The demo in six steps";
 /** The model of the story's agents, which no other store has. */
-const STORY_MODEL = "demo-script";
+const STORY_MODEL = "a script, no model";
 /** Before Mira moved. */
 const BEFORE_DAYS = 40;
 
