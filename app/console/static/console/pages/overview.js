@@ -43,7 +43,7 @@ function ToDecide() {
     const findings = waiting.filter((doubt) => "finding_id" in doubt).length, disputes = waiting.length - findings;
     if (!waiting.length) return html`<p>Nothing waits to be decided.</p>`;
     return html`<p><a href=${to("findings")}><b>${waiting.length.toLocaleString("en")}</b> to decide</a></p>
-      <ul>${waiting.slice(0, NAMED_TO_DECIDE).map((doubt) => html`<li key=${"finding_id" in doubt ? doubt.finding_id : idOf(doubt)}><${Text} text=${aboutOf(doubt, names.person)} long=${120} /></li>`)}</ul>
+      <ul class="values">${waiting.slice(0, NAMED_TO_DECIDE).map((doubt) => html`<li key=${"finding_id" in doubt ? doubt.finding_id : idOf(doubt)}><${Text} text=${aboutOf(doubt, names.person)} long=${120} /></li>`)}</ul>
       <p class="quiet">${[disputes && `${disputes.toLocaleString("en")} contradicted when stored`, findings && `${findings.toLocaleString("en")} found by reflection`].filter(Boolean).join(", ")}.</p>`;
   }}</${Loaded}></section>`;
 }
@@ -126,8 +126,8 @@ function Health({ stats, caller, costs }) {
     <dl class="pairs"><dt><a href=${to("operations")}>Operations</a></dt><dd>${succeeded(stats.operations_by_status)}</dd>
       ${admin && html`<dt>Jobs</dt><dd>${jobs.data ? succeeded(outcomes, idle.length) : "…"}${broken.map((job) => html`<div key=${job.name}>${words(job.name)} <${Tag} of=${words(job.outcome ?? "")} tone="bad" /> <${Time} at=${job.last_run} /></div>`)}</dd>`}
       <dt>Requests</dt><dd>${!admin ? html`<span class="quiet">those that failed are counted for a key that administers</span>` : costs.data ? html`<${Requests} metrics=${costs.data.metrics} />` : "…"}</dd>
-      <dt>Speed</dt><dd>${slowest ? html`Slowest kind of request: ${slowest.method} <${Path} of=${slowest.route} />, 95 % within ${Math.ceil(slowest.p95_ms)} ms. Kinds asked for fewer than ${FEW} times are not counted.` : "too few requests to say how fast it answers"}</dd></dl>
-    <p class="quiet small">Requests and speed are those since the service started.</p></section>`;
+      <dt>Speed</dt><dd>${slowest ? html`slowest: ${slowest.method} <${Path} of=${slowest.route} />, 95\u00a0% within ${Math.ceil(slowest.p95_ms)}\u00a0ms` : "too few requests to say how fast it answers"}</dd></dl>
+    <p class="quiet small">Requests and speed are those since the service started; speed, of what was asked for ${FEW} times or more.</p></section>`;
 }
 
 /** Kinds of records that the bar of the storage names; the others are one part. */
